@@ -1,0 +1,5 @@
+"""Batched ONNX inference from Kafka request topics to a Kafka response topic, nothing lost.
+
+Reading order: `loop.py` (the one thread of control), `core/` (what is decided), then the rooms that act:
+`kafka/`, `inference/`, `codecs/`, `delivery/`, `telemetry/`. `app.py` wires them together.
+"""

@@ -1,0 +1,76 @@
+"""Every failure the worker knows, sorted by verdict: reject, retry, stop.
+
+| verdict | means | carried by |
+|---|---|---|
+| reject | this request never again: it is answered with an error and dead-lettered | `Reject` |
+| retry  | the run failed: smaller batches are tried until the culprit is alone | `RunFailure` |
+| stop   | this process is done; nothing unsettled has been committed | `Stop` and its subclasses |
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+
+class Code(StrEnum):
+    """Error codes of an answer: the canonical gRPC names, as Open Inference Protocol servers use them."""
+
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"
+    NOT_FOUND = "NOT_FOUND"
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    UNIMPLEMENTED = "UNIMPLEMENTED"
+    INTERNAL = "INTERNAL"
+
+
+class Reject(Exception):
+    """One request is wrong by its own evidence. `message` tells its publisher what was expected and what came."""
+
+    def __init__(self, message: str, code: Code = Code.INVALID_ARGUMENT) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailure:
+    """Why one inference gave no usable output. A value, not an exception: it comes home from a lane."""
+
+    message: str
+    code: Code = Code.INTERNAL  # RESOURCE_EXHAUSTED when the device had no memory left
+
+
+class Stop(Exception):
+    """This process must end. The message says what happened and what the operator can do."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class BadConfiguration(Stop):
+    """Settings, topics, access or model do not fit; found before the group is joined."""
+
+    exit_code = 2
+
+
+class DeadlineMissed(Stop):
+    """The drain or the watchdog ran out of time; what was unsettled comes again."""
+
+    exit_code = 3
+
+
+class KafkaFatal(Stop):
+    """Kafka refuses this client for good: fenced, not authorised, or a record it will never take."""
+
+    exit_code = 4
+
+
+class ModelBroken(Stop):
+    """The model or its device fails on data that ran before; the suspect requests stay unanswered."""
+
+    exit_code = 5
+
+
+class TooManyRejections(Stop):
+    """The operator's `REJECTION_LIMIT` was reached: the stream is not what this model expects."""
+
+    exit_code = 6

@@ -1,0 +1,168 @@
+"""The values that travel through the worker, in the order in which they come to be.
+
+    Record ──decode──▶ Request ──stack──▶ Batch ──run──▶ Prediction ─┐
+       └─────────────────── Rejection ─────────────────────────────▶ Outcome ──encode──▶ Message
+
+A record goes forward once; only its outcome comes back. `Record`, `Message` and the outcomes are NamedTuples, and
+`Request` is not frozen, because one of each is built per record: a frozen dataclass of eight fields costs 1.9 µs to
+build, these 0.3 µs. By agreement nobody writes to a request once it has its `place`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from worker.core.failures import Code, RunFailure
+
+if TYPE_CHECKING:
+    from worker.core.ledger import Place
+    from worker.core.stacking import Reassembly
+
+Array = NDArray[Any]
+Headers = Sequence[tuple[str, bytes | None]]
+
+# One tensor of one request, all its rows. Numbers: a C-ordered little-endian buffer. BYTES: a flat object array of str.
+Tensor = bytes | memoryview | Array
+
+
+class Partition(NamedTuple):
+    """One partition of one topic; prints as `topic/partition`."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+
+class Record(NamedTuple):
+    """What Kafka gave us. `timestamp_ms` is milliseconds since the epoch, None where the record carries none.
+
+    `unreadable` says why the client could not read the record (a broken compressed set); then key, value and headers
+    are empty.
+    """
+
+    partition: Partition
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int | None
+    unreadable: str | None = None
+
+    @property
+    def source(self) -> str:
+        """The record's name for ever: `topic/partition/offset`."""
+        return f"{self.partition.topic}/{self.partition.number}/{self.offset}"
+
+
+class RequestedOutput(NamedTuple):
+    """One entry of an Open Inference Protocol request's `outputs`. `binary` asks for the binary-data form."""
+
+    name: str
+    binary: bool
+
+
+class Reply(NamedTuple):
+    """How a requester wants its answer.
+
+    `request_id` None stands for the record's source; `body_id` is echoed in the answer's body as it was sent;
+    `outputs` empty means all; `echo` are request headers that go back unchanged.
+    """
+
+    content_type: str
+    request_id: str | None = None
+    body_id: str | None = None
+    outputs: tuple[RequestedOutput, ...] = ()
+    echo: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One record decoded and judged: ready to share a batch with requests of equal `shapes`.
+
+    `tensors` holds one entry per model input in the signature's order, each with all `rows` of the request; `shapes`
+    the non-batch dimensions of each. `size` is the bytes it holds in memory.
+    """
+
+    record: Record
+    rows: int
+    tensors: tuple[Tensor, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    reply: Reply
+    size: int
+    place: Place | None = None  # where its outcome goes home; given once, when the record is taken
+    reassembly: Reassembly | None = None  # set on the pieces of a request larger than a batch
+
+
+class ClosedBy(StrEnum):
+    """Why a batch closed: exactly one reason each."""
+
+    SIZE = "size"
+    BYTES = "bytes"
+    LINGER = "linger"
+    PRESSURE = "pressure"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Requests that share one inference, stacked. `feeds` maps input names to arrays of shape (rows, *dims)."""
+
+    requests: Sequence[Request]
+    feeds: Mapping[str, Array]
+    rows: int
+    closed_by: ClosedBy
+
+
+class Prediction(NamedTuple):
+    """What the model says to one request: one array of shape (rows, *dims) per model output, in signature order."""
+
+    request: Request
+    outputs: tuple[Array, ...]
+
+
+class Rejection(NamedTuple):
+    """Why one record gets an error for an answer."""
+
+    record: Record
+    code: Code
+    message: str
+    reply: Reply
+
+
+Outcome = Prediction | Rejection
+
+
+class Message(NamedTuple):
+    """One record to produce. Without a key it goes to partition `source_partition mod n`, so order holds there too."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    source_partition: int
+
+
+class Finished(NamedTuple):
+    """One inference come home: `outputs` (one array per model output) or the `failure`, and the seconds it took.
+
+    `batch` None: it was the warm-up batch, run again to ask whether the device still works.
+    """
+
+    batch: Batch | None
+    outputs: Sequence[Array] | None
+    failure: RunFailure | None
+    seconds: float
+
+
+class CommitResult(NamedTuple):
+    """What became of one asynchronous commit: next offsets that Kafka took, and why others were not taken."""
+
+    committed: Mapping[Partition, int]
+    failed: Mapping[Partition, str]

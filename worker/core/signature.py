@@ -1,0 +1,212 @@
+"""The model's signature, and the only judge of names, datatypes, shapes and row counts.
+
+Everything a request claims about its tensors is checked here with Python integers, before any array of that shape
+exists: numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and a negative dimension reshapes silently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worker.core.failures import Code, Reject
+from worker.core.records import Tensor
+
+# Open Inference Protocol datatypes and their little-endian numpy types. BYTES are strings: ONNX knows no other.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype("?"),
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+    "BYTES": np.dtype(object),
+}
+
+# numpy's limit is 64 dimensions, ONNX models use at most about six.
+MAX_DIMENSIONS = 8
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one."""
+
+    name: str
+    datatype: str
+    dims: tuple[int | None, ...]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        return DTYPES[self.datatype]
+
+    @cached_property
+    def is_text(self) -> bool:
+        return self.datatype == "BYTES"
+
+    @cached_property
+    def is_float(self) -> bool:
+        return self.dtype.kind == "f"
+
+    @cached_property
+    def row_bytes(self) -> int | None:
+        """Bytes of one row; None when a dimension is dynamic or the elements are strings."""
+        if self.is_text or None in self.dims:
+            return None
+        return math.prod(d for d in self.dims if d is not None) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.datatype}{['batch', *('?' if d is None else d for d in self.dims)]}".replace("'", "")
+
+
+class NamedTensor(NamedTuple):
+    """One tensor as a request claims it: `shape` includes the batch axis, `tensor` is already of that datatype."""
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    tensor: Tensor
+
+
+class Judged(NamedTuple):
+    """What is true of a request's tensors once they are judged: in the order of the model's inputs."""
+
+    rows: int
+    shapes: tuple[tuple[int, ...], ...]
+    tensors: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the model takes and gives; `max_rows` bounds one request."""
+
+    name: str
+    version: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_rows: int = 65536
+
+    @cached_property
+    def _input_by_name(self) -> dict[str, TensorSpec]:
+        return {spec.name: spec for spec in self.inputs}
+
+    @cached_property
+    def output_index(self) -> dict[str, int]:
+        return {spec.name: at for at, spec in enumerate(self.outputs)}
+
+    def input(self, name: str) -> TensorSpec:
+        """The input of that name. Raises `Reject` for any other."""
+        spec = self._input_by_name.get(name)
+        if spec is None:
+            raise Reject(f"the model has no input {_shown(name)}; it takes {self.takes}")
+        return spec
+
+    @cached_property
+    def takes(self) -> str:
+        """The inputs in words, for messages."""
+        return ", ".join(str(spec) for spec in self.inputs)
+
+    def check_model(self, name: str | None, version: str | None) -> None:
+        """Raises `Reject` (NOT_FOUND) when a request names another model or version than the one served here."""
+        if name and name != self.name:
+            raise Reject(f"model {_shown(name)} is not served here; {_shown(self.name)} is", Code.NOT_FOUND)
+        if version and version != self.version:
+            raise Reject(
+                f"version {_shown(version)} of {self.name} is not served here; {_shown(self.version)} is", Code.NOT_FOUND
+            )
+
+    def check_claim(self, name: str, datatype: str, shape: Sequence[object]) -> int:
+        """The number of elements that a tensor of this name, datatype and shape holds.
+
+        Called before the elements are decoded. Raises `Reject` when the model does not take such a tensor.
+        """
+        spec = self.input(name)
+        if datatype != spec.datatype:
+            raise Reject(f"input {spec.name}: expected datatype {spec.datatype}, got {_shown(datatype)}")
+        if len(shape) > MAX_DIMENSIONS:
+            raise Reject(f"input {spec.name}: {len(shape)} dimensions, at most {MAX_DIMENSIONS} are possible")
+        if len(shape) != len(spec.dims) + 1:
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(list(shape))}")
+        dims = [self._dimension(spec, shape, d) for d in shape]
+        if any(want is not None and want != got for want, got in zip(spec.dims, dims[1:], strict=True)):
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(dims)}")
+        if dims[0] > self.max_rows:
+            raise Reject(
+                f"input {spec.name}: {dims[0]} rows, at most {self.max_rows} are taken in one request",
+                Code.RESOURCE_EXHAUSTED,
+            )
+        return math.prod(dims)
+
+    @staticmethod
+    def _dimension(spec: TensorSpec, shape: Sequence[object], dimension: object) -> int:
+        # bool is an int in Python; `true` is no dimension. Zero rows or an empty axis leave nothing to infer.
+        if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
+            raise Reject(f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown(list(shape))}")
+        return dimension
+
+    def check_length(self, spec: TensorSpec, elements: int, got_bytes: int) -> None:
+        """Raises `Reject` unless a numeric tensor of so many elements has exactly the bytes that came."""
+        expected = elements * spec.dtype.itemsize
+        if got_bytes != expected:
+            raise Reject(f"input {spec.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
+
+    def judge(self, tensors: Sequence[NamedTensor]) -> Judged:
+        """The request as a whole: each input exactly once, all with the same number of rows.
+
+        Raises `Reject`. Each tensor must have passed `check_claim` and hold as many elements as it claims.
+        """
+        claimed = {tensor.name: tensor for tensor in tensors}
+        if len(claimed) < len(tensors):
+            raise Reject("an input is given twice")
+        missing = [spec.name for spec in self.inputs if spec.name not in claimed]
+        if missing:
+            raise Reject(f"missing input {', '.join(missing)}; the model takes {self.takes}")
+        ordered = [claimed[spec.name] for spec in self.inputs]
+        rows = {tensor.shape[0] for tensor in ordered}
+        if len(rows) > 1:
+            counts = ", ".join(f"{t.name}: {t.shape[0]}" for t in ordered)
+            raise Reject(f"all inputs of a request must have the same number of rows, got {counts}")
+        return Judged(
+            rows.pop(), tuple(tuple(t.shape[1:]) for t in ordered), tuple(t.tensor for t in ordered)
+        )
+
+    @cached_property
+    def raw_input(self) -> TensorSpec | None:
+        """The input that plain rows of bytes can stand for: the only one, numeric, of fixed dimensions; else None."""
+        if len(self.inputs) != 1 or self.inputs[0].row_bytes is None:
+            return None
+        return self.inputs[0]
+
+    def raw_rows(self, got_bytes: int) -> int:
+        """How many rows of the only input so many bytes hold. Raises `Reject` when they hold no whole number of rows."""
+        spec = self.raw_input
+        if spec is None or spec.row_bytes is None:
+            raise Reject(
+                "raw rows need a model with one numeric input of fixed dimensions; this one takes "
+                f"{self.takes}: send application/json, application/x-protobuf or the binary-data form"
+            )
+        rows, rest = divmod(got_bytes, spec.row_bytes)
+        if rest or not rows:
+            raise Reject(f"input {spec.name}: expected rows of {spec.row_bytes} bytes ({spec}), got {got_bytes} bytes")
+        if rows > self.max_rows:
+            raise Reject(
+                f"input {spec.name}: {rows} rows, at most {self.max_rows} are taken in one request",
+                Code.RESOURCE_EXHAUSTED,
+            )
+        return rows
+
+
+def _shown(value: object) -> str:
+    """A publisher's value in a message: quoted, and never longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
