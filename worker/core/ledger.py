@@ -1,0 +1,142 @@
+"""Who still owes an answer, in which order answers leave, and how far a commit may go: one structure.
+
+Each partition has a line of places, one per record, in the order received:
+
+      settled  │  sent: its answer is on the way  │  held: no answer yet, or an earlier one is missing
+    ───────────┼──────────────────────────────────┼──────────────────────────────────────────────▶ received
+           committable                      next to leave
+
+An answer leaves when every earlier record of its partition has one. A commit may reach the first record whose answer
+is not acknowledged. Both follow the records *received*, never `offset + 1`: compaction and transaction markers leave
+gaps. A partition that is forgotten takes its line with it, so work that comes home late finds no line and is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from worker.core.records import Outcome, Partition
+
+
+class Place:
+    """One received record's place in its partition's line. Owned by the ledger; `undelivered` is set by the delivery."""
+
+    __slots__ = ("line", "offset", "outcome", "rows", "size", "taken_at", "undelivered")
+
+    def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float) -> None:
+        self.line = line
+        self.offset = offset
+        self.rows = rows
+        self.size = size
+        self.taken_at = taken_at
+        self.outcome: Outcome | None = None
+        self.undelivered = 1  # messages not yet acknowledged; above 0 until something was sent
+
+    def __repr__(self) -> str:
+        return f"<Place {self.line.partition}/{self.offset} undelivered={self.undelivered}>"
+
+
+class Line:
+    """The places of one partition during one assignment."""
+
+    __slots__ = ("committed", "held", "next_offset", "partition", "sent")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.held: deque[Place] = deque()
+        self.sent: deque[Place] = deque()
+        self.next_offset = -1  # what a commit may carry; -1 until something is settled
+        self.committed = -1
+
+    @property
+    def oldest(self) -> Place | None:
+        """The first record that is not settled."""
+        return self.sent[0] if self.sent else self.held[0] if self.held else None
+
+    def __repr__(self) -> str:
+        return f"<Line {self.partition} sent={len(self.sent)} held={len(self.held)} next_offset={self.next_offset}>"
+
+
+class OffsetLedger:
+    """The lines of all assigned partitions. `records`, `rows` and `size` (bytes) count what is taken and not settled."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Partition, Line] = {}
+        self.records = 0
+        self.rows = 0
+        self.size = 0
+
+    def track(self, partition: Partition, offset: int, rows: int, size: int, now: float) -> Place:
+        """Take a record: from now on it is owed an answer, and no commit passes it before that is settled."""
+        line = self._lines.get(partition)
+        if line is None:
+            line = self._lines[partition] = Line(partition)
+        place = Place(line, offset, rows, size, now)
+        line.held.append(place)
+        self.records += 1
+        self.rows += rows
+        self.size += size
+        return place
+
+    def answer(self, place: Place, outcome: Outcome) -> Sequence[Place]:
+        """Note a record's outcome. Returns the places whose outcomes may leave now, in order: often one, or none."""
+        place.outcome = outcome
+        line = place.line
+        held = line.held
+        leaving: list[Place] = []
+        while held and held[0].outcome is not None:
+            leaving.append(held.popleft())
+        line.sent.extend(leaving)
+        return leaving
+
+    def settle(self, place: Place) -> None:
+        """One message of this place is acknowledged; with its last one the place is settled."""
+        place.undelivered -= 1
+        line = place.line
+        sent = line.sent
+        while sent and sent[0].undelivered <= 0:
+            first = sent.popleft()
+            line.next_offset = first.offset + 1
+            self._release(first)
+
+    def committable(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
+        """Next offsets that may be committed and are not: of these partitions, or of all."""
+        lines = self._lines.values() if partitions is None else self._known(partitions)
+        return {line.partition: line.next_offset for line in lines if line.next_offset > line.committed}
+
+    def committed(self, offsets: Mapping[Partition, int]) -> None:
+        """Kafka took these next offsets. Never moves backwards: a late result of an older commit changes nothing."""
+        for line in self._known(offsets):
+            line.committed = max(line.committed, offsets[line.partition])
+
+    def awaits_delivery(self, partitions: Iterable[Partition]) -> bool:
+        """Whether answers of these partitions are on the way and not acknowledged."""
+        return any(line.sent for line in self._known(partitions))
+
+    def forget(self, partitions: Iterable[Partition]) -> int:
+        """Drop the lines of these partitions. Returns how many records leave unsettled."""
+        unsettled = 0
+        for line in self._known(partitions):
+            for place in (*line.sent, *line.held):
+                self._release(place)
+                unsettled += 1
+            line.sent.clear()
+            line.held.clear()
+            del self._lines[line.partition]
+        return unsettled
+
+    def oldest_by_partition(self) -> dict[Partition, float]:
+        """When the oldest unsettled record of each partition was taken; partitions without one are left out."""
+        return {line.partition: line.oldest.taken_at for line in self._lines.values() if line.oldest}
+
+    def _known(self, partitions: Iterable[Partition]) -> list[Line]:
+        return [self._lines[partition] for partition in partitions if partition in self._lines]
+
+    def _release(self, place: Place) -> None:
+        self.records -= 1
+        self.rows -= place.rows
+        self.size -= place.size
+
+    def __repr__(self) -> str:
+        return f"<OffsetLedger records={self.records} rows={self.rows} bytes={self.size} {list(self._lines.values())}>"

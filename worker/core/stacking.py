@@ -1,0 +1,168 @@
+"""Rows joined into one array, answers cut apart again, and a failed batch halved.
+
+Numeric tensors are joined as bytes and viewed, never parsed one by one; each was checked for its exact length before,
+because a join-and-reshape of an empty and a double-length record gives two requests each other's answers. A check may
+be made over the whole stacked array, if it convicts only its own rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+import numpy as np
+
+from worker.core.failures import Code, RunFailure
+from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, Tensor
+from worker.core.signature import Signature, TensorSpec
+
+Judged = tuple[Request, Outcome]
+Refused = tuple[Request, Rejection]
+
+
+@dataclass(frozen=True, slots=True)
+class Stacker:
+    """Stacks for one model. `refuse_*`: whether NaN and infinity are an error in inputs, in outputs."""
+
+    signature: Signature
+    refuse_non_finite_input: bool = True
+    refuse_non_finite_output: bool = True
+
+    def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
+        """One batch of these requests, and rejections for those that may not run. All have equal `shapes`."""
+        requests = [r for r in requests if r.reassembly is None or not r.reassembly.is_over]
+        batch = self._join(requests, closed_by)
+        if batch is None or not self.refuse_non_finite_input:
+            return batch, []
+        guilty = self._non_finite(batch, self.signature.inputs, list(batch.feeds.values()))
+        if not guilty:
+            return batch, []
+        innocent = [r for at, r in enumerate(requests) if at not in guilty]
+        judged = [
+            (requests[at], _rejection(requests[at], Code.INVALID_ARGUMENT, f"input {name}: holds NaN or infinity"))
+            for at, name in guilty.items()
+        ]
+        return self._join(innocent, closed_by), judged
+
+    def split(self, batch: Batch, outputs: Sequence[Array]) -> list[Judged] | RunFailure:
+        """Each request's own rows of every output, or a rejection where they are not finite.
+
+        A `RunFailure` when an output does not have the batch's rows: then no row can be trusted to be anybody's.
+        """
+        for spec, output in zip(self.signature.outputs, outputs, strict=True):
+            if output.ndim < 1 or output.shape[0] != batch.rows:
+                return RunFailure(f"output {spec.name}: expected {batch.rows} rows, the model gave shape {output.shape}")
+        guilty = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
+        judged: list[Judged] = []
+        start = 0
+        for at, request in enumerate(batch.requests):
+            stop = start + request.rows
+            if at in guilty:
+                message = f"output {guilty[at]}: the model answered NaN or infinity"
+                judged.append((request, _rejection(request, Code.INTERNAL, message)))
+            else:
+                judged.append((request, Prediction(request, tuple([output[start:stop] for output in outputs]))))
+            start = stop
+        return judged
+
+    def _join(self, requests: list[Request], closed_by: ClosedBy) -> Batch | None:
+        if not requests:
+            return None
+        rows = sum([r.rows for r in requests])
+        shapes = requests[0].shapes
+        feeds = {
+            spec.name: _join_tensors(spec, [r.tensors[at] for r in requests], (rows, *shapes[at]))
+            for at, spec in enumerate(self.signature.inputs)
+        }
+        return Batch(requests, feeds, rows, closed_by)
+
+    @staticmethod
+    def _non_finite(batch: Batch, specs: Iterable[TensorSpec], arrays: Sequence[Array]) -> dict[int, str]:
+        """Which requests (by their place in the batch) own a NaN or infinity, and in which tensor."""
+        guilty: dict[int, str] = {}
+        for spec, array in zip(specs, arrays, strict=True):
+            if not spec.is_float or np.isfinite(array).all():
+                continue
+            finite_rows = np.isfinite(array.reshape(batch.rows, -1)).all(axis=1)
+            owner = np.repeat(np.arange(len(batch.requests)), [r.rows for r in batch.requests])
+            guilty |= dict.fromkeys(owner[~finite_rows].tolist(), spec.name)
+        return guilty
+
+
+def halve(batch: Batch) -> list[Batch]:
+    """The batch in two, between requests; the arrays are views. The batch must hold at least two requests."""
+    middle = len(batch.requests) // 2
+    first, second = batch.requests[:middle], batch.requests[middle:]
+    rows = sum(r.rows for r in first)
+    return [
+        Batch(first, {name: a[:rows] for name, a in batch.feeds.items()}, rows, batch.closed_by),
+        Batch(second, {name: a[rows:] for name, a in batch.feeds.items()}, batch.rows - rows, batch.closed_by),
+    ]
+
+
+def cut(request: Request, rows: int) -> list[Request]:
+    """The request in pieces of at most so many rows, which a `Reassembly` makes one again. Tensors are views."""
+    reassembly = Reassembly(request)
+    for start in range(0, request.rows, rows):
+        stop = min(start + rows, request.rows)
+        tensors = tuple(_rows_of(t, request.rows, start, stop) for t in request.tensors)
+        size = math.ceil(request.size * (stop - start) / request.rows)
+        reassembly.pieces.append(
+            Request(request.record, stop - start, tensors, request.shapes, request.reply, size, request.place, reassembly)
+        )
+    return reassembly.pieces
+
+
+class Reassembly:
+    """Collects the outcomes of a cut request's pieces, which come home in any order. One rejection is enough."""
+
+    __slots__ = ("_home", "is_over", "pieces", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.pieces: list[Request] = []
+        self._home: dict[int, tuple[Array, ...]] = {}
+        self.is_over = False
+
+    def collect(self, piece: Request, outcome: Outcome) -> Outcome | None:
+        """The whole request's outcome once it is known; None before, and ever after."""
+        if self.is_over:
+            return None
+        if isinstance(outcome, Rejection):
+            self.is_over = True
+            return outcome
+        self._home[id(piece)] = outcome.outputs
+        if len(self._home) < len(self.pieces):
+            return None
+        self.is_over = True
+        in_order = [self._home[id(p)] for p in self.pieces]
+        return Prediction(self.request, tuple(np.concatenate(parts) for parts in zip(*in_order, strict=True)))
+
+
+def _join_tensors(spec: TensorSpec, tensors: list[Tensor], shape: tuple[int, ...]) -> Array:
+    if spec.is_text:
+        return np.concatenate([np.asarray(t, dtype=object).reshape(-1) for t in tensors]).reshape(shape)
+    # type: numpy's stubs declare the buffer protocol only from Python 3.12 on
+    joined = tensors[0] if len(tensors) == 1 else b"".join(tensors)  # type: ignore[arg-type]
+    array: Array = np.frombuffer(joined, spec.dtype)
+    if not array.flags.aligned:  # a tensor viewed in the middle of a record; kernels may load whole vectors
+        array = array.copy()
+    return array.reshape(shape)
+
+
+def _rows_of(tensor: Tensor, rows: int, start: int, stop: int) -> Tensor:
+    if isinstance(tensor, np.ndarray) and tensor.dtype == object:
+        per_row = tensor.size // rows
+        return tensor.reshape(-1)[start * per_row : stop * per_row]
+    view = memoryview(tensor).cast("B")  # type: ignore[arg-type]  # as in `_join_tensors`
+    per_row = view.nbytes // rows
+    return view[start * per_row : stop * per_row]
+
+
+def _rejection(request: Request, code: Code, message: str) -> Rejection:
+    return Rejection(request.record, code, message, request.reply)
+
+
+def reject(request: Request, failure: RunFailure) -> Rejection:
+    """The answer to a request on which the model fails even alone."""
+    return _rejection(request, failure.code, f"the model failed on this request: {failure.message}")
