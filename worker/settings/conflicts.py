@@ -1,0 +1,142 @@
+"""Settings that do not fit each other: each conflict as one line that names the variable and says what to do.
+
+Pure but for looking whether the files named exist. Owns nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from itertools import chain
+
+from worker.settings.sections import BatchingSettings, KafkaSettings, Settings
+
+
+def conflicts(settings: Settings) -> Iterator[str]:
+    """Every conflict found, as text. None means that the settings fit."""
+    yield from chain(
+        _topics(settings.kafka),
+        _group(settings.kafka),
+        _encryption(settings.kafka),
+        _certificates(settings.kafka),
+        _login(settings.kafka),
+        _bounds(settings.batching),
+        _promises(settings),
+    )
+
+
+def _topics(kafka: KafkaSettings) -> Iterator[str]:
+    if len(set(kafka.request_topics)) < len(kafka.request_topics):
+        yield "WORKER_KAFKA__REQUEST_TOPICS: names a topic twice; name each once"
+    if kafka.response_topic in kafka.request_topics:
+        yield "WORKER_KAFKA__RESPONSE_TOPIC: is also a request topic, answers would come back as requests; use another"
+    if kafka.dead_letter_topic in (*kafka.request_topics, kafka.response_topic):
+        yield "WORKER_KAFKA__DEAD_LETTER_TOPIC: is also a request topic or the response topic; use one of its own"
+
+
+def _group(kafka: KafkaSettings) -> Iterator[str]:
+    if kafka.group_protocol == "consumer" and kafka.session_timeout_ms is not None:
+        yield (
+            "WORKER_KAFKA__SESSION_TIMEOUT_MS: the broker sets it for a KIP-848 group; "
+            "unset it, or set WORKER_KAFKA__GROUP_PROTOCOL to classic"
+        )
+
+
+def _encryption(kafka: KafkaSettings) -> Iterator[str]:
+    is_plain = kafka.security_protocol in ("PLAINTEXT", "SASL_PLAINTEXT")
+    distant = [server for server in kafka.bootstrap_servers.split(",") if not _is_loopback(server.strip())]
+    if is_plain and distant and not kafka.allow_plaintext:
+        yield (
+            f"WORKER_KAFKA__SECURITY_PROTOCOL: {kafka.security_protocol} to {distant[0].strip()} would cross the "
+            "network unencrypted; use SSL or SASL_SSL, or set WORKER_KAFKA__ALLOW_PLAINTEXT=true"
+        )
+    if is_plain and kafka.insecure_tls:
+        yield f"WORKER_KAFKA__INSECURE_TLS: there is no TLS with {kafka.security_protocol}; unset it"
+
+
+def _is_loopback(server: str) -> bool:
+    host = server.rpartition("://")[2].rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _certificates(kafka: KafkaSettings) -> Iterator[str]:
+    named = {
+        "SSL_CA_LOCATION": kafka.ssl_ca_location,
+        "SSL_CERTIFICATE_LOCATION": kafka.ssl_certificate_location,
+        "SSL_KEY_LOCATION": kafka.ssl_key_location,
+        "SSL_CRL_LOCATION": kafka.ssl_crl_location,
+    }
+    for key, path in named.items():
+        if path is None:
+            continue
+        if "SSL" not in kafka.security_protocol:
+            yield f"WORKER_KAFKA__{key}: has no effect with {kafka.security_protocol}; use SSL or SASL_SSL, or unset it"
+        elif not path.exists():
+            yield f"WORKER_KAFKA__{key}: there is no file {path}"
+    if (kafka.ssl_certificate_location is None) != (kafka.ssl_key_location is None):
+        yield "WORKER_KAFKA__SSL_CERTIFICATE_LOCATION: goes with SSL_KEY_LOCATION; set both or neither"
+    if kafka.ssl_key_password is not None and kafka.ssl_key_location is None:
+        yield "WORKER_KAFKA__SSL_KEY_PASSWORD: there is no key to open; set WORKER_KAFKA__SSL_KEY_LOCATION or unset it"
+
+
+def _login(kafka: KafkaSettings) -> Iterator[str]:
+    is_sasl = kafka.security_protocol.startswith("SASL_")
+    if is_sasl and kafka.sasl_mechanism is None:
+        yield f"WORKER_KAFKA__SASL_MECHANISM: {kafka.security_protocol} needs one; PLAIN, SCRAM-SHA-512 or OAUTHBEARER"
+    if kafka.sasl_mechanism is not None and not is_sasl:
+        yield (
+            f"WORKER_KAFKA__SASL_MECHANISM: has no effect with {kafka.security_protocol}; "
+            "set WORKER_KAFKA__SECURITY_PROTOCOL to SASL_SSL, or unset it"
+        )
+    if is_sasl and kafka.sasl_mechanism is not None:
+        yield from _credentials(kafka, kafka.sasl_mechanism)
+
+
+def _credentials(kafka: KafkaSettings, mechanism: str) -> Iterator[str]:
+    password = {"SASL_USERNAME": kafka.sasl_username, "SASL_PASSWORD": kafka.sasl_password}
+    token = {
+        "OAUTH_TOKEN_ENDPOINT_URL": kafka.oauth_token_endpoint_url,
+        "OAUTH_CLIENT_ID": kafka.oauth_client_id,
+        "OAUTH_CLIENT_SECRET": kafka.oauth_client_secret,
+    }
+    for key, value in (token if mechanism == "OAUTHBEARER" else password).items():
+        if value is None:
+            yield f"WORKER_KAFKA__{key}: {mechanism} needs it; set it"
+
+
+def _bounds(batching: BatchingSettings) -> Iterator[str]:
+    if batching.lanes > batching.max_inflight_batches:
+        yield (
+            f"WORKER_BATCHING__LANES: {batching.lanes} lanes cannot all work on {batching.max_inflight_batches} "
+            "batches; raise WORKER_BATCHING__MAX_INFLIGHT_BATCHES"
+        )
+    # One batch fills while the others run, or a full batch never forms.
+    batches = batching.max_inflight_batches + 1
+    if batching.max_inflight_rows < batching.max_batch_size * batches:
+        yield (
+            f"WORKER_BATCHING__MAX_INFLIGHT_ROWS: must hold {batches} batches of MAX_BATCH_SIZE; "
+            f"set it to {batching.max_batch_size * batches} or more"
+        )
+    if batching.max_inflight_bytes < batching.max_batch_bytes * batches:
+        yield (
+            f"WORKER_BATCHING__MAX_INFLIGHT_BYTES: must hold {batches} batches of MAX_BATCH_BYTES; "
+            f"set it to {batching.max_batch_bytes * batches} or more"
+        )
+
+
+def _promises(settings: Settings) -> Iterator[str]:
+    if settings.delivery.guarantee == "exactly_once":
+        yield "WORKER_DELIVERY__GUARANTEE: exactly_once is not available yet; use at_least_once"
+    if settings.batching.linger_ms >= settings.delivery.drain_timeout_s * 1000:
+        yield "WORKER_BATCHING__LINGER_MS: must be less than WORKER_DELIVERY__DRAIN_TIMEOUT_S, or no batch ends in time"
+    rows = settings.model.warm_up_rows
+    if rows and len(set(rows)) < 2:
+        yield (
+            "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell a batch axis from a fixed one; "
+            "give two different ones, or unset it"
+        )

@@ -1,0 +1,234 @@
+"""What can be set: five frozen sections, each name with its default, its bounds and one sentence for the operator.
+
+The sentences are the reference: `python -m worker.settings` prints the README's table from them. What can be judged
+from one value is judged by its type here; what needs two values is judged in `conflicts.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
+
+MIB = 1024 * 1024
+
+
+def _split(value: Any) -> Any:
+    """Lists are comma-separated in the environment; a TOML file may use its own."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _joined(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _flat(value: Any) -> Any:
+    """In TOML `linger.ms = 1` is a table `linger` with a key `ms`; here it is one name again."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, Any] = {}
+    for name, held in value.items():
+        inner = _flat(held)
+        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: _text(inner)}
+    return flat
+
+
+def _text(value: Any) -> Any:
+    """librdkafka reads every value as text, and truth values as `true` and `false`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# Kafka's own rule for topic names. A leading `^` would make librdkafka read the name as a pattern.
+TopicName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_split), Field(min_length=1)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_split)]
+RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split)]
+PassedThrough = Annotated[dict[str, str], BeforeValidator(_flat)]
+
+
+class Section(BaseModel):
+    """What the sections share: frozen, no unknown names, defaults checked, no value ever printed by an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+
+class KafkaSettings(Section):
+    """Where requests come from, where answers go, and how the cluster knows us."""
+
+    bootstrap_servers: Annotated[Text, BeforeValidator(_joined)] = Field(
+        description="Brokers to ask first, `host:port`, comma-separated."
+    )
+    request_topics: TopicNames = Field(description="Topics to consume, comma-separated.")
+    response_topic: TopicName = Field(
+        description="Topic for the answers. Must exist and be none of the request topics."
+    )
+    dead_letter_topic: TopicName | None = Field(
+        None, description="Topic that also gets the original of every rejected request."
+    )
+    group_id: Text = Field(
+        description="Consumer group. Replicas of one deployment share it; different models never do."
+    )
+    group_instance_id: Text | None = Field(
+        None, description="Static membership: a name that is this replica's alone and outlives its restarts."
+    )
+    group_protocol: Literal["auto", "consumer", "classic"] = Field(
+        "auto",
+        description="`consumer` is KIP-848. `auto` takes it unless the broker has none or SESSION_TIMEOUT_MS is set.",
+    )
+    session_timeout_ms: int | None = Field(
+        None, ge=1000, le=1_800_000, description="Classic groups: silence after which a replica counts as dead."
+    )
+    auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
+        "earliest", description="Where a group without a committed offset begins."
+    )
+    max_request_bytes: int = Field(
+        MIB, ge=1, le=1_000_000_000, description="A longer request value is rejected before it is decoded."
+    )
+    max_message_bytes: int | None = Field(
+        None,
+        ge=1024,
+        le=1_000_000_000,
+        description="Size limit of the response and dead-letter topics, where the broker does not let us read it.",
+    )
+    default_content_type: Literal["application/json", "application/x-protobuf", "application/octet-stream"] = Field(
+        "application/json", description="How a request without the header `content-type` is read."
+    )
+    null_value: Literal["reject", "skip"] = Field(
+        "reject", description="What a request without a value gets: an error answer, or (compacted topics) nothing."
+    )
+    security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
+        Field("PLAINTEXT", description="How connections to the brokers are secured.")
+    )
+    allow_plaintext: bool = Field(False, description="Allow unencrypted connections to brokers on other machines.")
+    insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
+    ssl_ca_location: Path | None = Field(
+        None, description="Certificates of the authorities to trust, a PEM file or directory; otherwise the system's."
+    )
+    ssl_certificate_location: Path | None = Field(None, description="Mutual TLS: our certificate, a PEM file.")
+    ssl_key_location: Path | None = Field(None, description="Mutual TLS: our private key, a PEM file.")
+    ssl_key_password: SecretStr | None = Field(None, description="Mutual TLS: opens the private key.")
+    ssl_crl_location: Path | None = Field(None, description="Certificates that were revoked, a PEM file.")
+    sasl_mechanism: (
+        Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)] | None
+    ) = Field(None, description="How we log in, with a SASL security protocol.")
+    sasl_username: Text | None = Field(None, description="PLAIN and SCRAM: the user.")
+    sasl_password: SecretStr | None = Field(None, description="PLAIN and SCRAM: the password.")
+    oauth_token_endpoint_url: Text | None = Field(None, description="OAUTHBEARER (OIDC): where tokens are issued.")
+    oauth_client_id: Text | None = Field(None, description="OAUTHBEARER (OIDC): the client.")
+    oauth_client_secret: SecretStr | None = Field(None, description="OAUTHBEARER (OIDC): the client's secret.")
+    oauth_scope: Text | None = Field(None, description="OAUTHBEARER (OIDC): the scope to ask for.")
+    config: PassedThrough = Field(
+        {},
+        repr=False,
+        description="librdkafka keys for both clients, except those the worker owns; in the environment a JSON object.",
+    )
+
+
+class ModelSettings(Section):
+    """Which model is served, and on what."""
+
+    path: Path = Field(description="The ONNX model, a local file.")
+    name: Text = Field(
+        default_factory=lambda section: section.get("path", Path("model")).stem,
+        description="Name that requests may ask for and answers carry; the file's stem unless set.",
+    )
+    version: Text = Field("1", description="Version that requests may ask for and answers carry.")
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)] | None = Field(
+        None, description="The file must have this SHA-256, or the worker does not start."
+    )
+    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = Field(
+        "auto", description="`auto`: CUDA where it works, else the CPU. `cuda` and `cuda:1` start on nothing else."
+    )
+    providers: Texts = Field(
+        (), description="ONNX Runtime execution providers in order of preference, comma-separated, instead of DEVICE."
+    )
+    intra_op_num_threads: int = Field(
+        1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
+    )
+    run_timeout_s: float = Field(
+        60.0, gt=0, le=240, description="An inference that takes longer is taken for hung: the worker exits (3)."
+    )
+    warm_up_rows: RowCounts = Field(
+        (), description="Row counts to run at start, two or more, comma-separated; 1 and MAX_BATCH_SIZE unless set."
+    )
+    non_finite_input: Literal["reject", "allow"] = Field(
+        "reject", description="What a request with a NaN or an infinity among its inputs gets."
+    )
+    non_finite_output: Literal["error", "allow", "null"] = Field(
+        "error", description="What an answer with a NaN or an infinity becomes; `null` in JSON, as is elsewhere."
+    )
+
+
+class BatchingSettings(Section):
+    """When a batch closes, and how much may be under way."""
+
+    max_batch_size: int = Field(32, ge=1, le=65_536, description="Rows (not requests) at which a batch closes.")
+    linger_ms: float = Field(5.0, ge=0, le=10_000, description="Longest wait of a batch's first request for company.")
+    max_batch_bytes: int = Field(16 * MIB, ge=1024, description="Bytes of input at which a batch closes.")
+    max_inflight_batches: int = Field(2, ge=1, le=64, description="Batches running or stacked ahead.")
+    lanes: int = Field(1, ge=1, le=64, description="Inference threads. One keeps a GPU busy.")
+    max_request_rows: int = Field(65_536, ge=1, description="A request with more rows is rejected.")
+    max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")
+    max_inflight_rows: int = Field(131_072, ge=1, description="Their rows.")
+    max_inflight_bytes: int = Field(64 * MIB, ge=1024, description="Their bytes.")
+
+
+class DeliverySettings(Section):
+    """What is promised about answers and offsets."""
+
+    guarantee: Literal["at_least_once", "exactly_once"] = Field(
+        "at_least_once", description="What holds whatever dies in between. Only `at_least_once` is available yet."
+    )
+    commit_interval_ms: int = Field(200, ge=1, le=60_000, description="Time between two commits of offsets.")
+    drain_timeout_s: float = Field(
+        20.0, gt=0, le=600, description="Time to finish what is under way at SIGTERM; then the worker exits (3)."
+    )
+    rejection_limit: int | None = Field(
+        None, ge=1, description="Stop (exit 6) after so many rejections in a row; never unless set."
+    )
+
+
+class TelemetrySettings(Section):
+    """What an operator sees."""
+
+    http_address: Text = Field("127.0.0.1", description="Address of `/metrics`, `/healthz` and `/readyz`.")
+    http_port: int = Field(0, ge=0, le=65_535, description="Their port; 0: any free one, which is logged.")
+    log_format: Literal["json", "console"] = Field("json", description="One JSON object per line, or text for people.")
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = Field(
+        "INFO", description="The least level logged."
+    )
+
+
+class Settings(Section):
+    """All of it. Made by `load`; passed to the composition root, which hands each room its own section."""
+
+    kafka: KafkaSettings
+    model: ModelSettings
+    batching: BatchingSettings = BatchingSettings()
+    delivery: DeliverySettings = DeliverySettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "kafka": KafkaSettings,
+    "model": ModelSettings,
+    "batching": BatchingSettings,
+    "delivery": DeliverySettings,
+    "telemetry": TelemetrySettings,
+}
+
+
+def variable(section: str, key: str) -> str:
+    """The environment's name for a setting: `WORKER_KAFKA__GROUP_ID`."""
+    return f"WORKER_{section}__{key}".upper()
+
+
+def is_secret(section: str, key: str) -> bool:
+    """Whether no message may show its value, and a file may hold it instead of the environment."""
+    return "SecretStr" in str(SECTIONS[section].model_fields[key].annotation)
