@@ -1,115 +1,325 @@
-"""(skeleton: the Protocols that the rooms satisfy; the loop itself follows)"""
+"""The one thread of control: from request records to answers and commits.
+
+    source.poll → codec.decode → ledger.track → batcher.add/due → lanes.submit ┈(thread)┈ lanes.finished
+      → ledger.answer → codec.encode → sink.send ┈(delivery report)┈ ledger.settle → commit
+
+`Worker.turn()` goes once round: take in what arrived, hand out what is due, bring home what is finished, record how
+far we are. Inference overlaps all of it, because a lane runs its batch outside the GIL while the loop takes, stacks the
+next batch and produces the last one.
+
+**Waiting.** A finished lane cannot wake a Kafka poll. So while a lane runs, the poll returns at once and the loop waits
+on the lanes; when none runs, it waits in the poll for at most 100 ms, less when something falls due. Python runs signal
+handlers only between two polls, hence the 100 ms. When nothing may be taken, it glances at Kafka every 100 ms all the
+same, because rebalance callbacks run only in a poll (`core/intake.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 
-from worker.core.failures import Code
-from worker.core.records import Batch, ClosedBy, CommitResult, Finished, Message, Outcome, Partition, Record, Rejection, Request
-from worker.core.ledger import Place
+from worker.core.batching import Batcher, Group
+from worker.core.failures import DeadlineMissed, ModelBroken, RunFailure, TooManyRejections
+from worker.core.intake import Intake
+from worker.core.ledger import OffsetLedger, Place
+from worker.core.records import Batch, Outcome, Partition, Record, Rejection, Request
+from worker.core.stacking import Stacker, halve, reject
+from worker.core.suspicion import Suspicion
+from worker.ports import Codec, Delivery, Events, Lanes, Signals, Source
+
+POLL_SLICE = 0.1  # the longest wait in one poll, so that a signal is seen soon, seconds
+LANE_SLICE = 0.001  # the longest wait for a lane before the topics are looked at again, seconds
+SHORTEST_WAIT = 0.001  # the client counts milliseconds and takes less for no wait at all: a spin, seconds
+REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
 
 
-class Assignments(Protocol):
-    """What a source calls, inside `poll` and `close`, when partitions come and go. The loop is one."""
+@dataclass(frozen=True, slots=True)
+class Conduct:
+    """How the loop uses its lanes, and how long it takes to let go. Timeouts in seconds."""
 
-    def assigned(self, partitions: Sequence[Partition]) -> None: ...
-    def revoked(self, partitions: Sequence[Partition]) -> None: ...
-    def lost(self, partitions: Sequence[Partition]) -> None: ...
+    lanes: int = 1
+    inflight_batches: int = 2
+    drain_timeout: float = 20.0
+    revoke_timeout: float = 10.0
+    rejection_limit: int | None = None  # so many rejections in a row stop the worker; None: any number is answered
 
 
-class Source(Protocol):
-    """The consumer. Every call is made by the loop's thread."""
+class Worker:
+    """Owns batcher, ledger, intake and delivery, and with its thread the consumer and the producer."""
 
-    def subscribe(self, assignments: Assignments) -> None: ...
+    def __init__(  # noqa: PLR0913  # the composition root names every part once
+        self,
+        *,
+        source: Source,
+        codec: Codec,
+        ledger: OffsetLedger,
+        intake: Intake,
+        batcher: Batcher,
+        stacker: Stacker,
+        lanes: Lanes,
+        delivery: Delivery,
+        events: Events,
+        signals: Signals,
+        conduct: Conduct,
+        clock: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._codec = codec
+        self._ledger = ledger
+        self._intake = intake
+        self._batcher = batcher
+        self._stacker = stacker
+        self._lanes = lanes
+        self._delivery = delivery
+        self._events = events
+        self._signals = signals
+        self._conduct = conduct
+        self._clock = clock
+        self._suspicion = Suspicion()
+        self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
+        self._rejected_in_a_row = 0
+        self._next_glance = 0.0
+        self._is_paused = self._is_draining = self._is_over = False
 
-    def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
-        """At most `max_records`, at once if any wait, else the first that comes within `timeout` seconds.
+    def run(self) -> None:
+        """Until told to stop; then drain and leave the group. Raises `Stop` when it cannot go on."""
+        try:
+            self._source.subscribe(self)
+            while not self._signals.stop_asked:
+                self.turn()
+            self._drain()
+        finally:
+            self._is_over = True
+            self._source.close()
 
-        Serves rebalance and commit callbacks. Raises `KafkaFatal` (also for a commit refused for good: fenced, not authorised).
+    def turn(self) -> None:
+        """Take in what arrived, hand out what is due, bring home what is finished, record how far we are."""
+        taken = self._take_in()
+        now = self._clock()
+        self._pause_or_resume()
+        self._hand_out(now)
+        self._bring_home(0.0 if taken else LANE_SLICE)
+        self._record_progress()
+
+    # Taking in
+
+    def _take_in(self) -> int:
+        """Take what there is room for. Returns the number of records."""
+        now = self._clock()
+        room = self._intake.room()
+        records = self._source.poll(room, self._patience(now)) if room else self._glance(now)
+        if records:
+            self._take(records, self._clock())
+        return len(records)
+
+    def _take(self, records: Sequence[Record], now: float) -> None:
+        decode, track, add = self._codec.decode, self._ledger.track, self._batcher.add
+        rows, size = self._ledger.rows, self._ledger.size
+        for record in records:
+            request = decode(record)
+            if isinstance(request, Rejection):
+                place = track(record.partition, record.offset, 0, len(record.value or b""), now)
+                self._refuse([(place, request)])
+            else:
+                request.place = track(record.partition, record.offset, request.rows, request.size, now)
+                add(request, now)
+        self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
+        self._events.taken(len(records))
+
+    def _glance(self, now: float) -> Sequence[Record]:
+        """Let Kafka's callbacks run although nothing may be taken; what comes with them is the reserve."""
+        if now < self._next_glance:
+            return ()
+        self._next_glance = now + POLL_SLICE
+        records = self._source.poll(1, 0.0)
+        self._intake.took_from_reserve(len(records))
+        return records
+
+    def _pause_or_resume(self) -> None:
+        should_pause = self._intake.should_pause()
+        if should_pause == self._is_paused:
+            return
+        self._is_paused = should_pause
+        if should_pause:
+            self._source.pause()
+        else:
+            self._source.resume()
+        self._events.paused(is_paused=should_pause)
+
+    def _patience(self, now: float) -> float:
+        """How long the poll may wait: not at all while a lane runs, else until something falls due."""
+        if self._lanes.in_flight:
+            return 0.0
+        dues = [due for due in (self._batcher.next_due, self._delivery.next_due) if due is not None]
+        if not dues:
+            return POLL_SLICE
+        wait = min(dues) - now
+        return 0.0 if wait <= 0 else min(POLL_SLICE, max(SHORTEST_WAIT, wait))
+
+    # Handing out
+
+    def _hand_out(self, now: float) -> None:
+        while self._lanes.in_flight < self._conduct.inflight_batches:
+            group = self._next_group(now)
+            if group is None:
+                return
+            self._dispatch(group, now)
+
+    def _next_group(self, now: float) -> Group | None:
+        if self._is_draining:
+            return self._batcher.drain()
+        if self._lanes.in_flight >= self._conduct.lanes:
+            return self._batcher.ahead(now)
+        return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
+
+    def _dispatch(self, group: Group, now: float) -> None:
+        batch, refused = self._stacker.stack(group.requests, group.closed_by)
+        if refused:
+            self._refuse(self._whole(refused))
+        if batch is not None:
+            self._out[id(batch)] = batch
+            self._lanes.submit(batch)
+            self._events.batch_closed(batch, now - group.opened_at)
+
+    # Bringing home
+
+    def _bring_home(self, timeout: float) -> None:
+        for batch, outputs, failure, seconds in self._lanes.finished(timeout):
+            if batch is None:
+                self._judge_device(failure)
+                continue
+            del self._out[id(batch)]
+            judged = self._stacker.split(batch, outputs) if outputs is not None else failure
+            assert judged is not None
+            failed = judged.message if isinstance(judged, RunFailure) else None
+            self._events.batch_ran(batch.rows, seconds, failed)
+            if isinstance(judged, RunFailure):
+                self._try_smaller(batch, judged)
+            else:
+                self._conclude(judged)
+        if self._suspicion.wants_probe(lanes_are_idle=not self._lanes.in_flight):
+            self._lanes.probe()
+
+    def _conclude(self, judged: list[tuple[Request, Outcome]]) -> None:
+        """A run gave usable output: answer, unless it is nothing but rejections, which says nothing for the device."""
+        refused = [(r, outcome) for r, outcome in judged if isinstance(outcome, Rejection)]
+        if len(refused) == len(judged):
+            self._suspicion.failed(*refused)
+            return
+        self._refuse(self._whole(self._suspicion.cleared()))
+        if refused:
+            self._refuse(self._whole(refused))
+        self._rejected_in_a_row = 0
+        self._answer(self._whole((r, outcome) for r, outcome in judged if not isinstance(outcome, Rejection)))
+
+    def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
+        """Halve a failed batch until the culprit is alone; its neighbours get their results on the way."""
+        if len(batch.requests) == 1:
+            self._suspicion.failed((batch.requests[0], reject(batch.requests[0], failure)))
+            return
+        self._suspicion.failed()
+        halves = halve(batch)
+        self._out.update((id(half), half) for half in halves)
+        self._lanes.resubmit(halves)
+
+    def _judge_device(self, failure: RunFailure | None) -> None:
+        """The warm-up batch came home: if even that fails, no request is to blame."""
+        self._suspicion.probed()
+        self._events.device_probed(failure.message if failure else None)
+        if failure is not None:
+            raise ModelBroken(
+                f"the model fails on its own warm-up batch, which ran at start: {failure.message}. The device or the "
+                "deployment is broken; the requests that failed with it are unanswered and will be read again."
+            )
+        self._refuse(self._whole(self._suspicion.cleared()))
+
+    # Answering
+
+    def _whole(self, judged: Iterable[tuple[Request, Outcome]]) -> list[tuple[Place, Outcome]]:
+        """Places and outcomes; a request cut into pieces appears once, when its last piece is home."""
+        ready: list[tuple[Place, Outcome]] = []
+        for request, outcome in judged:
+            assert request.place is not None
+            if request.reassembly is None:
+                ready.append((request.place, outcome))
+            elif (whole := request.reassembly.collect(request, outcome)) is not None:
+                ready.append((request.place, whole))
+        return ready
+
+    def _answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
+        leaving: list[Place] = []
+        answer = self._ledger.answer
+        for place, outcome in outcomes:
+            leaving += answer(place, outcome)
+        if leaving:
+            self._delivery.send(leaving)
+
+    def _refuse(self, rejections: list[tuple[Place, Outcome]]) -> None:
+        self._answer(rejections)
+        for _, rejection in rejections:
+            assert isinstance(rejection, Rejection)
+            self._events.rejected(rejection)
+        self._rejected_in_a_row += len(rejections)
+        limit = self._conduct.rejection_limit
+        if limit is not None and self._rejected_in_a_row >= limit:
+            raise TooManyRejections(
+                f"{self._rejected_in_a_row} requests in a row were rejected, and REJECTION_LIMIT is {limit}: "
+                "look at the dead-letter topic for the reason, mend the publisher or the model, and start again"
+            )
+
+    def _record_progress(self) -> None:
+        is_waiting_for_broker = self._intake.is_full and not self._lanes.in_flight
+        now = self._clock()
+        self._delivery.turn(now, REPORT_WAIT if is_waiting_for_broker else 0.0)
+        self._events.turned(now, self._ledger.records)
+
+    # Partitions come and go
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        self._events.assigned(partitions)
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        """Called before the partitions move, and the only callback that acts: what runs comes home and is committed.
+
+        Waiting rows are dropped first, since their next owner reads them again; then the running batches are brought
+        home, then delivery reports are served, and the commit is the last call.
         """
+        if self._is_over:
+            self._delivery.lost(partitions)
+            return
+        began = self._clock()
+        deadline = began + self._conduct.revoke_timeout
+        self._batcher.forget(partitions)
+        while self._is_out(partitions) and self._clock() < deadline:
+            self._bring_home(LANE_SLICE)
+        unsettled = self._delivery.revoke(partitions, deadline)
+        self._events.revoked(partitions, self._clock() - began, unsettled)
 
-    def pause(self) -> None:
-        """Stop fetching on every assigned partition, and on those assigned from now on."""
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """The partitions moved without us: forget, commit nothing. What runs comes home to no line and is dropped."""
+        self._batcher.forget(partitions)
+        self._delivery.lost(partitions)
+        self._events.lost(partitions)
 
-    def resume(self) -> None: ...
+    def _is_out(self, partitions: Collection[Partition]) -> bool:
+        return any(r.record.partition in partitions for batch in self._out.values() for r in batch.requests)
 
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Begin an asynchronous commit of next offsets. Its result comes from `commit_results` after a later poll."""
+    # Going home
 
-    def commit_results(self) -> Sequence[CommitResult]:
-        """The results since the last call, in order."""
-
-    def close(self) -> None:
-        """Leave the group. Calls `revoked` for what is still assigned."""
-
-
-class Sink(Protocol):
-    """The producer. Every call is made by the loop's thread; none blocks longer than its timeout."""
-
-    def send(self, message: Message, place: Place) -> None:
-        """Hand over one message. `place` comes back from `poll` once the broker has acknowledged it. Never blocks: what
-        the client's queue has no room for waits here, in order."""
-
-    def poll(self, timeout: float) -> Sequence[Place]:
-        """Serve delivery reports: the place of each message delivered since the last call, as often as it had messages.
-
-        Raises `KafkaFatal` when a message was refused: nothing after it may be committed.
-        """
-
-
-class Lanes(Protocol):
-    """The inference threads. Batches start in the order submitted; they come home in any order."""
-
-    @property
-    def in_flight(self) -> int:
-        """Batches submitted and not yet fetched by `finished` (probes not counted)."""
-
-    def submit(self, batch: Batch) -> None: ...
-
-    def resubmit(self, halves: Sequence[Batch]) -> None:
-        """Put the halves of a failed batch at the head of the queue, in order."""
-
-    def probe(self) -> None:
-        """Run the warm-up batch next; it comes home as a `Finished` without a batch."""
-
-    def finished(self, timeout: float) -> Sequence[Finished]:
-        """What has come home, waiting at most `timeout` seconds for the first. Empty at once when nothing is in flight."""
-
-
-class Codec(Protocol):
-    """Headers and bytes to tensors and back. Pure; raises nothing for bad input."""
-
-    def decode(self, record: Record) -> Request | Rejection: ...
-
-    def encode(self, outcome: Outcome) -> Sequence[Message]:
-        """The answer, and for a rejection also the dead letter if there is a topic for it; each within its topic's size limit."""
-
-
-class Events(Protocol):
-    """What the loop tells whoever watches; called at most a few times per batch, except `rejected` (once per rejection)."""
-
-    def assigned(self, partitions: Sequence[Partition]) -> None: ...
-    def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None: ...
-    def lost(self, partitions: Sequence[Partition]) -> None: ...
-
-    def taken(self, records: int) -> None:
-        """So many records were taken in this turn."""
-
-    def batch_closed(self, batch: Batch, waited: float) -> None:
-        """A batch was handed to a lane `waited` seconds after its first record was taken."""
-
-    def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None:
-        """An inference came home. Called for the halves of a failed batch too."""
-
-    def rejected(self, rejection: Rejection) -> None: ...
-
-    def settled(self, taken_at: Sequence[float], now: float) -> None:
-        """The records taken at those instants have their answers acknowledged by the broker."""
-
-    def committed(self, result: CommitResult) -> None: ...
-
-    def paused(self, is_paused: bool) -> None: ...
-
-    def turned(self, now: float, in_flight: int) -> None:
-        """One turn of the loop ended: the heartbeat. `in_flight` counts records taken and not settled."""
+    def _drain(self) -> None:
+        """Finish and commit what is held. Raises `DeadlineMissed`, having committed nothing unsettled."""
+        deadline = self._clock() + self._conduct.drain_timeout
+        self._is_draining = True
+        self._source.pause()
+        self._delivery.drain()
+        while self._ledger.records or not self._delivery.is_idle:
+            if self._signals.hurry_asked or self._clock() > deadline:
+                raise DeadlineMissed(
+                    f"stopped before all was settled: {self._ledger.records} records taken are unanswered or "
+                    "uncommitted and will be answered again"
+                )
+            # Polled for its callbacks: a record that still comes is its next owner's.
+            self._source.poll(1, 0.0 if self._lanes.in_flight else SHORTEST_WAIT)
+            self._hand_out(self._clock())
+            self._bring_home(LANE_SLICE)
+            self._record_progress()

@@ -11,8 +11,8 @@ Requests of equal shapes gather in one open group. A group closes for exactly on
 | drain    | the worker is going home |
 
 Due is not closed: a due group that no lane can start keeps filling. So batches grow by themselves under load, and a
-short linger costs no throughput. Only a full group is stacked ahead of a busy lane, and an older due one goes before it,
-so that a rare shape never starves behind a common one. The policy knows no clock: `now` is passed in, monotonic seconds.
+short linger costs no throughput. Only a full group is stacked ahead of a busy lane, and an older due one goes before
+it, so that a rare shape never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
 """
 
 from __future__ import annotations

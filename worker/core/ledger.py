@@ -20,7 +20,7 @@ from worker.core.records import Outcome, Partition
 
 
 class Place:
-    """One received record's place in its partition's line. Owned by the ledger; `undelivered` is set by the delivery."""
+    """One received record's place in its partition's line. Owned by the ledger; the delivery sets `undelivered`."""
 
     __slots__ = ("line", "offset", "outcome", "rows", "size", "taken_at", "undelivered")
 
@@ -59,7 +59,7 @@ class Line:
 
 
 class OffsetLedger:
-    """The lines of all assigned partitions. `records`, `rows` and `size` (bytes) count what is taken and not settled."""
+    """The lines of all assigned partitions; `records`, `rows`, `size` (bytes) count what is taken and not settled."""
 
     def __init__(self) -> None:
         self._lines: dict[Partition, Line] = {}

@@ -122,7 +122,8 @@ class Signature:
             raise Reject(f"model {_shown(name)} is not served here; {_shown(self.name)} is", Code.NOT_FOUND)
         if version and version != self.version:
             raise Reject(
-                f"version {_shown(version)} of {self.name} is not served here; {_shown(self.version)} is", Code.NOT_FOUND
+                f"version {_shown(version)} of {self.name} is not served here; {_shown(self.version)} is",
+                Code.NOT_FOUND,
             )
 
     def check_claim(self, name: str, datatype: str, shape: Sequence[object]) -> int:
@@ -151,7 +152,9 @@ class Signature:
     def _dimension(spec: TensorSpec, shape: Sequence[object], dimension: object) -> int:
         # bool is an int in Python; `true` is no dimension. Zero rows or an empty axis leave nothing to infer.
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
-            raise Reject(f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown(list(shape))}")
+            raise Reject(
+                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown(list(shape))}"
+            )
         return dimension
 
     def check_length(self, spec: TensorSpec, elements: int, got_bytes: int) -> None:
@@ -176,9 +179,7 @@ class Signature:
         if len(rows) > 1:
             counts = ", ".join(f"{t.name}: {t.shape[0]}" for t in ordered)
             raise Reject(f"all inputs of a request must have the same number of rows, got {counts}")
-        return Judged(
-            rows.pop(), tuple(tuple(t.shape[1:]) for t in ordered), tuple(t.tensor for t in ordered)
-        )
+        return Judged(rows.pop(), tuple(tuple(t.shape[1:]) for t in ordered), tuple(t.tensor for t in ordered))
 
     @cached_property
     def raw_input(self) -> TensorSpec | None:
@@ -188,7 +189,7 @@ class Signature:
         return self.inputs[0]
 
     def raw_rows(self, got_bytes: int) -> int:
-        """How many rows of the only input so many bytes hold. Raises `Reject` when they hold no whole number of rows."""
+        """How many rows of the only input so many bytes hold. Raises `Reject` unless it is a whole number of rows."""
         spec = self.raw_input
         if spec is None or spec.row_bytes is None:
             raise Reject(

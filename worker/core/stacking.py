@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
 import numpy as np
 
 from worker.core.failures import Code, RunFailure
@@ -51,7 +52,7 @@ class Stacker:
         """
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if output.ndim < 1 or output.shape[0] != batch.rows:
-                return RunFailure(f"output {spec.name}: expected {batch.rows} rows, the model gave shape {output.shape}")
+                return RunFailure(f"output {spec.name}: {batch.rows} rows went in, shape {output.shape} came out")
         guilty = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
         judged: list[Judged] = []
         start = 0
@@ -108,7 +109,9 @@ def cut(request: Request, rows: int) -> list[Request]:
         tensors = tuple(_rows_of(t, request.rows, start, stop) for t in request.tensors)
         size = math.ceil(request.size * (stop - start) / request.rows)
         reassembly.pieces.append(
-            Request(request.record, stop - start, tensors, request.shapes, request.reply, size, request.place, reassembly)
+            Request(
+                request.record, stop - start, tensors, request.shapes, request.reply, size, request.place, reassembly
+            )
         )
     return reassembly.pieces
 

@@ -37,7 +37,7 @@ class Suspicion:
         held, self._held = self._held, []
         return held
 
-    def wants_probe(self, lanes_are_idle: bool) -> bool:
+    def wants_probe(self, *, lanes_are_idle: bool) -> bool:
         """Whether to run the warm-up batch now; True once for each probe."""
         if self._is_probing or not (self.failures >= PATIENCE or (self._held and lanes_are_idle)):
             return False

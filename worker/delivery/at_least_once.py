@@ -1,0 +1,138 @@
+"""At least once: an offset is committed after the broker acknowledged its answer and every earlier one.
+
+Answers go to an idempotent producer as they leave the ledger; nothing is flushed, only delivery reports count. Commits
+are asynchronous, one at a time, every `commit_interval`; a failed one is tried again with whatever is committable by
+then, so it neither stops nor stalls the loop. What a crash leaves uncommitted is answered again, never lost.
+
+Called by the loop's thread alone, and owns no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from worker.core.ledger import OffsetLedger, Place
+from worker.core.records import CommitResult, Message, Outcome, Partition
+
+# A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
+# coordinator after 45.9 s under KIP-848 (measured); commits never move backwards, so a late result does no harm.
+COMMIT_PATIENCE = 60.0
+
+# How long one wait for delivery reports lasts while a revoke holds everything else up, seconds.
+REPORT_SLICE = 0.01
+
+
+class Encoder(Protocol):
+    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
+
+
+class Sink(Protocol):
+    def send(self, message: Message, place: Place) -> None: ...
+    def poll(self, timeout: float) -> Sequence[Place]: ...
+
+
+class Committer(Protocol):
+    def commit(self, offsets: Mapping[Partition, int]) -> None: ...
+    def commit_results(self) -> Sequence[CommitResult]: ...
+
+
+class Events(Protocol):
+    def settled(self, taken_at: Sequence[float], now: float) -> None: ...
+    def committed(self, result: CommitResult) -> None: ...
+
+
+class AtLeastOnce:
+    """Sends outcomes, settles them by delivery report, commits behind them."""
+
+    def __init__(
+        self,
+        *,
+        ledger: OffsetLedger,
+        encoder: Encoder,
+        sink: Sink,
+        committer: Committer,
+        events: Events,
+        commit_interval: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._encoder = encoder
+        self._sink = sink
+        self._committer = committer
+        self._events = events
+        self._commit_interval = commit_interval
+        self._clock = clock
+        self._commit_due = clock() + commit_interval
+        self._commit_lost_at: float | None = None  # while a commit is outstanding: when to stop waiting for it
+
+    def send(self, places: Sequence[Place]) -> None:
+        """Hand the outcomes of these places to the producer, in order."""
+        encode, send = self._encoder.encode, self._sink.send
+        for place in places:
+            assert place.outcome is not None
+            messages = encode(place.outcome)
+            place.outcome = None  # the batch's arrays and the request need not wait for the broker
+            if not messages:
+                self._ledger.settle(place)
+                continue
+            place.undelivered = len(messages)
+            for message in messages:
+                send(message, place)
+
+    def turn(self, now: float, timeout: float) -> None:
+        """Serve delivery reports, waiting at most `timeout` seconds for one; commit when it is time."""
+        self._settle(now, timeout)
+        self._hear_commit_results()
+        if now >= self._commit_due and (self._commit_lost_at is None or now >= self._commit_lost_at):
+            self._commit_due = now + self._commit_interval
+            self._commit(now, self._ledger.committable())
+
+    @property
+    def next_due(self) -> float | None:
+        """When `turn` has something to do besides serving reports; None when nothing is taken or uncommitted."""
+        return None if self.is_idle else self._commit_due
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is unsettled, uncommitted, or waiting for a commit's result."""
+        return self._commit_lost_at is None and not self._ledger.records and not self._ledger.committable()
+
+    def drain(self) -> None:
+        """From now on commit as soon as there is something to commit."""
+        self._commit_interval = self._commit_due = 0.0
+
+    def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
+        """Settle what was sent for these partitions, commit it as the last call, forget them.
+
+        The commit is asynchronous and still reaches the coordinator before the partitions move (measured in 13
+        hand-overs, both protocols). Returns how many records leave unsettled: their next owner answers them.
+        """
+        while self._ledger.awaits_delivery(partitions) and self._clock() < deadline:
+            self._settle(self._clock(), REPORT_SLICE)
+        self._commit(self._clock(), self._ledger.committable(partitions))
+        return self._ledger.forget(partitions)
+
+    def lost(self, partitions: Sequence[Partition]) -> int:
+        """Forget these partitions and commit nothing: they belong to somebody else already."""
+        return self._ledger.forget(partitions)
+
+    def _settle(self, now: float, timeout: float) -> None:
+        delivered = self._sink.poll(timeout)
+        if not delivered:
+            return
+        settle = self._ledger.settle
+        for place in delivered:
+            settle(place)
+        self._events.settled([place.taken_at for place in delivered if not place.undelivered], now)
+
+    def _hear_commit_results(self) -> None:
+        for result in self._committer.commit_results():
+            self._commit_lost_at = None
+            self._ledger.committed(result.committed)
+            self._events.committed(result)
+
+    def _commit(self, now: float, offsets: Mapping[Partition, int]) -> None:
+        if offsets:
+            self._committer.commit(offsets)
+            self._commit_lost_at = now + COMMIT_PATIENCE

@@ -1,0 +1,126 @@
+"""What the loop calls: one protocol for each room, satisfied by shape and proven by mypy in `app.py`.
+
+Nothing here is implemented or owned. Every call is made by the loop's thread, but for `Signals`, whose flags are set by
+a signal handler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from worker.core.ledger import Place
+from worker.core.records import Batch, CommitResult, Finished, Partition, Record, Rejection, Request
+
+
+class Source(Protocol):
+    """The consumer."""
+
+    def subscribe(self, assignments: Assignments) -> None: ...
+
+    def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
+        """At most `max_records`: at once if any wait, else the first that comes within `timeout` seconds.
+
+        Serves rebalance and commit callbacks. Raises `KafkaFatal`, also for a commit refused for good.
+        """
+
+    def pause(self) -> None:
+        """Stop fetching on every partition held, and on those assigned from now on."""
+
+    def resume(self) -> None: ...
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Begin an asynchronous commit of next offsets; its result comes from `commit_results` after a later poll."""
+
+    def commit_results(self) -> Sequence[CommitResult]:
+        """The results since the last call, in order."""
+
+    def close(self) -> None:
+        """Leave the group. Calls `revoked` for what is still held."""
+
+
+class Assignments(Protocol):
+    """What a source calls, inside `poll` and `close`, when partitions come and go. The worker is one."""
+
+    def assigned(self, partitions: Sequence[Partition]) -> None: ...
+    def revoked(self, partitions: Sequence[Partition]) -> None: ...
+    def lost(self, partitions: Sequence[Partition]) -> None: ...
+
+
+class Codec(Protocol):
+    """Headers and bytes to tensors. Pure; raises nothing for bad input."""
+
+    def decode(self, record: Record) -> Request | Rejection: ...
+
+
+class Lanes(Protocol):
+    """The inference threads. Batches start in the order submitted and come home in any order."""
+
+    @property
+    def in_flight(self) -> int:
+        """Batches submitted and not yet fetched by `finished`; probes are not counted."""
+
+    def submit(self, batch: Batch) -> None: ...
+
+    def resubmit(self, halves: Sequence[Batch]) -> None:
+        """Put the halves of a failed batch at the head of the queue, in order."""
+
+    def probe(self) -> None:
+        """Run the warm-up batch next; it comes home as a `Finished` without a batch."""
+
+    def finished(self, timeout: float) -> Sequence[Finished]:
+        """What has come home, waiting at most `timeout` seconds for the first; at once when nothing is out."""
+
+
+class Delivery(Protocol):
+    """How outcomes become durable: one class per guarantee."""
+
+    @property
+    def next_due(self) -> float | None:
+        """When `turn` has something to do besides serving reports."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is unsettled or uncommitted."""
+
+    def send(self, places: Sequence[Place]) -> None: ...
+    def turn(self, now: float, timeout: float) -> None: ...
+
+    def drain(self) -> None:
+        """From now on commit as soon as there is something to commit."""
+
+    def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
+        """Settle and commit what can be by then, forget the rest. Returns how many records leave unsettled."""
+
+    def lost(self, partitions: Sequence[Partition]) -> int: ...
+
+
+class Events(Protocol):
+    """What the loop tells whoever watches: a few calls per batch, and one per rejection."""
+
+    def assigned(self, partitions: Sequence[Partition]) -> None: ...
+    def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None: ...
+    def lost(self, partitions: Sequence[Partition]) -> None: ...
+    def taken(self, records: int) -> None: ...
+
+    def batch_closed(self, batch: Batch, waited: float) -> None:
+        """A batch went to the lanes `waited` seconds after its first record was taken."""
+
+    def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None: ...
+    def rejected(self, rejection: Rejection) -> None: ...
+    def paused(self, *, is_paused: bool) -> None: ...
+    def device_probed(self, failure: str | None) -> None: ...
+
+    def turned(self, now: float, in_flight: int) -> None:
+        """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""
+
+
+class Signals(Protocol):
+    """What the operator asked for, read once a turn."""
+
+    @property
+    def stop_asked(self) -> bool: ...
+
+    @property
+    def hurry_asked(self) -> bool:
+        """Asked to stop a second time: give up at once."""
