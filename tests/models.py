@@ -1,0 +1,245 @@
+"""Small ONNX models for everybody's tests, built on the spot; nothing here is a fixture file.
+
+Each function returns the serialized model as bytes and says what makes it special. `save` writes one to a folder.
+The batch axis is dynamic and called `batch` unless the function says otherwise.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+# Open Inference Protocol datatypes → ONNX element types.
+ONNX_TYPES = {
+    "BOOL": TensorProto.BOOL,
+    "UINT8": TensorProto.UINT8,
+    "UINT16": TensorProto.UINT16,
+    "UINT32": TensorProto.UINT32,
+    "UINT64": TensorProto.UINT64,
+    "INT8": TensorProto.INT8,
+    "INT16": TensorProto.INT16,
+    "INT32": TensorProto.INT32,
+    "INT64": TensorProto.INT64,
+    "FP16": TensorProto.FLOAT16,
+    "FP32": TensorProto.FLOAT,
+    "FP64": TensorProto.DOUBLE,
+    "BYTES": TensorProto.STRING,
+    "BF16": TensorProto.BFLOAT16,
+}
+
+Dims = Sequence[int | str | None]
+
+
+def save(model: bytes, folder: Path, name: str = "model") -> Path:
+    """The path of `folder/name.onnx`, written."""
+    path = folder / f"{name}.onnx"
+    path.write_bytes(model)
+    return path
+
+
+def mlp(inputs: int = 4, hidden: Sequence[int] = (8,), outputs: int = 3, seed: int = 0) -> bytes:
+    """x FP32 (batch, inputs) → y FP32 (batch, outputs): dense layers with ReLU between. Same seed, same weights."""
+    rng = np.random.default_rng(seed)
+    sizes = [inputs, *hidden, outputs]
+    nodes, weights, last = [], [], "x"
+    for at, (rows, columns) in enumerate(pairwise(sizes)):
+        values = (rng.standard_normal((rows, columns)) / rows**0.5).astype(np.float32)
+        weights += [numpy_helper.from_array(values, f"w{at}"), _constant(f"b{at}", np.zeros(columns, np.float32))]
+        final = at == len(sizes) - 2
+        nodes.append(helper.make_node("Gemm", [last, f"w{at}", f"b{at}"], ["y" if final else f"h{at}"]))
+        if not final:
+            nodes.append(helper.make_node("Relu", [f"h{at}"], [f"r{at}"]))
+        last = f"r{at}"
+    return _model(nodes, [_value("x", "FP32", inputs)], [_value("y", "FP32", outputs)], weights)
+
+
+def identity(datatype: str = "FP32", dims: Dims = (4,)) -> bytes:
+    """x (batch, *dims) → y, the same elements, of any datatype."""
+    return identities({"": datatype}, dims)
+
+
+def identities(datatypes: dict[str, str], dims: Dims = (2,)) -> bytes:
+    """One input `x<suffix>` and one output `y<suffix>` per entry {suffix: datatype}, each (batch, *dims), unchanged."""
+    return _model(
+        [helper.make_node("Identity", [f"x{suffix}"], [f"y{suffix}"]) for suffix in datatypes],
+        [_value(f"x{suffix}", datatype, *dims) for suffix, datatype in datatypes.items()],
+        [_value(f"y{suffix}", datatype, *dims) for suffix, datatype in datatypes.items()],
+    )
+
+
+def every_datatype() -> bytes:
+    """Inputs xBOOL … xBYTES and outputs yBOOL … yBYTES of shape (batch, 2), one per datatype that the worker takes."""
+    return identities({datatype: datatype for datatype in ONNX_TYPES if datatype != "BF16"})
+
+
+def two_in_two_out() -> bytes:
+    """a FP32 (batch, 3), b INT64 (batch, 2) → total FP32 (batch, 1), the sum of both, and doubled INT64 (batch, 2)."""
+    return _model(
+        [
+            helper.make_node("Cast", ["b"], ["b32"], to=TensorProto.FLOAT),
+            helper.make_node("Concat", ["a", "b32"], ["ab"], axis=1),
+            helper.make_node("ReduceSum", ["ab", "axis"], ["total"], keepdims=1),
+            helper.make_node("Mul", ["b", "two"], ["doubled"]),
+        ],
+        [_value("a", "FP32", 3), _value("b", "INT64", 2)],
+        [_value("total", "FP32", 1), _value("doubled", "INT64", 2)],
+        [_constant("axis", np.array([1], np.int64)), _constant("two", np.array(2, np.int64))],
+    )
+
+
+def lookup(rows: int = 10, width: int = 2) -> bytes:
+    """id INT64 (batch, 1) → y FP32 (batch, 1, width), row `id` of a table. An id out of range fails the whole batch."""
+    table = np.arange(rows * width, dtype=np.float32).reshape(rows, width)
+    return _model(
+        [helper.make_node("Gather", ["table", "id"], ["y"])],
+        [_value("id", "INT64", 1)],
+        [_value("y", "FP32", 1, width)],
+        [_constant("table", table)],
+    )
+
+
+def square_root(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → y = √x: NaN where x is negative, and nothing fails."""
+    return _model([helper.make_node("Sqrt", ["x"], ["y"])], [_value("x", "FP32", width)], [_value("y", "FP32", width)])
+
+
+def parse_number() -> bytes:
+    """text BYTES (batch, 1) → y FP32 (batch, 1): the number that the text spells; other text fails the whole batch."""
+    return _model(
+        [helper.make_node("Cast", ["text"], ["y"], to=TensorProto.FLOAT)],
+        [_value("text", "BYTES", 1)],
+        [_value("y", "FP32", 1)],
+    )
+
+
+def sequence_mean() -> bytes:
+    """tokens FP32 (batch, length), length dynamic → mean FP32 (batch, 1)."""
+    return _model(
+        [helper.make_node("ReduceMean", ["tokens"], ["mean"], axes=[1], keepdims=1)],
+        [_value("tokens", "FP32", "length")],
+        [_value("mean", "FP32", 1)],
+    )
+
+
+def convolution(kernel: int = 40) -> bytes:
+    """image FP32 (batch, 1, height, width), both dynamic, at least `kernel` → y FP32 (batch, 1, ?, ?)."""
+    return _model(
+        [helper.make_node("Conv", ["image", "w"], ["y"])],
+        [_value("image", "FP32", 1, "height", "width")],
+        [_value("y", "FP32", 1, None, None)],
+        [_constant("w", np.ones((1, 1, kernel, kernel), np.float32))],
+    )
+
+
+def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
+    """x FP32 (rows, width) → y the same: exported with a fixed batch axis."""
+    return _model(
+        [helper.make_node("Identity", ["x"], ["y"])],
+        [_fixed_value("x", "FP32", [rows, width])],
+        [_fixed_value("y", "FP32", [rows, width])],
+    )
+
+
+def column_sums(width: int = 2) -> bytes:
+    """x FP32 (batch, width) → sums FP32 (width): not one row per row, though with `width` rows it looks right."""
+    return _model(
+        [helper.make_node("ReduceSum", ["x", "axis"], ["sums"], keepdims=0)],
+        [_value("x", "FP32", width)],
+        [_fixed_value("sums", "FP32", [width])],
+        [_constant("axis", np.array([0], np.int64))],
+    )
+
+
+def scalar_input() -> bytes:
+    """x FP32 (batch, 2) and scale FP32 () → y = x · scale: an input without a batch axis."""
+    return _model(
+        [helper.make_node("Mul", ["x", "scale"], ["y"])],
+        [_value("x", "FP32", 2), _fixed_value("scale", "FP32", [])],
+        [_value("y", "FP32", 2)],
+    )
+
+
+def class_map() -> bytes:
+    """x FP32 (batch, 2) → y, a sequence of maps {class: x}: what scikit-learn exports give with `zipmap` on."""
+    maps = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    return _model(
+        [helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])],
+        [_value("x", "FP32", 2)],
+        [helper.make_value_info("y", helper.make_sequence_type_proto(maps))],
+    )
+
+
+def spinner(size: int = 64) -> bytes:
+    """turns INT64 (batch, 1) → y FP32 (batch, 1) = turns: a run multiplies size × size matrices max(turns) times.
+
+    So a request says how slow it is (one turn at size 64 is about 4 µs), and one of 10**12 turns hangs the run.
+    """
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["keep_in"], ["keep_out"]),
+            helper.make_node("MatMul", ["state_in", "square"], ["state_out"]),
+        ],
+        "turn",
+        [
+            helper.make_tensor_value_info("at", TensorProto.INT64, []),
+            helper.make_tensor_value_info("keep_in", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state_in", TensorProto.FLOAT, [size, size]),
+        ],
+        [
+            helper.make_tensor_value_info("keep_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state_out", TensorProto.FLOAT, [size, size]),
+        ],
+    )
+    return _model(
+        [
+            helper.make_node("ReduceMax", ["turns"], ["most"], keepdims=0),
+            helper.make_node("Loop", ["most", "go", "square"], ["state"], body=body),
+            # The loop's result must reach an output, or it is optimised away; the square is idempotent and finite.
+            helper.make_node("ReduceMax", ["state"], ["peak"], keepdims=0),
+            helper.make_node("Mul", ["peak", "zero"], ["nothing"]),
+            helper.make_node("Cast", ["turns"], ["turns32"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["turns32", "nothing"], ["y"]),
+        ],
+        [_value("turns", "INT64", 1)],
+        [_value("y", "FP32", 1)],
+        [
+            _constant("go", np.array(True)),
+            _constant("zero", np.array(0, np.float32)),
+            _constant("square", np.full((size, size), 1 / size, np.float32)),
+        ],
+    )
+
+
+def with_external_data(folder: Path, name: str = "external") -> Path:
+    """An MLP written to `folder/name.onnx` with its weights in `folder/name.bin` beside it."""
+    path = folder / f"{name}.onnx"
+    model = onnx.load_from_string(mlp(inputs=64, hidden=(64,)))
+    onnx.save(model, path, save_as_external_data=True, location=f"{name}.bin", size_threshold=0)
+    return path
+
+
+def _model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    constants: Sequence[TensorProto] = (),
+) -> bytes:
+    graph = helper.make_graph(nodes, "test", inputs, outputs, constants)
+    # Opset 17 and IR 8 (2022): what every ONNX Runtime we allow can read.
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+
+
+def _value(name: str, datatype: str, *dims: int | str | None) -> onnx.ValueInfoProto:
+    return _fixed_value(name, datatype, ["batch", *dims])
+
+
+def _fixed_value(name: str, datatype: str, shape: Sequence[int | str | None]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, ONNX_TYPES[datatype], shape)
+
+
+def _constant(name: str, value: np.ndarray) -> TensorProto:
+    return numpy_helper.from_array(value, name)
