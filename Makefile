@@ -1,0 +1,70 @@
+# What there is to do here. Each target works as the only command typed on a fresh machine that has make and
+# Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
+.PHONY: help setup demo test lint format types rooms unit system lock proto clean
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+# The oldest version we support comes first: the locks and the types were made on it.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+READY := .venv/.ready
+
+help:
+	@echo "make setup   the environment in .venv, from the locks"
+	@echo "make demo    see it work, on a mock broker, in under a minute"
+	@echo "make test    everything below, and the tests on a real Kafka"
+	@echo "make lint | types | rooms | unit | system   one part of it"
+	@echo "make format | lock | proto | clean"
+
+setup: $(READY)
+
+# Written last: an environment that was interrupted half-way is finished by the next call.
+$(READY): requirements-dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+demo: setup
+	@$(BIN)/inference-worker demo
+
+test: setup lint types rooms unit system
+	@echo "make test: all passed"
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup
+	$(BIN)/mypy
+
+rooms: setup
+	$(BIN)/lint-imports
+
+# core, codecs, loop and delivery: every branch, from these tests alone.
+unit: setup
+	$(BIN)/coverage run -m pytest tests/unit tests/properties
+	$(BIN)/coverage report
+
+# The rest: the contracts of fakes and real things, whole workers on the mock broker, and on a real Kafka.
+system: setup
+	$(BIN)/pytest --durations=10 tests/contract tests/integration tests/kafka
+
+# Versions that are locked stay unless pyproject.toml rules them out; `make lock UPGRADE=--upgrade` takes the newest.
+UPGRADE ?=
+lock:
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(PYTHON) -m venv "$$dir" && \
+	"$$dir/bin/pip" install --quiet --disable-pip-version-check uv && \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) pyproject.toml -o requirements.txt && \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --group dev pyproject.toml -o requirements-dev.txt
+LOCK_FLAGS = --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --custom-compile-command "make lock"
+
+clean:
+	rm -rf .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

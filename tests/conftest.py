@@ -1,0 +1,14 @@
+"""What every test shares: the same examples on every machine, and no settings from whoever runs them."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# Derandomised: a failure belongs to a change, not to the hour of day. No deadline: CI machines are shared.
+settings.register_profile("worker", derandomize=True, deadline=None, database=None)
+settings.load_profile("worker")
+
+for name in [name for name in os.environ if name.startswith("WORKER_") and "__" in name]:
+    del os.environ[name]

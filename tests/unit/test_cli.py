@@ -1,0 +1,67 @@
+"""The command line: what it says, and the codes it exits with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from worker import cli
+from worker.core import failures
+
+
+def test_version_is_shown() -> None:
+    """`--version` prints one line and ends well."""
+    result = CliRunner().invoke(cli.app, ["--version"])
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith("inference-worker ")
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    """Exit code 2, as for any wrong configuration."""
+    assert CliRunner().invoke(cli.app, ["fly"]).exit_code == 2
+
+
+def test_settings_that_do_not_start_are_told_in_plain_lines(tmp_path: Path) -> None:
+    """No traceback: each line names what to change."""
+    result = CliRunner().invoke(cli.app, ["run", "--config", str(tmp_path / "absent.toml")])
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("inference-worker: --config ")
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [
+        (failures.BadConfiguration, 2),
+        (failures.DeadlineMissed, 3),
+        (failures.KafkaFatal, 4),
+        (failures.ModelBroken, 5),
+        (failures.TooManyRejections, 6),
+    ],
+)
+def test_each_reason_to_stop_has_its_exit_code(
+    stop: type[failures.Stop], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An operator's restart policy can tell them apart."""
+
+    def act() -> int:
+        raise stop("first line\nsecond line")
+
+    with pytest.raises(typer.Exit) as end:
+        cli._end(act)
+
+    assert end.value.exit_code == code
+    assert capsys.readouterr().err == "inference-worker: first line\ninference-worker: second line\n"
+
+
+def test_a_clean_end_exits_with_what_the_command_says() -> None:
+    """0 stays 0."""
+    with pytest.raises(typer.Exit) as end:
+        cli._end(lambda: 0)
+
+    assert end.value.exit_code == 0

@@ -1,0 +1,311 @@
+"""The settings: what is read from where, and how each mistake is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from worker.core.failures import BadConfiguration
+from worker.settings import Settings, load
+from worker.settings.__main__ import reference
+from worker.settings.sections import SECTIONS, variable
+
+LEAST = {
+    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+    "WORKER_KAFKA__GROUP_ID": "group",
+    "WORKER_MODEL__PATH": "/models/digits.onnx",
+}
+
+
+def loaded(**kafka: str) -> Settings:
+    """The least that starts, and so many more KAFKA keys."""
+    return load(None, LEAST | {variable("kafka", key): value for key, value in kafka.items()})
+
+
+def refused(environ: dict[str, str], config: Path | None = None) -> list[str]:
+    """The lines with which these settings are refused, on top of the least that starts."""
+    with pytest.raises(BadConfiguration) as refusal:
+        load(config, LEAST | environ)
+    return str(refusal.value).splitlines()
+
+
+def test_the_least_that_starts_gets_the_documented_defaults() -> None:
+    """Five variables start a worker; everything else has a default."""
+    settings = loaded()
+
+    assert settings.kafka.request_topics == ("requests",)
+    assert settings.model.name == "digits"
+    assert settings.batching.max_batch_size == 32
+    assert settings.delivery.guarantee == "at_least_once"
+    assert settings.telemetry.http_address == "127.0.0.1"
+
+
+def test_settings_are_frozen() -> None:
+    """Nobody changes a setting after the start."""
+    settings = loaded()
+
+    with pytest.raises(ValueError, match="frozen"):
+        settings.kafka.group_id = "another"  # type: ignore[misc]  # the point of the test
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    """A variable overrides the same key of the file; the file's other keys stay."""
+    config = tmp_path / "worker.toml"
+    config.write_text('[batching]\nmax_batch_size = 8\nlinger_ms = 2\n[kafka]\nrequest_topics = ["a", "b"]\n')
+    environ = {k: v for k, v in LEAST.items() if "TOPICS" not in k} | {"WORKER_BATCHING__MAX_BATCH_SIZE": "64"}
+
+    settings = load(config, environ)
+
+    assert settings.batching.max_batch_size == 64
+    assert settings.batching.linger_ms == 2
+    assert settings.kafka.request_topics == ("a", "b")
+
+
+def test_lists_are_comma_separated_in_the_environment() -> None:
+    """Blanks around the commas do not count."""
+    assert loaded(request_topics="a, b ,c").kafka.request_topics == ("a", "b", "c")
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    """`${NAME:-}` in a compose file leaves an empty variable behind."""
+    assert loaded(dead_letter_topic="").kafka.dead_letter_topic is None
+
+
+def test_passed_through_keys_become_text(tmp_path: Path) -> None:
+    """librdkafka reads text; a TOML file may spell its dotted keys as tables."""
+    config = tmp_path / "worker.toml"
+    config.write_text("[kafka.config]\nlinger.ms = 1\nsocket.keepalive.enable = true\n")
+
+    from_file = load(config, LEAST).kafka.config
+    from_environment = loaded(config='{"linger.ms": 1, "socket.keepalive.enable": true}').kafka.config
+
+    assert from_file == from_environment == {"linger.ms": "1", "socket.keepalive.enable": "true"}
+
+
+@pytest.mark.parametrize("name", ["WORKER_SERVICE_HOST", "WORKER_KAFKA_PORT", "WORKERS__X", "PATH"])
+def test_names_that_are_not_ours_are_ignored(name: str) -> None:
+    """Kubernetes injects `WORKER_SERVICE_HOST` for a service called worker."""
+    assert load(None, LEAST | {name: "x"}) == loaded()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("WORKER_KAFKA__GROUPID", "did you mean WORKER_KAFKA__GROUP_ID?"),
+        ("WORKER_BATCHIN__LINGER_MS", "did you mean WORKER_BATCHING__LINGER_MS?"),
+        ("WORKER_kafka__group_id", "did you mean WORKER_KAFKA__GROUP_ID?"),
+        ("WORKER_KAFKA__GROUP_ID__X", "did you mean WORKER_KAFKA__GROUP_ID?"),
+        ("WORKER_NONE__OF_THESE", "sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY"),
+    ],
+)
+def test_a_mistyped_name_is_an_error_that_guesses_the_right_one(name: str, meant: str) -> None:
+    """A typo never becomes a silent default."""
+    assert refused({name: "x"}) == [f"{name}: no such setting; {meant}"]
+
+
+def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
+    """A wrong key, a wrong table, and a value where a table belongs."""
+    config = tmp_path / "worker.toml"
+    config.write_text("stray = 1\n[batching]\nlinger = 2\n[modle]\npath = 'x'\n")
+
+    assert refused({}, config) == [
+        f"stray in {config}: no such setting; sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY",
+        f"batching.linger in {config}: no such setting; did you mean WORKER_BATCHING__LINGER_MS?",
+        f"modle.path in {config}: no such setting; did you mean WORKER_MODEL__PATH?",
+    ]
+
+
+@pytest.mark.parametrize("content", [None, b"[kafka", b"\xff"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    """Absent, malformed, and not text."""
+    config = tmp_path / "worker.toml"
+    if content is not None:
+        config.write_bytes(content)
+
+    [line] = refused({}, config)
+
+    assert line.startswith(f"--config {config}: cannot be read: ")
+
+
+def test_all_problems_are_told_at_once_each_on_its_line() -> None:
+    """An operator fixes them in one go."""
+    with pytest.raises(BadConfiguration) as refusal:
+        load(None, {"WORKER_BATCHING__LANES": "many", "WORKER_KAFKA__GROUPID": "g"})
+
+    names = [line.partition(":")[0] for line in str(refusal.value).splitlines()]
+    assert names == [
+        "WORKER_KAFKA__GROUPID",
+        "WORKER_KAFKA__BOOTSTRAP_SERVERS",
+        "WORKER_KAFKA__REQUEST_TOPICS",
+        "WORKER_KAFKA__RESPONSE_TOPIC",
+        "WORKER_KAFKA__GROUP_ID",
+        "WORKER_MODEL__PATH",
+        "WORKER_BATCHING__LANES",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WORKER_BATCHING__MAX_BATCH_SIZE", "0"),
+        ("WORKER_BATCHING__LINGER_MS", "nan"),
+        ("WORKER_BATCHING__LINGER_MS", "-1"),
+        ("WORKER_KAFKA__REQUEST_TOPICS", "^all.*"),
+        ("WORKER_KAFKA__REQUEST_TOPICS", ","),
+        ("WORKER_KAFKA__CONFIG", "[1]"),
+        ("WORKER_KAFKA__CONFIG", "{"),
+        ("WORKER_MODEL__DEVICE", "gpu"),
+        ("WORKER_MODEL__SHA256", "abc"),
+        ("WORKER_TELEMETRY__HTTP_PORT", "65536"),
+    ],
+)
+def test_a_value_out_of_bounds_is_refused(name: str, value: str) -> None:
+    """One line, and it begins with the variable's name."""
+    [line] = refused({name: value})
+
+    assert line.startswith(f"{name}: ")
+
+
+def test_choices_are_read_without_case() -> None:
+    """`sasl_ssl` is what people write."""
+    assert loaded(security_protocol="ssl").kafka.security_protocol == "SSL"
+
+
+SASL = {
+    "WORKER_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+    "WORKER_KAFKA__SASL_MECHANISM": "SCRAM-SHA-512",
+    "WORKER_KAFKA__SASL_USERNAME": "worker",
+}
+PASSWORD = "WORKER_KAFKA__SASL_PASSWORD"  # noqa: S105 - a variable's name
+
+
+def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
+    """The newline that an editor leaves at the end is no part of it."""
+    secret = tmp_path / "password"
+    secret.write_text("s3cret\n")
+
+    kafka = load(None, LEAST | SASL | {f"{PASSWORD}_FILE": str(secret)}).kafka
+
+    assert kafka.sasl_password is not None
+    assert kafka.sasl_password.get_secret_value() == "s3cret"
+
+
+def test_a_secret_is_given_once(tmp_path: Path) -> None:
+    """Which of two would win is a question nobody should have to ask."""
+    lines = refused(SASL | {PASSWORD: "s3cret", f"{PASSWORD}_FILE": str(tmp_path)})
+
+    assert lines == [f"{PASSWORD}_FILE: {PASSWORD} is set as well; unset one of them"]
+
+
+def test_an_unreadable_secret_file_is_named(tmp_path: Path) -> None:
+    """The file's name is shown; there is no content to show."""
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+
+    [absent] = refused(SASL | {f"{PASSWORD}_FILE": str(tmp_path / "absent")})[:1]
+    [binary] = refused(SASL | {f"{PASSWORD}_FILE": str(tmp_path / "binary")})[:1]
+
+    assert absent == f"{PASSWORD}_FILE: cannot read {tmp_path / 'absent'}: No such file or directory"
+    assert binary == f"{PASSWORD}_FILE: cannot read {tmp_path / 'binary'}: it is not UTF-8 text"
+
+
+def test_only_secrets_have_a_file_form() -> None:
+    """`WORKER_KAFKA__GROUP_ID_FILE` is a mistake, not a feature."""
+    [line] = refused({"WORKER_KAFKA__GROUP_ID_FILE": "/etc/hostname"})
+
+    assert line.startswith("WORKER_KAFKA__GROUP_ID_FILE: no such setting")
+
+
+def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
+    """Neither a good value's repr nor a bad value's error shows what a secret or a passed-through key holds."""
+    config = tmp_path / "worker.toml"
+    config.write_text("[kafka]\nsasl_password = 12345678\n")
+
+    bad = [*refused({}, config), *refused({"WORKER_KAFKA__CONFIG": '{"ssl.key.pem": "12345678", oops}'})]
+    good = load(None, LEAST | SASL | {PASSWORD: "12345678", "WORKER_KAFKA__CONFIG": '{"ssl.key.pem": "12345678"}'})
+
+    assert all("12345678" not in line for line in bad)
+    assert "12345678" not in repr(good)
+    assert "12345678" not in str(good)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"KAFKA__REQUEST_TOPICS": "a,a"}, "WORKER_KAFKA__REQUEST_TOPICS: names a topic twice"),
+        ({"KAFKA__RESPONSE_TOPIC": "requests"}, "WORKER_KAFKA__RESPONSE_TOPIC: is also a request topic"),
+        ({"KAFKA__DEAD_LETTER_TOPIC": "requests"}, "WORKER_KAFKA__DEAD_LETTER_TOPIC: is also"),
+        ({"KAFKA__DEAD_LETTER_TOPIC": "answers"}, "WORKER_KAFKA__DEAD_LETTER_TOPIC: is also"),
+        (
+            {"KAFKA__GROUP_PROTOCOL": "consumer", "KAFKA__SESSION_TIMEOUT_MS": "6000"},
+            "WORKER_KAFKA__SESSION_TIMEOUT_MS: the broker sets it",
+        ),
+        ({"KAFKA__BOOTSTRAP_SERVERS": "kafka:9092"}, "WORKER_KAFKA__SECURITY_PROTOCOL: PLAINTEXT to kafka:9092"),
+        ({"KAFKA__INSECURE_TLS": "true"}, "WORKER_KAFKA__INSECURE_TLS: there is no TLS"),
+        ({"KAFKA__SSL_CA_LOCATION": "/etc"}, "WORKER_KAFKA__SSL_CA_LOCATION: has no effect with PLAINTEXT"),
+        (
+            {"KAFKA__SECURITY_PROTOCOL": "SSL", "KAFKA__SSL_CA_LOCATION": "/nowhere.pem"},
+            "WORKER_KAFKA__SSL_CA_LOCATION: there is no file /nowhere.pem",
+        ),
+        (
+            {"KAFKA__SECURITY_PROTOCOL": "SSL", "KAFKA__SSL_CERTIFICATE_LOCATION": "/etc"},
+            "WORKER_KAFKA__SSL_CERTIFICATE_LOCATION: goes with SSL_KEY_LOCATION",
+        ),
+        ({"KAFKA__SSL_KEY_PASSWORD": "x"}, "WORKER_KAFKA__SSL_KEY_PASSWORD: there is no key to open"),
+        ({"KAFKA__SECURITY_PROTOCOL": "SASL_SSL"}, "WORKER_KAFKA__SASL_MECHANISM: SASL_SSL needs one"),
+        ({"KAFKA__SASL_MECHANISM": "PLAIN"}, "WORKER_KAFKA__SASL_MECHANISM: has no effect with PLAINTEXT"),
+        (
+            {"KAFKA__SECURITY_PROTOCOL": "SASL_SSL", "KAFKA__SASL_MECHANISM": "PLAIN", "KAFKA__SASL_USERNAME": "u"},
+            "WORKER_KAFKA__SASL_PASSWORD: PLAIN needs it",
+        ),
+        ({"BATCHING__LANES": "3"}, "WORKER_BATCHING__LANES: 3 lanes cannot all work on 2 batches"),
+        ({"BATCHING__MAX_BATCH_SIZE": "65536"}, "WORKER_BATCHING__MAX_INFLIGHT_ROWS: must hold 3 batches"),
+        ({"BATCHING__MAX_BATCH_BYTES": "33554432"}, "WORKER_BATCHING__MAX_INFLIGHT_BYTES: must hold 3 batches"),
+        ({"DELIVERY__GUARANTEE": "exactly_once"}, "WORKER_DELIVERY__GUARANTEE: exactly_once is not available yet"),
+        (
+            {"BATCHING__LINGER_MS": "1000", "DELIVERY__DRAIN_TIMEOUT_S": "1"},
+            "WORKER_BATCHING__LINGER_MS: must be less than",
+        ),
+        ({"MODEL__WARM_UP_ROWS": "4,4"}, "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell"),
+    ],
+)
+def test_settings_that_do_not_fit_each_other_are_refused(given: dict[str, str], told: str) -> None:
+    """One line that names the variable to change."""
+    [line] = refused({f"WORKER_{name}": value for name, value in given.items()})
+
+    assert line.startswith(told)
+
+
+def test_oauth_names_everything_it_lacks() -> None:
+    """Three variables make an OIDC login."""
+    lines = refused({"WORKER_KAFKA__SECURITY_PROTOCOL": "SASL_SSL", "WORKER_KAFKA__SASL_MECHANISM": "oauthbearer"})
+
+    assert [line.partition(":")[0] for line in lines] == [
+        "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL",
+        "WORKER_KAFKA__OAUTH_CLIENT_ID",
+        "WORKER_KAFKA__OAUTH_CLIENT_SECRET",
+    ]
+
+
+@pytest.mark.parametrize(
+    "servers", ["localhost:9092", "127.0.0.1:1,127.0.0.2:2", "[::1]:9092", "PLAINTEXT://127.0.0.1:1"]
+)
+def test_plaintext_is_fine_on_this_machine(servers: str) -> None:
+    """Loopback crosses no network."""
+    assert loaded(bootstrap_servers=servers).kafka.security_protocol == "PLAINTEXT"
+
+
+def test_plaintext_to_another_machine_must_be_allowed() -> None:
+    """An explicit yes is enough."""
+    assert loaded(bootstrap_servers="kafka:9092", allow_plaintext="true").kafka.allow_plaintext
+
+
+def test_the_reference_names_every_setting() -> None:
+    """Each is one line: its variable, its default, its meaning."""
+    rows = [line for line in reference().splitlines() if line.startswith("| `WORKER_")]
+
+    names = [variable(section, key) for section, cls in SECTIONS.items() for key in cls.model_fields]
+    assert [row.split("`")[1] for row in rows] == names
+    assert all(field.description for cls in SECTIONS.values() for field in cls.model_fields.values())

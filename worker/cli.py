@@ -1,0 +1,88 @@
+"""The words on the command line: each names one command of `worker.commands`, imported only when it is called.
+
+Owns the exit codes: 0, or that of the `Stop` that ended the command. Decides nothing else. A failure that has a name is
+told in plain lines on stderr; any other is a defect and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from worker.core.failures import Stop
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    # typer's own tracebacks print local variables, and with them whatever secret a frame holds.
+    pretty_exceptions_enable=False,
+    help="Batched ONNX inference from Kafka request topics to a Kafka response topic, nothing lost.",
+    epilog="Exit codes: 0 clean, 2 configuration, 3 drain or watchdog deadline, 4 Kafka refuses us for good, "
+    "5 model or device, 6 rejection limit.",
+)
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help="TOML file with the tables kafka, model, batching, delivery, telemetry.", metavar="FILE"
+    ),
+]
+
+
+def main() -> None:
+    """The console script."""
+    app()
+
+
+def _show_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it with the flag's value
+    if is_asked:
+        typer.echo(f"inference-worker {version('inference-worker')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Takes what stands before the command's name."""
+
+
+@app.command()
+def run(config: Config = None) -> None:
+    """Serve requests until SIGTERM. Every setting is WORKER_<SECTION>__<NAME>, or stands in --config."""
+
+    def act() -> int:
+        from worker.commands.run import run  # noqa: PLC0415 - see the module's first sentence
+
+        return run(config)
+
+    _end(act)
+
+
+@app.command()
+def demo() -> None:
+    """Classify handwritten digits, batched and one by one, on a mock broker inside this process."""
+
+    def act() -> int:
+        from worker.commands.demo import demo  # noqa: PLC0415 - see the module's first sentence
+
+        return demo()
+
+    _end(act)
+
+
+def _end(act: Callable[[], int]) -> NoReturn:
+    """Call it and exit as it says."""
+    try:
+        code = act()
+    except Stop as stop:
+        for line in str(stop).splitlines():
+            typer.echo(f"inference-worker: {line}", err=True)
+        raise typer.Exit(stop.exit_code) from None
+    raise typer.Exit(code)
