@@ -1,0 +1,290 @@
+"""A real Apache Kafka for tests: one that is given, or one under Docker, or one under the local JVM.
+
+`JvmBroker` can be stopped, killed and started again on the same port and data, which fault tests need. All bind to
+127.0.0.1 alone. By hand: `python -m tests.kafka.broker` starts one, prints its address and stays until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+ADDRESS_VARIABLE = "WORKER_TEST_BOOTSTRAP_SERVERS"
+VERSION = "4.3.1"
+IMAGE = f"apache/kafka:{VERSION}"
+HERE = Path(__file__).parent / "jvm"
+JARS = Path(__file__).parents[2] / ".cache" / "kafka" / VERSION
+
+START_TIMEOUT = 60.0  # 3 s on an idle machine of two cores; a busy one takes many times that
+STOP_TIMEOUT = 30.0
+
+
+class NoBrokerError(Exception):
+    """This way of having a broker is not open here; says why."""
+
+
+class Broker(Protocol):
+    """A running Kafka."""
+
+    bootstrap_servers: str
+
+    def remove(self) -> None: ...
+
+
+class GivenBroker:
+    """Somebody else's broker, named by WORKER_TEST_BOOTSTRAP_SERVERS. It is used, never stopped."""
+
+    def __init__(self) -> None:
+        servers = os.environ.get(ADDRESS_VARIABLE)
+        if not servers:
+            raise NoBrokerError(f"{ADDRESS_VARIABLE} is not set")
+        self.bootstrap_servers = servers
+        wait_until_answering(servers)
+
+    def remove(self) -> None:
+        """Leave it running."""
+
+
+class DockerBroker:
+    """The official image, if an engine answers and has the image or can get it."""
+
+    def __init__(self) -> None:
+        if not _engine_listens():
+            raise NoBrokerError("no Docker engine listens")
+        try:
+            self._start()
+        except Exception as error:
+            raise NoBrokerError(f"{IMAGE} does not start: {error}") from error
+        wait_until_answering(self.bootstrap_servers)
+
+    def _start(self) -> None:
+        os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # its image may not be there
+        from testcontainers.core.container import DockerContainer  # noqa: PLC0415  # reads the variable above
+
+        port = free_port()
+        self._container = DockerContainer(IMAGE)
+        # type: its annotation knows no address; Docker's client takes (address, port)
+        self._container.ports = {"9092/tcp": ("127.0.0.1", port)}  # type: ignore[dict-item]
+        for key, value in {**common_config(), **listeners("0.0.0.0", 9092, 9093, advertised=port)}.items():  # noqa: S104  # inside the container
+            self._container.with_env("KAFKA_" + key.upper().replace(".", "_"), value)
+        self._container.start()
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+
+    def remove(self) -> None:
+        """Remove the container and its data."""
+        self._container.stop()
+
+
+def _engine_listens() -> bool:
+    """Asked by hand: Docker's client leaves its socket open when nobody answers."""
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not host.startswith("unix://"):
+        return True
+    with socket.socket(socket.AF_UNIX) as engine:
+        return engine.connect_ex(host.removeprefix("unix://")) == 0
+
+
+class JvmBroker:
+    """Apache Kafka as a child process in its own folder, which `stop` leaves and `remove` deletes.
+
+    Owns the process. It dies with us where `setpriv` exists, so that a test run that is killed leaves nothing behind.
+    """
+
+    def __init__(self, config: Mapping[str, str] | None = None, heap: str = "512m") -> None:
+        self._heap = heap
+        self._classpath = f"{jars()}/*"
+        self._folder = Path(tempfile.mkdtemp(prefix="kafka-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        port = free_port()
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        own = {**listeners("127.0.0.1", port, free_port(), advertised=port), "log.dirs": str(self._folder / "data")}
+        self._properties = self._folder / "server.properties"
+        lines = [f"{key}={value}" for key, value in {**common_config(), **own, **(config or {})}.items()]
+        self._properties.write_text("\n".join(lines))
+        self._format()
+
+    def start(self) -> Self:
+        """Start, or start again on the same port and data; returns when it answers."""
+        assert self._process is None, "already running"
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*_dying_with_us(), *self._java("kafka.Kafka"), str(self._properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            wait_until_answering(self.bootstrap_servers, self._why_dead)
+        except NoBrokerError:
+            self.remove()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Shut down in good order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill -9. What was acknowledged is in the operating system's cache and survives."""
+        self._end(signal.SIGKILL)
+
+    def remove(self) -> None:
+        """Kill it if it runs, and delete its data."""
+        if self._process is not None:
+            self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def log(self) -> Path:
+        """What it wrote to its standard output."""
+        return self._folder / "broker.log"
+
+    @property
+    def pid(self) -> int:
+        """The running process, for signals (SIGSTOP makes a broker that is there and does not answer)."""
+        assert self._process is not None, "not running"
+        return self._process.pid
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self._process is not None, "not running"
+        self._process.send_signal(how)
+        try:
+            self._process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _format(self) -> None:
+        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        command = [*self._java("kafka.tools.StorageTool"), "format", "-t", cluster_id, "-c", str(self._properties)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_TIMEOUT)
+        if result.returncode:
+            raise NoBrokerError(f"StorageTool failed: {result.stdout}{result.stderr}")
+
+    def _java(self, main: str) -> list[str]:
+        return ["java", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-cp", self._classpath, main]
+
+    def _why_dead(self) -> str | None:
+        if self._process is None or self._process.poll() is None:
+            return None
+        return f"the broker exited with {self._process.returncode}: {self.log.read_text()[-2000:]}"
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        state = f"pid {self._process.pid}" if self._process else "not running"
+        return f"<JvmBroker {self.bootstrap_servers} {state} {self._folder}>"
+
+
+def any_broker() -> Broker:
+    """The first that can be had: given, Docker, JVM. Raises `NoBrokerError` with all the reasons."""
+    reasons = []
+    for kind in (GivenBroker, DockerBroker, lambda: JvmBroker().start()):
+        try:
+            return kind()
+        except NoBrokerError as reason:
+            reasons.append(str(reason))
+    raise NoBrokerError("; ".join(reasons))
+
+
+def jars() -> Path:
+    """The folder of Kafka's jars, fetched by Maven once for all test runs. Raises `NoBrokerError`."""
+    needed = ("java",) if JARS.is_dir() else ("java", "mvn")
+    if missing := [tool for tool in needed if shutil.which(tool) is None]:
+        raise NoBrokerError(f"no {' and no '.join(missing)} on the PATH")
+    JARS.parent.mkdir(parents=True, exist_ok=True)
+    with (JARS.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may want them at once
+        if not JARS.is_dir():
+            _fetch(JARS.with_suffix(".part"))
+    return JARS
+
+
+def _fetch(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
+    result = subprocess.run(
+        [*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True, check=False, timeout=600
+    )
+    if result.returncode:
+        raise NoBrokerError(f"Maven could not fetch Kafka: {result.stdout[-500:]}")
+    folder.rename(JARS)
+
+
+def common_config() -> dict[str, str]:
+    """`jvm/server.properties` as a dict."""
+    lines = (HERE / "server.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def listeners(host: str, port: int, controller_port: int, advertised: int) -> dict[str, str]:
+    """Where one node listens, and the address that it tells its clients."""
+    return {
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+    }
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def wait_until_answering(bootstrap_servers: str, why_dead: Callable[[], str | None] = lambda: None) -> None:
+    """Until the broker lists itself. Raises `NoBrokerError` when it is dead or does not in time."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200})
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline:
+        if reason := why_dead():
+            raise NoBrokerError(reason)
+        try:
+            if admin.list_topics(timeout=0.5).brokers:
+                return
+        except KafkaException:
+            continue
+    raise NoBrokerError(f"no Kafka answers at {bootstrap_servers}")
+
+
+def _dying_with_us() -> list[str]:
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def main() -> None:
+    """Start a broker and stay until Ctrl-C."""
+    began = time.monotonic()
+    broker = JvmBroker().start()
+    sys.stdout.write(f"{broker.bootstrap_servers}\n")
+    sys.stdout.flush()
+    sys.stderr.write(f"Kafka {VERSION} up in {time.monotonic() - began:.1f} s; Ctrl-C stops it\n")
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    broker.stop()
+    broker.remove()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""What tests do with a running Kafka: topics with fresh names, records to send, and an independent reader.
+
+Nothing here imports `worker`: a mistake there must not hide here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Self, cast
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+Report = Callable[[KafkaError | None, object], None]
+
+TIMEOUT = 30.0
+
+# Names are fresh per process and per call: tests never meet each other's topics and groups, nor those of the last run.
+_RUN = f"{os.getpid():x}{int(time.time()) & 0xFFFFFF:x}"
+_COUNTER = itertools.count()
+
+
+class Sent(NamedTuple):
+    """One record to send. `partition` -1 leaves the choice to the key."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int = -1
+
+
+class Read(NamedTuple):
+    """One record that came back."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+def fresh(prefix: str) -> str:
+    """A name that nobody uses yet."""
+    return f"{prefix}-{_RUN}-{next(_COUNTER)}"
+
+
+class Cluster:
+    """A running Kafka, seen by a test. Owns an admin client."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def create_topic(
+        self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, str] | None = None
+    ) -> str:
+        """The fresh name of a new topic, once every broker shows all its partitions with a leader."""
+        name = fresh(prefix)
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        self.admin.create_topics([topic])[name].result(TIMEOUT)
+        deadline = time.monotonic() + TIMEOUT
+        while not self._is_visible(name, partitions):
+            assert time.monotonic() < deadline, f"{name} does not become visible"
+            time.sleep(0.02)
+        return name
+
+    def _is_visible(self, topic: str, partitions: int) -> bool:
+        found = self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions
+        return len(found) == partitions and all(p.leader >= 0 for p in found.values())
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete it, and return when the broker has said so."""
+        self.admin.delete_topics([topic])[topic].result(TIMEOUT)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Drop all records below an offset, as retention does."""
+        at = TopicPartition(topic, partition, before)
+        self.admin.delete_records([at])[at].result(TIMEOUT)
+
+    def produce(self, topic: str, records: Iterable[Sent], config: Mapping[str, str] | None = None) -> int:
+        """Send them all and wait until all are acknowledged. Returns how many; fails the test if one is refused."""
+        base = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "partitioner": "murmur2_random"}
+        producer = Producer({**base, **(config or {})})
+        failures: list[str] = []
+        acknowledged = 0
+
+        def report(error: KafkaError | None, _message: object) -> None:
+            nonlocal acknowledged
+            acknowledged += error is None
+            if error is not None:
+                failures.append(str(error))
+
+        count = 0
+        for record in records:
+            while not _try_produce(producer, topic, record, report):
+                producer.poll(0.05)
+            producer.poll(0)
+            count += 1
+        producer.flush(TIMEOUT)
+        assert not failures, failures[:3]
+        assert acknowledged == count, f"{acknowledged} of {count} records acknowledged"
+        return count
+
+    def read(self, topic: str, count: int, timeout: float = TIMEOUT) -> list[Read]:
+        """At least `count` records of a topic from its beginning; fails the test when they do not come in time."""
+        with Reader(self, topic) as reader:
+            return reader.read_until(count, timeout)
+
+    def read_all(self, topic: str) -> list[Read]:
+        """Everything the topic holds now."""
+        with Reader(self, topic) as reader:
+            return reader.read_to_end()
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        return len(self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions)
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The offset that the next record of each partition will get."""
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types for it
+        spec = {TopicPartition(topic, number): latest for number in range(self.partitions(topic))}
+        found = self.admin.list_offsets(spec, request_timeout=TIMEOUT)
+        return {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The group's committed next offsets, by partition; partitions without one are left out."""
+        asked = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT)
+        try:
+            found = asked[group].result(TIMEOUT).topic_partitions
+        except KafkaException:  # there is no such group yet
+            return {}
+        return {at.partition: at.offset for at in found if at.topic == topic and at.offset >= 0}
+
+
+class Reader:
+    """Reads a topic from its beginning without a group; keeps what it has read in `records`."""
+
+    def __init__(self, cluster: Cluster, topic: str, isolation: str = "read_committed") -> None:
+        self.records: list[Read] = []
+        self._ends = cluster.end_offsets
+        self._topic = topic
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "group.id": fresh("reader"),
+                "enable.auto.commit": False,
+                "isolation.level": isolation,
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        # Partitions are named: a consumer that learns them from the metadata of a fresh topic may see none.
+        partitions = range(cluster.partitions(topic))
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+
+    def read(self, timeout: float = 0.0) -> int:
+        """Take in what is there, waiting at most `timeout` seconds for the first. Returns how many came."""
+        first = self._consumer.poll(timeout)
+        messages = [] if first is None else [first, *self._consumer.consume(1000, 0.0)]
+        for message in messages:
+            if error := message.error():
+                raise KafkaException(error)
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+            self.records.append(Read(partition, offset, message.key(), message.value(), headers))
+        return len(messages)
+
+    def read_until(self, count: int, timeout: float = TIMEOUT) -> list[Read]:
+        """All records so far, once there are `count`; fails the test when they do not come in time."""
+        deadline = time.monotonic() + timeout
+        while len(self.records) < count:
+            assert time.monotonic() < deadline, f"{len(self.records)} of {count} records after {timeout} s"
+            self.read(0.1)
+        return self.records
+
+    def read_to_end(self, timeout: float = TIMEOUT) -> list[Read]:
+        """All records up to the end that the topic has now."""
+        ends = {partition: end for partition, end in self._ends(self._topic).items() if end}
+        deadline = time.monotonic() + timeout
+        while not self._has_reached(ends):
+            assert time.monotonic() < deadline, f"{self._topic}: not read to its end after {timeout} s"
+            self.read(0.1)
+        return self.records
+
+    def _has_reached(self, ends: Mapping[int, int]) -> bool:
+        asked = [TopicPartition(self._topic, partition) for partition in ends]
+        return all(at.offset >= ends[at.partition] for at in self._consumer.position(asked))
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _try_produce(producer: Producer, topic: str, record: Sent, report: Report) -> bool:
+    try:
+        producer.produce(
+            topic, record.value, record.key, record.partition, on_delivery=report, headers=list(record.headers)
+        )
+    except BufferError:
+        return False
+    return True
