@@ -1,0 +1,255 @@
+"""What the loop may rely on from its lanes: order, accounting, waiting, and that nothing dies unseen.
+
+The lanes run real threads here, over runners that the test steers, and once over a real model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+
+from tests import models
+from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.records import Array, Batch, ClosedBy, Finished
+from worker.inference import InferenceLanes, load
+from worker.settings import ModelSettings
+
+PATIENCE = 10.0  # longer than any machine needs; a test that waits so long fails
+
+
+def batch(number: int, rows: int = 1) -> Batch:
+    return Batch((), {"x": np.full((rows, 4), number, np.float32)}, rows, ClosedBy.SIZE)
+
+
+class SteeredRunner:
+    """Runs a batch when the test lets it; notes the order of runs. A probe is noted as -1."""
+
+    def __init__(self) -> None:
+        self.began: SimpleQueue[int] = SimpleQueue()
+        self.permits: SimpleQueue[RunFailure | BaseException | None] = SimpleQueue()
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        return self._wait(int(feeds["x"][0, 0]), feeds["x"])
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        return self._wait(-1, np.zeros((1, 4)))
+
+    def _wait(self, number: int, output: Array) -> Sequence[Array] | RunFailure:
+        self.began.put(number)
+        word = self.permits.get(timeout=PATIENCE)
+        if isinstance(word, BaseException):
+            raise word
+        return [output] if word is None else word
+
+
+class Lanes:
+    """One set of lanes with its runner."""
+
+    def __init__(self, lanes: int = 1) -> None:
+        self.runner = SteeredRunner()
+        self.lanes = InferenceLanes(self.runner, lanes)
+
+    def fetch(self, count: int) -> list[Finished]:
+        home: list[Finished] = []
+        while len(home) < count:
+            arrived = self.lanes.finished(PATIENCE)
+            assert arrived, "nothing came home"
+            home += arrived
+        return home
+
+    def close(self) -> None:
+        for _ in range(20):
+            self.runner.permits.put(None)
+        assert self.lanes.close(PATIENCE)
+
+
+@pytest.fixture
+def steered() -> Iterator[Lanes]:
+    lanes = Lanes()
+    yield lanes
+    lanes.close()
+
+
+def numbers(home: Sequence[Finished]) -> list[int]:
+    return [-1 if f.batch is None else int(f.batch.feeds["x"][0, 0]) for f in home]
+
+
+def test_batches_start_in_the_order_submitted(steered: Lanes) -> None:
+    """And come home with their outputs, and the seconds they took."""
+    for number in range(5):
+        steered.lanes.submit(batch(number))
+        steered.runner.permits.put(None)
+
+    home = steered.fetch(5)
+
+    assert numbers(home) == [0, 1, 2, 3, 4]
+    assert all(f.outputs is not None and f.outputs[0][0, 0] == at for at, f in enumerate(home))
+    assert all(f.failure is None and f.seconds >= 0 for f in home)
+
+
+def test_halves_and_probes_go_to_the_head_of_the_queue(steered: Lanes) -> None:
+    """A bisect ends before the next batch begins, so what waits behind it is not overtaken twice."""
+    steered.lanes.submit(batch(0))
+    assert steered.runner.began.get(timeout=PATIENCE) == 0
+    steered.lanes.submit(batch(9))
+    steered.lanes.resubmit([batch(1), batch(2)])
+    steered.lanes.probe()
+    for _ in range(5):
+        steered.runner.permits.put(None)
+
+    assert numbers(steered.fetch(5)) == [0, -1, 1, 2, 9]
+
+
+def test_in_flight_counts_what_is_submitted_and_not_fetched(steered: Lanes) -> None:
+    """Halves count, probes do not."""
+    counts = [steered.lanes.in_flight]
+    steered.lanes.submit(batch(0))
+    counts.append(steered.lanes.in_flight)
+    steered.lanes.resubmit([batch(1), batch(2)])
+    counts.append(steered.lanes.in_flight)
+    steered.lanes.probe()
+    counts.append(steered.lanes.in_flight)
+    for _ in range(4):
+        steered.runner.permits.put(None)
+    steered.fetch(4)
+    counts.append(steered.lanes.in_flight)
+
+    assert counts == [0, 1, 3, 3, 0]
+
+
+def test_nothing_is_waited_for_when_nothing_is_out(steered: Lanes) -> None:
+    """The loop would sleep through its next record."""
+    began = time.monotonic()
+
+    assert steered.lanes.finished(PATIENCE) == ()
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_a_running_batch_is_waited_for_no_longer_than_asked(steered: Lanes) -> None:
+    """Then nothing has come home, and it is still in flight."""
+    steered.lanes.submit(batch(0))
+
+    assert list(steered.lanes.finished(0.0)) == []
+    assert list(steered.lanes.finished(0.01)) == []
+    assert steered.lanes.in_flight == 1
+
+
+def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes) -> None:
+    """Though it is not in flight."""
+    steered.lanes.probe()
+    steered.runner.permits.put(RunFailure("no device"))
+
+    (home,) = steered.fetch(1)
+
+    assert home.batch is None
+    assert home.failure == RunFailure("no device")
+
+
+def test_a_failure_comes_home_with_its_batch(steered: Lanes) -> None:
+    """And the lane goes on."""
+    failed = batch(0)
+    steered.lanes.submit(failed)
+    steered.lanes.submit(batch(1))
+    steered.runner.permits.put(RunFailure("poison", Code.INTERNAL))
+    steered.runner.permits.put(None)
+
+    first, second = steered.fetch(2)
+
+    assert (first.batch, first.outputs, first.failure) == (failed, None, RunFailure("poison"))
+    assert second.failure is None
+
+
+def test_the_age_of_the_running_inference_is_known_and_starts_anew_with_each(steered: Lanes) -> None:
+    """A long bisect is many short runs, and no hang."""
+    ages = [steered.lanes.running_since]
+    steered.lanes.submit(batch(0))
+    steered.lanes.submit(batch(1))
+    for _ in range(2):
+        steered.runner.began.get(timeout=PATIENCE)
+        ages.append(steered.lanes.running_since)
+        steered.runner.permits.put(None)
+    steered.fetch(2)
+    ages.append(steered.lanes.running_since)
+
+    idle, first, second, idle_again = ages
+    assert idle is None
+    assert idle_again is None
+    assert first is not None
+    assert second is not None
+    assert first < second
+
+
+@pytest.mark.parametrize("death", [TypeError("a defect"), SystemExit(1)])
+def test_a_lane_that_dies_is_raised_on_the_loop_s_thread_each_time(death: BaseException) -> None:
+    """What came home before is delivered first."""
+    steered = Lanes()
+    steered.lanes.submit(batch(0))
+    steered.lanes.submit(batch(1))
+    steered.runner.permits.put(None)
+    steered.runner.permits.put(death)
+
+    assert numbers(steered.fetch(1)) == [0]
+    for _ in range(2):
+        with pytest.raises(ModelBroken, match=f"an inference thread died of {type(death).__name__}"):
+            steered.fetch(1)
+    steered.close()
+
+
+def test_a_lost_device_is_raised_as_it_was_said(steered: Lanes) -> None:
+    """The model's own verdict reaches the operator unchanged."""
+    steered.lanes.submit(batch(0))
+    steered.runner.permits.put(ModelBroken("the device is lost: CUDA failure 700"))
+
+    with pytest.raises(ModelBroken, match=r"^the device is lost: CUDA failure 700$"):
+        steered.fetch(1)
+
+
+def test_several_lanes_run_at_once() -> None:
+    """Each one batch at a time."""
+    steered = Lanes(lanes=2)
+    for number in range(3):
+        steered.lanes.submit(batch(number))
+
+    running = {steered.runner.began.get(timeout=PATIENCE) for _ in range(2)}
+
+    assert running == {0, 1}
+    assert steered.runner.began.empty()
+    steered.close()
+
+
+def test_closing_drops_what_waits_and_gives_up_on_a_hung_run(steered: Lanes) -> None:
+    """Python cannot interrupt a native call: the process must be able to end without it."""
+    steered.lanes.submit(batch(0))
+    steered.lanes.submit(batch(1))
+    steered.runner.began.get(timeout=PATIENCE)
+
+    assert not steered.lanes.close(0.05)
+    steered.runner.permits.put(None)
+    assert steered.lanes.close(PATIENCE)
+    assert steered.runner.began.empty()
+
+
+def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
+    """Outputs are the model's, a failing batch is a failure, the probe passes."""
+    model = load(ModelSettings(path=models.save(models.lookup(), tmp_path), device="cpu"), max_batch_size=4)
+    lanes = InferenceLanes(model)
+    good, bad = (Batch((), {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
+    lanes.submit(good)
+    lanes.submit(bad)
+    home: list[Finished] = []
+    while lanes.in_flight:
+        home += lanes.finished(PATIENCE)
+    lanes.probe()
+    (probe,) = lanes.finished(PATIENCE)
+
+    assert [f.batch for f in home] == [good, bad]
+    assert home[0].outputs is not None
+    assert home[0].outputs[0].tolist() == [[[6.0, 7.0]]]
+    assert home[1].failure is not None
+    assert probe.failure is None
+    assert lanes.close(PATIENCE)

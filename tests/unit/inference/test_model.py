@@ -1,0 +1,273 @@
+"""Loading a model: what is refused at start and with which cure, what is checked at warm-up, and how a run fails."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests import models
+from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
+from worker.core.signature import DTYPES
+from worker.inference import Model, load
+from worker.inference.ort_errors import run_failure
+from worker.settings import ModelSettings
+
+
+def loaded(model: bytes, folder: Path, max_batch_size: int = 8, **settings: Any) -> Model:
+    return load(
+        ModelSettings(path=models.save(model, folder), **{"device": "cpu", **settings}), max_batch_size=max_batch_size
+    )
+
+
+def refusal(model: bytes, folder: Path, **settings: Any) -> str:
+    with pytest.raises(BadConfiguration) as refused:
+        loaded(model, folder, **settings)
+    return str(refused.value)
+
+
+def arrays(result: Sequence[np.ndarray[Any, Any]] | RunFailure) -> Sequence[np.ndarray[Any, Any]]:
+    assert not isinstance(result, RunFailure), result
+    return result
+
+
+def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> None:
+    """Names, datatypes and the dimensions after the batch axis are the model's own."""
+    signature = loaded(models.two_in_two_out(), tmp_path, name="adder", version="7").signature
+
+    assert (signature.name, signature.version) == ("adder", "7")
+    assert signature.takes == "a FP32[batch, 3], b INT64[batch, 2]"
+    assert [str(spec) for spec in signature.outputs] == ["total FP32[batch, 1]", "doubled INT64[batch, 2]"]
+
+
+def test_every_datatype_goes_in_and_comes_out(tmp_path: Path) -> None:
+    """A model of all thirteen datatypes gives back what it was given, strings and half floats too."""
+    model = loaded(models.every_datatype(), tmp_path)
+    texts = np.array([["é", ""], ["0", "\n"], ["日本", "x"]], dtype=object)
+    feeds = {
+        spec.name: texts if spec.is_text else np.arange(6).reshape(3, 2).astype(spec.dtype)
+        for spec in model.signature.inputs
+    }
+
+    outputs = arrays(model.run(feeds))
+
+    assert [spec.datatype for spec in model.signature.outputs] == list(DTYPES)
+    for (name, given), output in zip(feeds.items(), outputs, strict=True):
+        assert output.dtype == given.dtype, name
+        assert np.array_equal(output, given), name
+
+
+def test_a_run_gives_what_numpy_computes(tmp_path: Path) -> None:
+    """Several inputs and outputs keep their names and rows."""
+    model = loaded(models.two_in_two_out(), tmp_path)
+    a, b = np.arange(15, dtype=np.float32).reshape(5, 3), np.arange(10).reshape(5, 2)
+
+    total, doubled = arrays(model.run({"b": b, "a": a}))
+
+    assert np.array_equal(total[:, 0], a.sum(1) + b.sum(1))
+    assert np.array_equal(doubled, 2 * b)
+
+
+def test_the_warm_up_runs_one_two_and_the_largest_number_of_rows(tmp_path: Path) -> None:
+    """Unless the operator names other row counts."""
+    by_default = loaded(models.mlp(), tmp_path, max_batch_size=32)
+    smallest = loaded(models.mlp(), tmp_path, max_batch_size=1)
+    chosen = loaded(models.mlp(), tmp_path, warm_up_rows="16,4")
+
+    assert by_default.warmed_up_at == (1, 2, 32)
+    assert smallest.warmed_up_at == (1, 2)
+    assert chosen.warmed_up_at == (4, 16)
+
+
+@pytest.mark.parametrize("model", [models.sequence_mean(), models.convolution(), models.convolution(kernel=100)])
+def test_a_model_with_other_dynamic_dimensions_is_warmed_up_at_a_size_it_can_run(model: bytes, tmp_path: Path) -> None:
+    """A kernel of 40 fails on images of 16, one of 100 on 64: larger sizes are tried."""
+    assert loaded(model, tmp_path).signature.inputs[0].dims[-1] is None
+
+
+def test_a_model_that_runs_on_no_trial_size_is_refused_with_the_cure(tmp_path: Path) -> None:
+    """The message names the sizes tried, the node that failed, and how to fix the dimension."""
+    message = refusal(models.convolution(kernel=300), tmp_path)
+
+    assert "dynamic dimensions of 16, 64, 224, 1: Conv" in message
+    assert "update_model_dims" in message
+
+
+def test_a_fixed_batch_axis_is_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
+    """The statement that the message prints makes the same file loadable."""
+    path = tmp_path / "model.onnx"
+    message = refusal(models.fixed_batch(rows=4), tmp_path)
+    assert "x [4, 3]: the first axis must be dynamic" in message
+    assert "dynamic_axes={'x': {0: 'batch'}, 'y': {0: 'batch'}}" in message
+
+    statement = (
+        message[message.index("model = onnx.load") :]
+        .replace("; for v", "\nfor v")
+        .replace("; onnx.save", "\nonnx.save")
+    )
+    exec(statement, {"onnx": onnx, "path": path})  # noqa: S102  # our own words, as an operator would type them
+
+    assert loaded(path.read_bytes(), tmp_path).signature.takes == "x FP32[batch, 3]"
+
+
+def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
+    """Sums over the batch look right at two rows of width two; another row count shows them."""
+    message = refusal(models.column_sums(width=2), tmp_path)
+
+    assert "output sums: 1 rows went in and shape [2] came out" in message
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (models.identity("BF16"), "tensor(bfloat16): numpy has no such type; convert"),
+        (models.class_map(), "options={'zipmap': False}"),
+        (models.scalar_input(), "input scale has no batch axis"),
+        (b"", "is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (b"not a model", "cannot load the model"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line_with_the_cure(model: bytes, words: str, tmp_path: Path) -> None:
+    """Each refusal names the file, what is wrong with it and what to do."""
+    message = refusal(model, tmp_path)
+
+    assert words in message
+    assert "model.onnx" in message
+    assert "\n" not in message
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """And the variable that points to it."""
+    with pytest.raises(BadConfiguration, match=r"WORKER_MODEL__PATH: cannot read .*nowhere\.onnx: No such file"):
+        load(ModelSettings(path=tmp_path / "nowhere.onnx"), max_batch_size=4)
+
+
+def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:
+    """The pin is the SHA-256 of the bytes that are loaded."""
+    model = models.mlp()
+    pin = hashlib.sha256(model).hexdigest()
+
+    assert loaded(model, tmp_path, sha256=pin.upper()).signature.name == "model"
+    assert "another model than the one pinned" in refusal(models.mlp(seed=1), tmp_path, sha256=pin)
+
+
+def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> None:
+    """A pin that covers only the graph would promise what it does not hold."""
+    path = models.with_external_data(tmp_path)
+    pin = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    model = load(ModelSettings(path=path, device="cpu"), max_batch_size=2)
+
+    assert arrays(model.probe())[0].shape == (1, 3)
+    with pytest.raises(BadConfiguration, match="its weights lie in other files"):
+        load(ModelSettings(path=path, device="cpu", sha256=pin), max_batch_size=2)
+
+
+def test_an_output_of_unknown_rank_gets_the_rank_it_has(tmp_path: Path) -> None:
+    """Many a file does not say how many dimensions an output has."""
+    model = onnx.load_from_string(models.mlp())
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+
+    signature = loaded(model.SerializeToString(), tmp_path).signature
+
+    assert len(signature.outputs[0].dims) == 1
+
+
+def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path: Path) -> None:
+    """The message names the node and the complaint in one line, without ONNX Runtime's wrapping."""
+    model = loaded(models.lookup(rows=10), tmp_path)
+
+    failure = model.run({"id": np.array([[3], [99]])})
+
+    assert isinstance(failure, RunFailure)
+    assert failure.code is Code.INTERNAL
+    assert failure.message.startswith("Gather: indices element out of data bounds")
+    assert arrays(model.run({"id": np.array([[3]])}))[0].tolist() == [[[6.0, 7.0]]]
+
+
+def test_feeds_that_the_model_does_not_take_are_a_failure_too(tmp_path: Path) -> None:
+    """Whatever reaches the session, its exceptions come home as values."""
+    model = loaded(models.mlp(), tmp_path)
+
+    failures = [model.run({}), model.run({"x": np.zeros((1, 9), np.float32)}), model.run({"x": np.zeros((1, 4))})]
+
+    assert all(isinstance(failure, RunFailure) for failure in failures)
+
+
+def test_a_lone_surrogate_is_a_failure(tmp_path: Path) -> None:
+    """Text that is no Unicode fails in the binding, before the model."""
+    failure = loaded(models.identity("BYTES", (1,)), tmp_path).run({"x": np.array([["\ud800"]], dtype=object)})
+
+    assert isinstance(failure, RunFailure)
+
+
+def test_the_probe_runs_the_warm_up_batch(tmp_path: Path) -> None:
+    """It passes as long as it gives what it gave at start."""
+    model = loaded(models.mlp(), tmp_path)
+
+    assert arrays(model.probe())[0].shape == (1, 3)
+
+
+def test_the_probe_fails_when_finite_outputs_turned_into_nan(tmp_path: Path) -> None:
+    """A device that computes nonsense without raising is broken all the same."""
+    model = loaded(models.mlp(), tmp_path)
+    other = loaded(models.square_root(), tmp_path)
+    model._session = other._session
+    model._feeds = lambda rows: {"x": np.full((rows, 4), -1, np.float32)}  # type: ignore[method-assign]
+
+    failure = model.probe()
+
+    assert isinstance(failure, RunFailure)
+    assert "NaN or infinity, where it was finite at start" in failure.message
+
+
+NO_MEMORY_ON_CPU = (
+    "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Expand node. Name:'' "
+    "Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 void* onnxruntime::BFCArena::"
+    "AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Failed to allocate memory for requested buffer of size 4\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NO_MEMORY_ON_CPU,
+        "CUDA failure 2: out of memory ; GPU=0 ; hostname=gpu-7 ; file=/src/x.cc ; line=12 ; expr=cudaMalloc(&p, n)",
+        "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0 ; hostname=gpu-7",
+    ],
+)
+def test_no_memory_is_told_apart_from_poison(text: str) -> None:
+    """Smaller batches may still run; the message is free of C++ and host names."""
+    failure = run_failure(RuntimeError(text))
+
+    assert failure.code is Code.RESOURCE_EXHAUSTED
+    assert "::" not in failure.message
+    assert "gpu-7" not in failure.message
+
+
+@pytest.mark.parametrize("code", [700, 719, 999])
+def test_a_dead_cuda_context_ends_the_worker(code: int) -> None:
+    """No later run in this process can succeed, so nobody is answered with an error for it."""
+    text = f"CUDA failure {code}: an illegal memory access was encountered ; GPU=0 ; hostname=gpu-7"
+
+    with pytest.raises(ModelBroken, match="the device is lost: CUDA failure") as broken:
+        run_failure(RuntimeError(text))
+
+    assert "gpu-7" not in str(broken.value)
+
+
+def test_a_failure_quotes_no_payload_and_stays_one_line() -> None:
+    """What stands in quotation marks may be a piece of somebody's request."""
+    text = (
+        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Cast node. "
+        "Name:'to_number' Status Message: cannot read 'my secret' or \"another\"\n" + "x" * 500
+    )
+
+    message = run_failure(RuntimeError(text)).message
+
+    assert message.startswith("Cast 'to_number': cannot read '…' or '…' xxx")
+    assert len(message) == 200

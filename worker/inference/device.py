@@ -1,0 +1,178 @@
+"""Which device the model runs on, and the session on it.
+
+`auto` takes CUDA where it works and the CPU where it does not; what was asked for by name is taken or refused. ONNX
+Runtime itself falls back in silence and explains itself on the process's standard error, so that is read here, and its
+own fallback is off: a worker that quietly serves a GPU's load from one core helps nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple
+
+import onnxruntime as ort
+
+from worker.core.failures import BadConfiguration
+from worker.inference.ort_errors import ORT_ERRORS, readable, shortened
+
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+
+Graph = bytes | str  # a serialized model, or the path of one with external data
+
+_MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*|\S+\.dll)\S*: cannot open shared object file|error 126 \"[^\"]*\"")
+_NEEDS = re.compile(r"Require (cuDNN \S+) and (CUDA \S+?)\.? ")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where inference runs: `cpu`, `cuda:0`, or the providers in order; and why there, for the log."""
+
+    name: str
+    reason: str
+
+
+class Opened(NamedTuple):
+    session: ort.InferenceSession
+    device: Device
+
+
+class Unusable(Exception):
+    """A device that was tried cannot be used. The message names the cause."""
+
+
+def open_named(graph: Graph, wanted: str, providers: Sequence[str], threads: int) -> Opened:
+    """A session on the device that the operator named (`cpu`, `cuda`, `cuda:1`, or a list of providers).
+
+    Raises `BadConfiguration` with cause and cure when that device cannot be used, or the model cannot be loaded.
+    """
+    if providers:
+        return _open_providers(graph, providers, threads)
+    if wanted == "cpu":
+        return open_cpu(graph, threads, "WORKER_MODEL__DEVICE is cpu")
+    try:
+        return open_cuda(graph, wanted, threads)
+    except Unusable as cause:
+        raise BadConfiguration(f"WORKER_MODEL__DEVICE is {wanted}, but {cause}. {_CURE}") from cause
+
+
+def open_cpu(graph: Graph, threads: int, reason: str) -> Opened:
+    """Raises `BadConfiguration` when ONNX Runtime cannot load the model."""
+    try:
+        return Opened(_session(graph, [CPU], threads), Device("cpu", reason))
+    except ORT_ERRORS as error:
+        raise BadConfiguration(f"ONNX Runtime {ort.__version__} cannot load the model: {readable(error)}") from error
+
+
+def open_cuda(graph: Graph, wanted: str, threads: int) -> Opened:
+    """`wanted` is `auto`, `cuda` or `cuda:n`. Raises `Unusable`."""
+    number = int(wanted.partition(":")[2] or 0)
+    if CUDA not in ort.get_available_providers():
+        raise Unusable("this ONNX Runtime is built without CUDA (onnxruntime-gpu has it)")
+    if not _has_driver():
+        raise Unusable("this machine shows no NVIDIA driver (in a container: started without its GPUs)")
+    session = _session_or_cause(graph, [(CUDA, {"device_id": str(number)}), CPU], threads)
+    reason = "CUDA works" if wanted == "auto" else f"WORKER_MODEL__DEVICE is {wanted}"
+    return Opened(session, Device(f"cuda:{number}", reason))
+
+
+def _open_providers(graph: Graph, providers: Sequence[str], threads: int) -> Opened:
+    unknown = [name for name in providers if name not in ort.get_available_providers()]
+    if unknown:
+        raise BadConfiguration(
+            f"WORKER_MODEL__PROVIDERS: this ONNX Runtime has no {', '.join(unknown)}; "
+            f"it has {', '.join(ort.get_available_providers())}"
+        )
+    try:
+        session = _session_or_cause(graph, list(providers), threads)
+    except Unusable as cause:
+        raise BadConfiguration(f"WORKER_MODEL__PROVIDERS: {cause}") from cause
+    return Opened(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
+
+
+def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
+    """A session on which every provider asked for is in use. Raises `Unusable` with the runtime's own complaint."""
+    names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
+    with _complaints() as complaints:
+        if CUDA in names and hasattr(ort, "preload_dlls"):
+            ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
+        try:
+            session = _session(graph, providers, threads)
+        except ORT_ERRORS as error:
+            raise Unusable(readable(error)) from error
+    absent = [name for name in names if name not in session.get_providers()]
+    if absent:
+        raise Unusable(f"{', '.join(absent)} cannot be used: {cause_in(complaints.getvalue())}")
+    return session
+
+
+def _session(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.
+    options.log_severity_level = 4
+    session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
+    session.disable_fallback()
+    return session
+
+
+def cause_in(complaints: str) -> str:
+    """The cause in what ONNX Runtime wrote while a provider failed to load."""
+    library = _MISSING_LIBRARY.search(complaints)
+    needs = _NEEDS.search(complaints)
+    cause = f"{library[1]} is not installed" if library and library[1] else _last_error(complaints)
+    return f"{cause} (it needs {needs[2]} and {needs[1]})" if needs else cause
+
+
+def _last_error(complaints: str) -> str:
+    for line in complaints.splitlines():
+        _, marker, complaint = line.rpartition("[ONNXRuntimeError] :")
+        if marker:
+            return shortened(complaint)
+    return shortened(complaints) or "ONNX Runtime does not say why"
+
+
+_CURE = (
+    "Install what is missing (the packages of `pip install 'onnxruntime-gpu[cuda,cudnn]'`, or an image with CUDA and "
+    "cuDNN), give the container its GPUs, or set WORKER_MODEL__DEVICE=cpu"
+)
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _complaints() -> Iterator[io.StringIO]:
+    """Holds back what native code writes to standard error, and Python to standard output; the text is ready after."""
+    text = io.StringIO()
+    sys.stderr.flush()
+    with _scratch() as scratch, contextlib.redirect_stdout(text):
+        kept = os.dup(2)
+        os.dup2(scratch.fileno(), 2)
+        try:
+            yield text
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            scratch.seek(0)
+            text.write(scratch.read().decode(errors="replace"))
+
+
+def _scratch() -> BinaryIO:
+    # A container's file system may be read-only, and a pipe would block when full.
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("onnxruntime"), "w+b")
+    return tempfile.TemporaryFile()

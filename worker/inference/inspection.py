@@ -1,0 +1,86 @@
+"""What a loaded model takes and gives: its `Signature`, or a refusal that says how to export it differently.
+
+Reads a session's declared inputs and outputs, and runs nothing. What a model only claims about its outputs is settled
+by the warm-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnxruntime as ort
+
+from worker.core.failures import BadConfiguration
+from worker.core.signature import DTYPES, Signature, TensorSpec
+
+_DATATYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}
+
+
+def signature_of(session: ort.InferenceSession, name: str, version: str, max_rows: int) -> Signature:
+    """The signature, every input with a dynamic batch axis. Raises `BadConfiguration` naming the cure."""
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    if not inputs or not outputs:
+        raise BadConfiguration(f"the model has {len(inputs)} inputs and {len(outputs)} outputs; it needs one of each")
+    signature = Signature(
+        name,
+        version,
+        tuple(_spec("input", node) for node in inputs),
+        tuple(_spec("output", node) for node in outputs),
+        max_rows,
+    )
+    _check_batch_axis(inputs, outputs)
+    return signature
+
+
+def _spec(role: str, node: Any) -> TensorSpec:
+    datatype = _DATATYPES.get(node.type)
+    if datatype is None:
+        raise BadConfiguration(f"{role} {node.name} is a {node.type}: {_cure(node.type)}")
+    return TensorSpec(node.name, datatype, tuple(d if isinstance(d, int) else None for d in node.shape[1:]))
+
+
+def _cure(kind: str) -> str:
+    if "bfloat16" in kind:
+        return "numpy has no such type; convert the model's inputs and outputs to FP32 or FP16, BF16 inside is fine"
+    if kind.startswith("seq(map("):
+        return "export it as plain arrays (skl2onnx: options={'zipmap': False}), or drop the output"
+    return f"a tensor of one of {', '.join(DTYPES)} is needed (BYTES are strings)"
+
+
+def _check_batch_axis(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    # ONNX Runtime shows a tensor of unknown rank as it shows a scalar: with no dimensions.
+    scalars = [node.name for node in inputs if not node.shape]
+    if scalars:
+        raise BadConfiguration(
+            f"input {', '.join(scalars)} has no batch axis: make it a constant, or give it one value per row"
+        )
+    fixed = [node for node in inputs if isinstance(node.shape[0], int)]
+    if fixed:
+        raise BadConfiguration(_fixed_axis(fixed, [*inputs, *outputs]))
+
+
+def _fixed_axis(fixed: Sequence[Any], nodes: Sequence[Any]) -> str:
+    claims = ", ".join(f"{node.name} {list(node.shape)}" for node in fixed)
+    axes = ", ".join(f"'{node.name}': {{0: 'batch'}}" for node in nodes)
+    return (
+        f"the model was exported for a fixed number of rows ({claims}: the first axis must be dynamic). "
+        f"From PyTorch: torch.onnx.export(..., dynamo=False, dynamic_axes={{{axes}}}), or with dynamo=True "
+        "dynamic_shapes with torch.export.Dim('batch') for axis 0 of each input. A finished file, unless a Reshape "
+        "inside holds the number too: model = onnx.load(path); for v in [*model.graph.input, *model.graph.output]: "
+        "v.type.tensor_type.shape.dim[0].dim_param = 'batch'; onnx.save(model, path)"
+    )

@@ -1,0 +1,149 @@
+"""The inference threads: batches go in by one door, outputs or failures come home by another.
+
+    loop ── submit ──▶ [ waiting: halves and probes at the head ] ──▶ lane 1..n ──▶ [ home ] ── finished ──▶ loop
+
+Each waiting item has one token in a queue that blocks outside the GIL; who gets a token takes the item at the head. The
+lanes own an item while they run it, and nothing else: no Kafka, no ledger. A lane that dies tells the loop why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Protocol
+
+from worker.core.failures import ModelBroken, RunFailure, Stop
+from worker.core.records import Array, Batch, Finished
+
+
+class Runner(Protocol):
+    """What a lane runs: a `Model`. Called by several lanes at once."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
+    def probe(self) -> Sequence[Array] | RunFailure: ...
+
+
+class InferenceLanes:
+    """`lanes` threads over one model. All methods but `running_since` are for the loop's thread."""
+
+    def __init__(self, runner: Runner, lanes: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        self._runner = runner
+        self._clock = clock
+        self._waiting: deque[Batch | None] = deque()  # None is a probe
+        self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._home: SimpleQueue[Finished | BaseException] = SimpleQueue()
+        self._batches_out = self._probes_out = 0
+        self._dead: BaseException | None = None
+        self._started: list[float | None] = [None] * lanes
+        # Daemons: a run that hangs must not keep a process alive that has decided to end.
+        self._threads = [
+            Thread(target=self._serve, args=(lane,), name=f"lane-{lane}", daemon=True) for lane in range(lanes)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def in_flight(self) -> int:
+        """Batches submitted and not yet fetched by `finished`; probes are not counted."""
+        return self._batches_out
+
+    @property
+    def running_since(self) -> float | None:
+        """When the oldest inference that runs now began, by this object's clock; None when none runs. Any thread."""
+        return min((began for began in self._started if began is not None), default=None)
+
+    def submit(self, batch: Batch) -> None:
+        """Queue a batch behind all others."""
+        self._waiting.append(batch)
+        self._batches_out += 1
+        self._tokens.put(None)
+
+    def resubmit(self, halves: Sequence[Batch]) -> None:
+        """Put the halves of a failed batch at the head of the queue, in order."""
+        self._waiting.extendleft(reversed(halves))
+        self._batches_out += len(halves)
+        for _ in halves:
+            self._tokens.put(None)
+
+    def probe(self) -> None:
+        """Run the warm-up batch next; it comes home as a `Finished` without a batch."""
+        self._waiting.appendleft(None)
+        self._probes_out += 1
+        self._tokens.put(None)
+
+    def finished(self, timeout: float) -> Sequence[Finished]:
+        """What has come home, waiting at most `timeout` seconds for the first; at once when nothing is out.
+
+        Raises `ModelBroken` when a lane died: what it ran is unanswered. What came home before is returned first.
+        """
+        self._raise_if_dead()
+        if not self._batches_out + self._probes_out:
+            return ()
+        home = self._fetch(timeout)
+        probes = sum(1 for finished in home if finished.batch is None)
+        self._probes_out -= probes
+        self._batches_out -= len(home) - probes
+        if not home:
+            self._raise_if_dead()
+        return home
+
+    def close(self, timeout: float) -> bool:
+        """Drop what waits and end the threads. False when one still runs after `timeout` seconds; it dies with us."""
+        self._waiting.clear()
+        for _ in self._threads:
+            self._tokens.put(None)
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _fetch(self, timeout: float) -> list[Finished]:
+        home: list[Finished] = []
+        try:
+            # A timeout of 0 is still one system call in Python's queue; get_nowait is none.
+            item = self._home.get(timeout=timeout) if timeout > 0 else self._home.get_nowait()
+            while isinstance(item, Finished):
+                home.append(item)
+                item = self._home.get_nowait()
+            self._dead = item
+        except Empty:
+            pass
+        return home
+
+    def _raise_if_dead(self) -> None:
+        error = self._dead
+        if isinstance(error, Stop):
+            raise error
+        if error is not None:
+            raise ModelBroken(f"an inference thread died of {type(error).__name__}: {error}") from error
+
+    def _serve(self, lane: int) -> None:
+        try:
+            while True:
+                self._tokens.get()
+                try:
+                    batch = self._waiting.popleft()
+                except IndexError:  # a token without an item: `close` was called
+                    return
+                self._home.put(self._run(lane, batch))
+                # What a batch holds is freed when the loop is done with it, not when the next one comes.
+                del batch
+        except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
+            self._home.put(error)
+
+    def _run(self, lane: int, batch: Batch | None) -> Finished:
+        began = self._started[lane] = self._clock()
+        try:
+            outcome = self._runner.probe() if batch is None else self._runner.run(batch.feeds)
+            seconds = self._clock() - began
+        finally:
+            self._started[lane] = None
+        if isinstance(outcome, RunFailure):
+            return Finished(batch, None, outcome, seconds)
+        return Finished(batch, outcome, None, seconds)
+
+    def __repr__(self) -> str:
+        return f"<InferenceLanes lanes={len(self._threads)} in_flight={self.in_flight} waiting={len(self._waiting)}>"

@@ -1,0 +1,188 @@
+"""The model: loaded from verified bytes, run once before anybody depends on it, and asked again when in doubt.
+
+`load` refuses at start what would fail request by request later: a file that is not the pinned one, an axis that is
+not the batch, an output that loses rows. Owns the session. `Model.run` may be called from several threads at once, and
+never raises for what one batch may do to a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.records import Array
+from worker.core.signature import Signature, TensorSpec
+from worker.inference.device import Device, Graph, Opened, Unusable, open_cpu, open_cuda, open_named
+from worker.inference.inspection import signature_of
+from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
+from worker.settings import ModelSettings
+
+# Sizes tried for dynamic dimensions at warm-up, until the model runs on one. 16: a short text, inside every table of
+# positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: what is left.
+TRIAL_DIMENSIONS = (16, 64, 224, 1)
+
+# How ONNX stores the name of a file that holds a tensor: a StringStringEntryProto with the key `location`.
+_EXTERNAL_DATA = b"\x0a\x08location\x12"
+
+Feeds = Mapping[str, Array]
+
+
+class Model:
+    """One loaded model. `device` says where it runs and why, `load` has run it."""
+
+    def __init__(self, opened: Opened, signature: Signature, row_counts: Iterable[int]) -> None:
+        """Warms up at these row counts. Raises `BadConfiguration` when the model fails or loses rows there."""
+        self._session: ort.InferenceSession = opened.session
+        self.device: Device = opened.device
+        self.signature = signature  # of the outputs only what the file claims, until they are seen
+        self._output_names = [spec.name for spec in signature.outputs]
+        self.warmed_up_at = tuple(sorted(set(row_counts)))
+        self._probe_rows = self.warmed_up_at[0]
+        self._trial_dimension = self._first_that_runs(self._probe_rows)
+        outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
+        self._is_finite = [_is_finite(output) for output in outputs]
+        self.signature = replace(signature, outputs=tuple(map(_as_seen, signature.outputs, outputs)))
+
+    def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
+        """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
+
+        The outputs' shapes and values are the model's, unchecked. Raises `ModelBroken` when the device is lost.
+        """
+        try:
+            return self._outputs(feeds)
+        except ORT_ERRORS as error:
+            return run_failure(error)
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        """Run the warm-up batch again: a failure unless it still gives all rows, and finite ones where it gave them."""
+        outputs = self.run(self._feeds(self._probe_rows))
+        if isinstance(outputs, RunFailure):
+            return outputs
+        for spec, output, was_finite in zip(self.signature.outputs, outputs, self._is_finite, strict=True):
+            if output.shape[:1] != (self._probe_rows,):
+                return RunFailure(f"output {spec.name}: {self._probe_rows} rows went in, shape {output.shape} came out")
+            if was_finite and not _is_finite(output):
+                return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
+        return outputs
+
+    def _outputs(self, feeds: Feeds) -> Sequence[Array]:
+        outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
+        return outputs
+
+    def _first_that_runs(self, rows: int) -> int:
+        """A size for dynamic dimensions on which the model runs. Raises `BadConfiguration` with the first failure."""
+        is_dynamic = any(None in spec.dims for spec in self.signature.inputs)
+        trials = TRIAL_DIMENSIONS if is_dynamic else TRIAL_DIMENSIONS[:1]
+        failures: list[Exception] = []
+        for self._trial_dimension in trials:
+            try:
+                self._outputs(self._feeds(rows))
+            except ORT_ERRORS as error:
+                failures.append(error)
+            else:
+                return self._trial_dimension
+        tried = f", with dynamic dimensions of {', '.join(map(str, trials))}" if is_dynamic else ""
+        cure = ". Fix those dimensions in the model (onnx.tools.update_model_dims)" if is_dynamic else ""
+        raise BadConfiguration(
+            f"the model fails on a warm-up batch of zeros{tried}: {readable(failures[0])}{cure}"
+        ) from failures[0]
+
+    def _warm_up(self, rows: int) -> Sequence[Array]:
+        try:
+            outputs = self._outputs(self._feeds(rows))
+        except ORT_ERRORS as error:
+            raise BadConfiguration(_too_much(rows, error)) from error
+        for spec, output in zip(self.signature.outputs, outputs, strict=True):
+            if output.shape[:1] != (rows,):
+                raise BadConfiguration(
+                    f"output {spec.name}: {rows} rows went in and shape {list(output.shape)} came out, so an answer "
+                    "cannot be given back to its request: export the model so that axis 0 of every output is the "
+                    "batch, or without this output"
+                )
+        return outputs
+
+    def _feeds(self, rows: int) -> dict[str, Array]:
+        return {spec.name: _blank(spec, rows, self._trial_dimension) for spec in self.signature.inputs}
+
+    def __repr__(self) -> str:
+        return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
+
+
+def load(settings: ModelSettings, *, max_batch_size: int, max_request_rows: int = 65_536) -> Model:
+    """The model of these settings, warm. Raises `BadConfiguration`: one line that names cause and cure."""
+    graph = _read(settings.path, settings.sha256)
+    row_counts = settings.warm_up_rows or (1, 2, max_batch_size)
+    providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
+
+    def warm(opened: Opened) -> Model:
+        signature = signature_of(opened.session, settings.name, settings.version, max_request_rows)
+        return Model(opened, signature, row_counts)
+
+    try:
+        if wanted != "auto" or providers:
+            return warm(open_named(graph, wanted, providers, threads))
+        try:
+            return warm(open_cuda(graph, wanted, threads))
+        except (Unusable, BadConfiguration) as cause:
+            # A model that is at fault itself is at fault on the CPU too, and refused there with the better message.
+            return warm(open_cpu(graph, threads, f"WORKER_MODEL__DEVICE is auto and CUDA is out: {cause}"))
+    except BadConfiguration as refusal:
+        raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
+
+
+def _read(path: Path, sha256: str | None) -> Graph:
+    """The model's bytes, or its path where other files hold its weights. Raises `BadConfiguration`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadConfiguration(f"WORKER_MODEL__PATH: cannot read {path}: {error.strerror or error}") from error
+    if not content:
+        raise BadConfiguration(f"WORKER_MODEL__PATH: {path} is empty")
+    if content.startswith(b"version https://git-lfs"):
+        raise BadConfiguration(f"WORKER_MODEL__PATH: {path} is a Git LFS pointer, not the model: run `git lfs pull`")
+    is_in_parts = _EXTERNAL_DATA in content
+    if sha256 is not None:
+        _check_pin(path, content, sha256)
+        if is_in_parts:
+            raise BadConfiguration(
+                f"WORKER_MODEL__SHA256 covers {path} alone, and its weights lie in other files: save it as one file "
+                "(onnx.save(onnx.load(path), path)), or unset the pin"
+            )
+    return str(path) if is_in_parts else content
+
+
+def _check_pin(path: Path, content: bytes, sha256: str) -> None:
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256.lower():
+        raise BadConfiguration(
+            f"WORKER_MODEL__SHA256: {path} has {found}, not {sha256.lower()}: it is another model than the one pinned"
+        )
+
+
+def _blank(spec: TensorSpec, rows: int, dynamic: int) -> Array:
+    """Zeros of shape (rows, *dims); for strings "0", which a model that parses numbers takes too."""
+    shape = (rows, *(dynamic if d is None else d for d in spec.dims))
+    return np.full(shape, "0", dtype=object) if spec.is_text else np.zeros(shape, spec.dtype)
+
+
+def _is_finite(output: Array) -> bool:
+    return output.dtype.kind != "f" or bool(np.isfinite(output).all())
+
+
+def _as_seen(spec: TensorSpec, output: Array) -> TensorSpec:
+    """The output as the model gives it: many a file does not say how many dimensions an output has."""
+    if len(spec.dims) == output.ndim - 1:
+        return spec
+    return replace(spec, dims=(None,) * (output.ndim - 1))
+
+
+def _too_much(rows: int, error: Exception) -> str:
+    if is_out_of_memory(error):
+        return f"not enough memory for {rows} rows: lower WORKER_BATCHING__MAX_BATCH_SIZE ({readable(error)})"
+    return f"the model runs on fewer rows but fails on {rows}: {readable(error)}"

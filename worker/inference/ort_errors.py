@@ -1,0 +1,96 @@
+"""ONNX Runtime's exceptions in our words: what a run's failure means, and how its message reads.
+
+Messages come from native code: C++ signatures, source files, host names, ANSI colours, and now and then a piece of the
+request. What leaves here is one short line that names the node and the complaint.
+"""
+
+from __future__ import annotations
+
+import re
+
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
+
+from worker.core.failures import Code, ModelBroken, RunFailure
+
+# The runtime's own exceptions have no common base but Exception. ValueError (UnicodeEncodeError too), TypeError,
+# RuntimeError and MemoryError come from its Python binding.
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    *(kind for kind in vars(ort_state).values() if isinstance(kind, type) and issubclass(kind, Exception)),
+    RuntimeError,
+    TypeError,
+    ValueError,
+    MemoryError,
+)
+
+LONGEST_MESSAGE = 200  # a line in an answer; ONNX Runtime's can run to kilobytes of C++ signatures
+
+# After these the CUDA context is dead: every later call fails the same way until the process starts anew (CUDA driver
+# API, CUresult: "the process must be terminated and relaunched"), or the device itself is gone.
+_DEAD_CONTEXT = {
+    "214",
+    "220",
+    "226",
+    "700",
+    "702",
+    "709",
+    "710",
+    "714",
+    "715",
+    "716",
+    "717",
+    "718",
+    "719",
+    "721",
+    "999",
+}
+
+_CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
+_NO_MEMORY = re.compile(r"out of memory|failed to allocate memory|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : ([A-Z_]+) : ")
+_NODE = re.compile(r"^.*?while running (\S+) node\. Name:'([^']*)' Status Message: ", re.DOTALL)
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_SOURCE = re.compile(r"\S+\.(?:cc|h|cpp|cu|cuh):\d+ (?:[^()\n]*\([^()]*\)\s*)?")
+_CUDA_DETAILS = re.compile(r"\s*;\s*(?:GPU|hostname|file|line|expr)=.*", re.DOTALL)
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def run_failure(error: Exception) -> RunFailure:
+    """The failure of one run. Raises `ModelBroken` when the device is lost and no later run can succeed."""
+    text = str(error)
+    code = _CUDA_CODE.search(text)
+    if (code and code[1] in _DEAD_CONTEXT) or type(error).__name__ == "DeviceReset":
+        raise ModelBroken(
+            f"the device is lost: {readable(error)}. What ran on it is unanswered and will be read again; "
+            "if a restart does not help, look at the machine's GPU (nvidia-smi, dmesg)"
+        ) from error
+    if is_out_of_memory(error):
+        return RunFailure(f"the device has not enough memory: {readable(error)}", Code.RESOURCE_EXHAUSTED)
+    # A quotation may be a piece of somebody's request; this text reaches logs and other people's answers.
+    return RunFailure(shortened(_QUOTED.sub("'…'", _complaint(text) or type(error).__name__), _node(text)))
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or bool(_NO_MEMORY.search(str(error)))
+
+
+def readable(error: Exception) -> str:
+    """One short line of the exception's own text."""
+    text = str(error)
+    return shortened(_complaint(text) or type(error).__name__, _node(text))
+
+
+def shortened(text: str, subject: str = "") -> str:
+    """`subject: text` on one line of at most `LONGEST_MESSAGE` characters."""
+    line = " ".join(f"{subject}: {text}".split()) if subject else " ".join(text.split())
+    return line if len(line) <= LONGEST_MESSAGE else f"{line[: LONGEST_MESSAGE - 1]}…"
+
+
+def _complaint(text: str) -> str:
+    plain = _PREFIX.sub("", _ANSI.sub("", text))
+    return _CUDA_DETAILS.sub("", _SOURCE.sub("", _NODE.sub("", plain))).strip()
+
+
+def _node(text: str) -> str:
+    """The node of the graph that complained, as `Gather 'name'`; empty when none did."""
+    found = _NODE.match(_PREFIX.sub("", text))
+    return f"{found[1]} {found[2]!r}".removesuffix(" ''") if found else ""
