@@ -1,0 +1,149 @@
+"""A worker replica as a real process: started, watched from outside, and ended in every way that happens to one.
+
+Knows only what an operator knows: environment variables, signals, exit codes, the log, the HTTP endpoints and /proc.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kafka.broker import free_port
+
+START_TIMEOUT = 30.0  # 1-2 s on an idle machine of two cores; a busy one takes many times that
+TICKS = os.sysconf("SC_CLK_TCK")
+# Nothing of whoever runs the tests but what a program needs to start.
+PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+class Replica:
+    """One `inference-worker run`. Owns its process and its log file.
+
+    `settings` names them as the environment does, without the prefix: `{"KAFKA__GROUP_ID": "g"}`.
+    """
+
+    def __init__(self, settings: Mapping[str, str], folder: Path, name: str = "replica") -> None:
+        self.name = name
+        self._port = free_port()
+        self._log_path = folder / f"{name}.log"
+        own = {"TELEMETRY__HTTP_PORT": str(self._port), **settings}
+        kept = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
+        environment = {**kept, **{f"WORKER_{key}": value for key, value in own.items()}}
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*_dying_with_us(), sys.executable, "-m", "worker", "run"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            )
+
+    def wait_until_ready(self, timeout: float = START_TIMEOUT) -> Replica:
+        """Until /readyz says yes; fails the test when the process ends first or takes too long."""
+        deadline = time.monotonic() + timeout
+        while self.status("/readyz") != 200:
+            assert self._process.poll() is None, f"{self.name} exited with {self._process.returncode}:\n{self.log}"
+            assert time.monotonic() < deadline, f"{self.name} is not ready after {timeout} s:\n{self.log}"
+            time.sleep(0.02)
+        return self
+
+    def status(self, path: str) -> int | None:
+        """The HTTP status of one of its endpoints; None while nobody answers."""
+        try:
+            return self._ask(path)[0]
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def text(self, path: str) -> str:
+        """What one of its endpoints says."""
+        return self._ask(path)[1]
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric over its labels."""
+        lines = [line.rsplit(" ", 1) for line in self.text("/metrics").splitlines() if not line.startswith("#")]
+        values = [float(value) for head, value in lines if head.split("{")[0] == name]
+        assert values, f"no metric {name}"
+        return sum(values)
+
+    def _ask(self, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=2.0)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def terminate(self) -> None:
+        """SIGTERM: please stop."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def suspend(self) -> None:
+        """SIGSTOP: alive and silent."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def exit_code(self, timeout: float = START_TIMEOUT) -> int:
+        """Wait for its end; fails the test when it does not come in time."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} still runs after {timeout} s:\n{self.log}") from None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is there."""
+        return self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """The end of what it wrote to standard output and error."""
+        return self._log_path.read_text(errors="replace")[-8000:]
+
+    @property
+    def peak_rss(self) -> int:
+        """The most memory it ever held, bytes (Linux)."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """User and system time so far (Linux)."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def close(self) -> None:
+        """Kill it if it runs."""
+        if self.is_running:
+            self.resume()
+            self.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Replica {self.name} pid {self._process.pid}>"
+
+
+def _dying_with_us() -> list[str]:
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []

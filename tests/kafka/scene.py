@@ -1,0 +1,178 @@
+"""One test's stage: topics, a group, a model, replicas, and the auditor that watches them. Ends them all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from tests.kafka.checker import RAW, Answer, Auditor, Reference, Verdict, answer, judge
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
+from tests.kafka.publisher import Acknowledged, Make, SteadyPublisher, publish
+from tests.kafka.replica import Replica
+from tests.models import mlp, save
+
+WIDTH = 16  # floats of one row of the stage's usual model
+MODEL = mlp(WIDTH, (32,), 4)
+RAW_HEADER = ("content-type", RAW.encode())
+# Random rows, all different: an answer that belongs to another request is seen by its value.
+ROWS = np.random.default_rng(7).standard_normal((65_536, WIDTH), dtype=np.float32)
+
+
+def row(number: int) -> bytes:
+    """The raw value of the n-th request, one row."""
+    value: bytes = ROWS[number % len(ROWS)].tobytes()
+    return value
+
+
+def raw(number: int, *, key: bytes | None = None, partition: int = -1) -> Sent:
+    """The n-th raw request."""
+    return Sent(key, row(number), [RAW_HEADER], partition)
+
+
+class Scene:
+    """Owns what a test starts; `with` ends it. `settings` are for every replica (`{"KAFKA__GROUP_ID": "g"}`)."""
+
+    def __init__(
+        self,
+        kafka: Cluster,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        model: bytes = MODEL,
+        partitions: int = 4,
+        request_topics: int = 1,
+        response_config: Mapping[str, str] | None = None,
+    ) -> None:
+        self.kafka = kafka
+        self.group = fresh("group")
+        self.topics = [kafka.create_topic("requests", partitions=partitions) for _ in range(request_topics)]
+        self.response_topic = kafka.create_topic("answers", partitions=partitions, config=response_config)
+        self.dead_letter_topic = kafka.create_topic("dead", config={"max.message.bytes": "4000000"})
+        self.acknowledged: Acknowledged = {}
+        self._model = model
+        self._folder = folder
+        self._started: list[Replica] = []
+        self._stack = ExitStack()
+        self._settings = {
+            "KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            "KAFKA__REQUEST_TOPICS": ",".join(self.topics),
+            "KAFKA__RESPONSE_TOPIC": self.response_topic,
+            "KAFKA__DEAD_LETTER_TOPIC": self.dead_letter_topic,
+            "KAFKA__GROUP_ID": self.group,
+            "MODEL__PATH": str(save(model, folder)),
+            "MODEL__DEVICE": "cpu",
+            **(settings or {}),
+        }
+        self.auditor = Auditor(
+            kafka, response_topic=self.response_topic, group=self.group, requests=lambda: self.acknowledged
+        )
+        self._stack.callback(self.auditor.close)
+
+    @property
+    def topic(self) -> str:
+        """The first request topic."""
+        return self.topics[0]
+
+    def start(self, settings: Mapping[str, str] | None = None) -> Replica:
+        """One more replica, starting."""
+        name = f"replica-{len(self._started)}"
+        replica = Replica({**self._settings, **(settings or {})}, self._folder, name)
+        self._started.append(replica)
+        return self._stack.enter_context(replica)
+
+    def replicas(self, count: int = 1) -> list[Replica]:
+        """So many replicas more, ready, each with partitions of its own."""
+        started = [self.start() for _ in range(count)]
+        for replica in started:
+            replica.wait_until_ready()
+        self.wait_for_members(sum(replica.is_running for replica in self._started))
+        return started
+
+    def replica(self) -> Replica:
+        """One replica more, ready, with partitions of its own."""
+        return self.replicas(1)[0]
+
+    def wait_for_members(self, count: int, timeout: float = TIMEOUT) -> None:
+        """Until the group has so many members and each has partitions."""
+        deadline = time.monotonic() + timeout
+        while (sizes := self._members()) is None or len(sizes) != count or 0 in sizes:
+            assert time.monotonic() < deadline, f"members have {sizes} partitions, {count} members wanted"
+            time.sleep(0.05)
+
+    def _members(self) -> list[int] | None:
+        found = self.kafka.admin.describe_consumer_groups([self.group])[self.group].result(TIMEOUT)
+        return [len(member.assignment.topic_partitions) for member in found.members]
+
+    def publish(self, requests: Sequence[Sent], topic: str | None = None) -> Acknowledged:
+        """Send, wait for the acknowledgements, and remember them as owed."""
+        acknowledged = publish(self.kafka, topic or self.topic, requests)
+        self.acknowledged |= acknowledged
+        return acknowledged
+
+    def publishing(self, rate: float, make: Make | None = None) -> SteadyPublisher:
+        """A steady load of keyed raw requests, all owed; `stop` it before the scene ends."""
+        publisher = SteadyPublisher(self.kafka, make or self._keyed, rate)
+        self.acknowledged = publisher.acknowledged
+        return self._stack.enter_context(publisher)
+
+    def _keyed(self, number: int) -> tuple[str, Sent]:
+        return self.topics[number % len(self.topics)], raw(number, key=b"key-%d" % (number % 97))
+
+    def wait_for_progress(self, answers: int, timeout: float = TIMEOUT) -> None:
+        """Until that many more requests of every partition are committed."""
+        before = self.kafka.committed(self.group, self.topic)
+        partitions = range(self.kafka.partitions(self.topic))
+        deadline = time.monotonic() + timeout
+        while True:
+            now = self.kafka.committed(self.group, self.topic)
+            if all(now.get(p, 0) - before.get(p, 0) >= answers for p in partitions):
+                return
+            assert time.monotonic() < deadline, f"committed {before}, then {now} after {timeout} s"
+            time.sleep(0.05)
+
+    def answers(self, timeout: float = TIMEOUT) -> list[Answer]:
+        """All answers, once each request has one."""
+        self.auditor.wait_for(self.acknowledged, timeout)
+        return self.auditor.answers
+
+    def verdict(self, timeout: float = TIMEOUT) -> Verdict:
+        """What the auditor found, once each request has an answer or the time is over."""
+        return judge(self.answers(timeout), self.acknowledged, self.auditor.unsafe_commits)
+
+    def expect_right_values(self) -> None:
+        """Fail the test unless each raw answer is what ONNX Runtime alone computes."""
+        wrong = Reference(self._model).wrong_values(self.auditor.answers, self.acknowledged)
+        assert not wrong, f"{len(wrong)} wrong values: {wrong[:3]}"
+
+    def expect_all_committed(self, timeout: float = 5.0) -> None:
+        """Fail the test unless the group's offsets come to stand at the log's end."""
+        deadline = time.monotonic() + timeout
+        while list(self._uncommitted()):
+            assert time.monotonic() < deadline, f"not committed to the end: {list(self._uncommitted())}"
+            time.sleep(0.05)
+
+    def _uncommitted(self) -> Iterator[str]:
+        for topic in self.topics:
+            committed = self.kafka.committed(self.group, topic)
+            for partition, end in self.kafka.end_offsets(topic).items():
+                if end and committed.get(partition) != end:
+                    yield f"{topic}/{partition} at {committed.get(partition)} of {end}"
+
+    def dead_letters(self, count: int) -> list[Answer]:
+        """The dead letters, once there are so many; in the order of the topic."""
+        return [answer(record) for record in self.kafka.read(self.dead_letter_topic, count)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is not None:
+            for replica in self._started:
+                error.add_note(f"--- {replica.name} ({replica}) ---\n{replica.log[-3000:]}")
+        self._stack.close()
