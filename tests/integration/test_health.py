@@ -1,0 +1,97 @@
+"""The HTTP server over a real socket, and the watchdog on its real thread."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from worker.core.failures import BadConfiguration
+from worker.telemetry import HealthServer, Limits, Patience, Watchdog, WorkerEvents
+from worker.telemetry.health import HealthServer as Server
+
+
+@pytest.fixture
+def events() -> WorkerEvents:
+    return WorkerEvents(max_batch_size=8)
+
+
+@pytest.fixture
+def server(events: WorkerEvents) -> Iterator[Server]:
+    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, patience=Patience())
+    yield server
+    server.close()
+
+
+def ask(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_probes_follow_the_worker_s_life(server: Server, events: WorkerEvents) -> None:
+    """Alive from the start, ready once the model is warm and the group joined, not while stopping."""
+    seen = [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
+    events.model_warmed("digits", "1", "cpu")
+    events.assigned([])
+    seen += [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
+    events.stopping("asked to")
+    seen += [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
+
+    assert seen == [200, 503, 200, 200, 200, 503]
+
+
+def test_metrics_are_served_and_other_paths_are_not(server: Server) -> None:
+    """HEAD works like GET without the body; nothing else is understood."""
+    status, page = ask(server, "/metrics")
+
+    assert status == 200
+    assert "inference_worker_records_taken_total 0.0" in page
+    assert ask(server, "/metrics", "HEAD") == (200, "")
+    assert ask(server, "/config")[0] == 404
+    assert ask(server, "/metrics", "POST")[0] == 501
+
+
+def test_a_silent_client_holds_nobody_up(server: Server) -> None:
+    """Each connection has its own thread."""
+    with socket.create_connection(("127.0.0.1", server.port)):
+        assert ask(server, "/healthz")[0] == 200
+
+
+def test_a_port_that_is_taken_is_a_configuration_error(server: Server, events: WorkerEvents) -> None:
+    """One line that names the settings."""
+    with pytest.raises(BadConfiguration, match=r"cannot listen on 127\.0\.0\.1:\d+: .*WORKER_TELEMETRY__HTTP_PORT"):
+        HealthServer("127.0.0.1", server.port, latest=lambda: events.latest, patience=Patience())
+
+
+def test_the_port_that_was_found_is_told(server: Server) -> None:
+    """Port 0 is any free one."""
+    assert server.port > 0
+    assert server.url == f"http://127.0.0.1:{server.port}"
+
+
+def test_the_watchdog_ends_a_hung_worker_from_its_own_thread() -> None:
+    """Whoever hangs cannot end himself."""
+    ended = threading.Event()
+    codes: list[int] = []
+    watchdog = Watchdog(
+        Limits(turn=0.0, run=60.0, stop=60.0),
+        heartbeat=lambda: 0.0,
+        running_since=lambda: None,
+        stop_asked=lambda: False,
+        report=lambda code, _: codes.append(code),
+        end_process=lambda _: ended.set(),
+    )
+
+    watchdog.start()
+
+    assert ended.wait(10)
+    assert codes == [3]
+    watchdog.close()

@@ -1,0 +1,286 @@
+"""What the worker tells: counted in full, logged in moderation, and read back from the page that Prometheus sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
+
+from worker.core.failures import Code
+from worker.core.records import Batch, ClosedBy, CommitResult, Partition, Record, Rejection, Reply
+from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
+from worker.telemetry.metrics import METRICS, PREFIX, MetricsPage
+from worker.telemetry.trouble import SUM_UP_EVERY
+
+P0, P1 = Partition("requests", 0), Partition("requests", 1)
+
+
+@dataclass
+class FakeLedger:
+    rows: int = 0
+    size: int = 0
+    oldest: dict[Partition, float] = field(default_factory=dict)
+    pending: dict[Partition, int] = field(default_factory=dict)
+
+    def oldest_by_partition(self) -> Mapping[Partition, float]:
+        return self.oldest
+
+    def committable(self) -> Mapping[Partition, int]:
+        return self.pending
+
+
+@dataclass
+class FakeLanes:
+    running_since: float | None = None
+
+
+class Watched:
+    """Events with a clock that the test turns, and the page as {sample: value}."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now)
+        self.ledger, self.lanes = FakeLedger(), FakeLanes()
+        self.events.watch(self.ledger, self.lanes)
+        self._page = MetricsPage(lambda: self.events.latest, lambda: self.now)
+
+    def turn(self, seconds: float = PUBLISH_EVERY, in_flight: int = 0) -> None:
+        self.now += seconds
+        self.events.turned(self.now, in_flight)
+
+    def page(self) -> dict[str, float]:
+        body, _ = self._page.render("")
+        return {
+            sample.name.removeprefix(PREFIX) + "".join(f" {v}" for v in sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(body.decode())
+            for sample in family.samples
+        }
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+@pytest.fixture
+def log() -> Iterator[list[Any]]:
+    with capture_logs() as lines:
+        yield lines
+
+
+def batch(rows: int, closed_by: ClosedBy = ClosedBy.SIZE) -> Batch:
+    return Batch((), {"x": np.zeros((rows, 1))}, rows, closed_by)
+
+
+def rejection(offset: int = 0, code: Code = Code.INVALID_ARGUMENT, request_id: str | None = None) -> Rejection:
+    record = Record(P0, offset, b"a-key", b"a-value", (), None)
+    return Rejection(record, code, "expected FP32, got 'a-value'", Reply("application/json", request_id))
+
+
+def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -> None:
+    """But for the partitions, which nobody holds yet."""
+    watched.events.model_warmed("digits", "1", "cpu")
+    names = " ".join(watched.page())
+
+    missing = [metric.name for metric in METRICS if metric.name not in names]
+
+    assert missing == ["oldest_unsettled_seconds"]
+
+
+def test_batches_are_counted_by_why_they_closed(watched: Watched) -> None:
+    """With their rows, how full they were, and how long they waited."""
+    watched.events.batch_closed(batch(32), waited=0.002)
+    watched.events.batch_closed(batch(8, ClosedBy.LINGER), waited=0.005)
+    watched.turn()
+
+    page = watched.page()
+
+    assert page["batches_total size"] == page["batches_total linger"] == 1
+    assert page["batch_rows_total size"] == 32
+    assert page["batch_rows_total drain"] == 0
+    assert page["batch_fill_ratio_bucket 0.3"] == 1
+    assert page["batch_fill_ratio_sum"] == pytest.approx(1.25)
+    assert page["batch_wait_seconds_bucket 0.0025"] == 1
+    assert page["batch_wait_seconds_count"] == 2
+
+
+def test_runs_answers_and_commits_are_counted(watched: Watched) -> None:
+    """Failures apart from successes."""
+    watched.events.taken(3)
+    watched.events.batch_ran(2, 0.01, None)
+    watched.events.batch_ran(1, 0.02, "Gather: out of data bounds")
+    watched.events.device_probed(None)
+    watched.events.rejected(rejection())
+    watched.events.settled([999.9, 999.0], now=1000.0)
+    watched.events.committed(CommitResult({P0: 5}, {P1: "no coordinator"}))
+    watched.turn(in_flight=1)
+
+    page = watched.page()
+
+    assert page["records_taken_total"] == 3
+    assert page["records_settled_total"] == 2
+    assert page["records_in_flight"] == 1
+    assert page["inference_runs_total ok"] == page["inference_runs_total failed"] == 1
+    assert page["inference_seconds_sum"] == pytest.approx(0.03)
+    assert page["device_probes_total ok"] == 1
+    assert page["rejections_total INVALID_ARGUMENT"] == 1
+    assert page["rejections_total INTERNAL"] == 0
+    assert page["end_to_end_seconds_sum"] == pytest.approx(1.1)
+    assert page["commits_total ok"] == page["commits_total failed"] == 1
+
+
+def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
+    """A stuck partition, a hanging inference and a silent loop show as growing ages."""
+    watched.events.assigned([P0, P1])
+    watched.ledger.rows, watched.ledger.size = 40, 4096
+    watched.ledger.oldest[P0] = 998.0
+    watched.lanes.running_since = 999.0
+    watched.turn(1.0)
+    watched.now += 2.0
+
+    page = watched.page()
+
+    assert (page["rows_in_flight"], page["in_flight_bytes"], page["partitions"]) == (40, 4096, 2)
+    assert page["oldest_unsettled_seconds 0 requests"] == 5.0
+    assert page["oldest_unsettled_seconds 1 requests"] == 2.0
+    assert page["inference_running_seconds"] == 4.0
+    assert page["loop_heartbeat_age_seconds"] == 2.0
+
+
+def test_a_partition_that_went_away_is_no_longer_reported(watched: Watched) -> None:
+    """Its new owner reports it."""
+    watched.events.assigned([P0, P1])
+    watched.turn()
+    watched.events.revoked([P0], seconds=0.1, unsettled=3)
+    watched.events.lost([P1])
+    watched.turn()
+
+    page = watched.page()
+
+    assert not [name for name in page if name.startswith("oldest_unsettled_seconds")]
+    assert page["partitions"] == 0
+    assert page["revoked_unsettled_total"] == 3
+    assert [page[f"rebalances_total {event}"] for event in ("assigned", "revoked", "lost")] == [1, 1, 1]
+
+
+def test_commit_lag_counts_from_the_last_commit_that_got_through(watched: Watched) -> None:
+    """And is nothing while there is nothing to commit."""
+    lags = []
+    for pending, committed in [({}, {}), ({P0: 1}, {}), ({P0: 2}, {}), ({P0: 3}, {P0: 2}), ({}, {P0: 3})]:
+        watched.ledger.pending = dict(pending)
+        if committed:
+            watched.events.committed(CommitResult(committed, {}))
+        watched.turn(1.0)
+        lags.append(watched.page()["commit_lag_seconds"])
+
+    assert lags == [0.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def test_snapshots_are_published_now_and_then_and_the_heartbeat_at_once(watched: Watched) -> None:
+    """A turn may be a hundred microseconds."""
+    watched.turn()
+    first = watched.events.latest
+    watched.turn(PUBLISH_EVERY / 10)
+
+    assert watched.events.latest is first
+    assert watched.events.heartbeat == watched.now
+    watched.turn()
+    assert watched.events.latest.turned_at == watched.now
+
+
+def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) -> None:
+    """Each step is seen at once, without waiting for a turn."""
+    events, said = watched.events, []
+    said.append(events.latest.unready)
+    events.assigned([])
+    said.append(events.latest.unready)
+    events.model_warmed("digits", "1", "cpu")
+    said.append(events.latest.unready)
+    events.lost([P0])
+    said.append(events.latest.unready)
+    events.assigned([P0])
+    events.stopping("asked to")
+    said.append(events.latest.unready)
+
+    loading = "the model is not loaded yet"
+    assert said == [loading, loading, None, "not in the consumer group yet", "stopping"]
+
+
+def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: list[Any]) -> None:
+    """The first is told at once, the rest summed up."""
+    for offset in range(3):
+        watched.events.rejected(rejection(offset))
+    watched.turn()
+    for offset in range(100):
+        watched.events.rejected(rejection(offset, Code.NOT_FOUND))
+        watched.turn(0.01)
+    watched.turn(SUM_UP_EVERY)
+    watched.turn(SUM_UP_EVERY)
+
+    lines = [line for line in log if line["event"] == "requests_rejected"]
+    assert [(line["count"], line["reasons"], line["last"]) for line in lines] == [
+        (3, {"INVALID_ARGUMENT": 3}, "requests/0/2"),
+        (100, {"NOT_FOUND": 100}, "requests/0/99"),
+    ]
+    assert {line["log_level"] for line in lines} == {"warning"}
+
+
+def test_no_payload_and_no_key_is_ever_logged(watched: Watched, log: list[Any]) -> None:
+    """Not even at debug; a request id is cut short and its control characters are escaped."""
+    watched.events.rejected(rejection(request_id="line\nbreak" + "x" * 500))
+    watched.turn()
+
+    text = repr(log)
+    assert "a-value" not in text
+    assert "a-key" not in text
+    (line,) = [line for line in log if line["event"] == "request_rejected"]
+    assert line["request_id"].startswith("line\\nbreakx")
+    assert len(line["request_id"]) < 140
+
+
+def test_nothing_per_batch_or_record_is_logged_above_debug(watched: Watched, log: list[Any]) -> None:
+    """A busy worker is a quiet one."""
+    for _ in range(10):
+        watched.events.taken(1)
+        watched.events.batch_closed(batch(1), 0.0)
+        watched.events.batch_ran(1, 0.1, None)
+        watched.events.settled([watched.now], watched.now)
+        watched.events.committed(CommitResult({P0: 1}, {}))
+        watched.events.device_probed(None)
+        watched.turn()
+
+    assert {line["log_level"] for line in log} == {"debug"}
+
+
+def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any]) -> None:
+    """Partitions by name, the first twenty of them, and an error where the worker stops for one."""
+    watched.events.assigned([Partition("t", n) for n in range(25)])
+    watched.events.revoked([P0], 0.1234567, 2)
+    watched.events.lost([P1])
+    watched.events.paused(is_paused=True)
+    watched.events.paused(is_paused=False)
+    watched.events.device_probed("CUDA failure 2")
+    watched.events.noted("http_listening", url="http://127.0.0.1:1")
+    watched.events.warned("plaintext")
+    watched.events.stopped(0, "asked to")
+    watched.events.stopped(5, "the device is lost")
+
+    assert [(line["event"], line["log_level"]) for line in log] == [
+        ("partitions_assigned", "info"),
+        ("partitions_revoked", "info"),
+        ("partitions_lost", "warning"),
+        ("fetching_paused", "info"),
+        ("fetching_resumed", "info"),
+        ("device_failed_its_probe", "error"),
+        ("http_listening", "info"),
+        ("plaintext", "warning"),
+        ("stopped", "info"),
+        ("stopped", "error"),
+    ]
+    assert log[0]["partitions"][-2:] == ["t/19", "and 5 more"]
+    assert (log[1]["seconds"], log[1]["unsettled"]) == (0.123, 2)

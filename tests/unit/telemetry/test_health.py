@@ -1,0 +1,55 @@
+"""The verdicts that probes get, and the pages as values. The server itself is tested over a socket elsewhere."""
+
+from http import HTTPStatus
+
+import pytest
+
+from worker.telemetry.health import Pages, Patience, liveness
+from worker.telemetry.tally import Snapshot
+
+PATIENCE = Patience(turn=60.0, run=30.0)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "verdict"),
+    [
+        (Snapshot(), None),
+        (Snapshot(turned_at=990.0), None),
+        (Snapshot(turned_at=930.0), "the loop has not turned for 70 s"),
+        (Snapshot(turned_at=999.9, running_since=980.0), None),
+        (Snapshot(turned_at=999.9, running_since=960.0), "an inference has been running for 40 s"),
+        (Snapshot(turned_at=930.0, running_since=930.0), "the loop has not turned for 70 s"),
+    ],
+)
+def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapshot, verdict: str | None) -> None:
+    """Not that a broker can be reached; and a worker that is still starting is alive."""
+    assert liveness(snapshot, 1000.0, PATIENCE) == verdict
+
+
+@pytest.mark.parametrize(
+    ("path", "snapshot", "status", "body"),
+    [
+        ("/healthz", Snapshot(turned_at=999.0), HTTPStatus.OK, b"ok\n"),
+        ("/healthz", Snapshot(turned_at=9.0), HTTPStatus.SERVICE_UNAVAILABLE, b"the loop has not turned for 991 s\n"),
+        ("/readyz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
+        ("/readyz?verbose", Snapshot(), HTTPStatus.SERVICE_UNAVAILABLE, b"starting\n"),
+        ("/", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics\n"),
+    ],
+)
+def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
+    """In one line that an operator reads in the pod's events."""
+    assert Pages(lambda: snapshot, PATIENCE, lambda: 1000.0).answer(path, "")[:2] == (status, body)
+
+
+def test_metrics_come_in_the_format_asked_for() -> None:
+    """Prometheus's text, or OpenMetrics."""
+    pages = Pages(Snapshot, PATIENCE, lambda: 1000.0)
+
+    _, text, plain = pages.answer("/metrics", "")
+    _, strict, openmetrics = pages.answer("/metrics", "application/openmetrics-text; version=1.0.0")
+
+    assert plain.startswith("text/plain")
+    assert b"inference_worker_ready" in text
+    assert b"process_resident_memory_bytes" in text
+    assert openmetrics.startswith("application/openmetrics-text")
+    assert strict.endswith(b"# EOF\n")

@@ -1,0 +1,95 @@
+"""The watchdog ends what hangs and nothing else. Time is passed in."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.telemetry.watchdog import CHECK_EVERY, Limits, Watchdog
+
+
+class Watched:
+    """A worker as the watchdog sees it, on a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.heartbeat: float | None = None
+        self.running_since: float | None = None
+        self.stop_asked = False
+        self.watchdog = Watchdog(
+            Limits(turn=30.0, run=10.0, stop=20.0),
+            heartbeat=lambda: self.heartbeat,
+            running_since=lambda: self.running_since,
+            stop_asked=lambda: self.stop_asked,
+            report=lambda _code, _reason: None,
+            clock=lambda: self.now,
+        )
+
+    def after(self, seconds: float, *, turning: bool = True) -> str | None:
+        """The verdict after so many seconds of regular checks: the first one that is not None."""
+        for _ in range(round(seconds / CHECK_EVERY)):
+            self.now += CHECK_EVERY
+            if turning:
+                self.heartbeat = self.now
+            verdict = self.watchdog.check(self.now)
+            if verdict is not None:
+                return verdict
+        return None
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched()
+
+
+def test_a_turning_loop_is_left_alone(watched: Watched) -> None:
+    """For any length of time."""
+    assert watched.after(3600) is None
+
+
+def test_a_worker_that_has_not_begun_to_turn_is_starting(watched: Watched) -> None:
+    """A large model takes its time to load."""
+    assert watched.after(3600, turning=False) is None
+
+
+def test_a_loop_that_stops_turning_is_ended(watched: Watched) -> None:
+    """After the time that one turn may take, not before."""
+    watched.after(1)
+
+    assert watched.after(29, turning=False) is None
+    assert watched.after(2, turning=False) == "the loop has not turned for 30 s"
+
+
+def test_an_inference_that_hangs_is_ended_though_the_loop_turns(watched: Watched) -> None:
+    """The message names the setting for those whose inference is only slow."""
+    watched.running_since = watched.now
+
+    assert watched.after(10) is None
+    verdict = watched.after(1)
+    assert verdict is not None
+    assert verdict.startswith("an inference has been running for 10 s")
+    assert "WORKER_MODEL__RUN_TIMEOUT_S" in verdict
+
+
+def test_a_long_bisect_is_no_hang(watched: Watched) -> None:
+    """Each of its runs is short, however many there are."""
+    for _ in range(100):
+        watched.running_since = watched.now
+        assert watched.after(5) is None
+
+
+def test_a_drain_that_takes_too_long_is_ended(watched: Watched) -> None:
+    """Counted from when the wish to stop was seen."""
+    watched.stop_asked = True
+
+    assert watched.after(20) is None
+    assert watched.after(1) == "still not stopped 20 s after being asked to"
+
+
+def test_a_process_that_stood_still_gets_its_time_anew(watched: Watched) -> None:
+    """After SIGSTOP, or a suspended machine, neither the loop nor the inference is to blame."""
+    watched.heartbeat = watched.running_since = watched.now
+    watched.after(1)
+    watched.now += 3600
+
+    assert watched.after(8, turning=False) is None
+    assert watched.after(5, turning=False) is not None

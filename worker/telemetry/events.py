@@ -1,0 +1,253 @@
+"""What the worker tells whoever watches: counted for `/metrics`, and logged as short facts.
+
+Called by the loop's thread. Owns the tally, and publishes a new snapshot of it at most every quarter of a second, which
+any thread may read. Logs nothing per record above debug: what happens often is summed up in one line now and then. No
+payload and no key is ever logged.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from typing import Protocol
+
+import structlog
+
+from worker.core.records import Batch, CommitResult, Partition, Rejection
+from worker.telemetry import metrics
+from worker.telemetry.logs import printable
+from worker.telemetry.tally import Snapshot, Tally
+from worker.telemetry.trouble import Trouble
+
+PUBLISH_EVERY = 0.25  # seconds; with 50 partitions a snapshot costs 25 µs (measured), and scrapes come every few seconds
+MOST_NAMED = 20  # partitions named in one line
+
+
+class Ledger(Protocol):
+    """What is taken and not settled. Read by the loop's thread."""
+
+    rows: int
+    size: int
+
+    def oldest_by_partition(self) -> Mapping[Partition, float]: ...
+    def committable(self) -> Mapping[Partition, int]: ...
+
+
+class Lanes(Protocol):
+    @property
+    def running_since(self) -> float | None: ...
+
+
+class WorkerEvents:
+    """Satisfies the `Events` of the loop and of the delivery. `latest` and `heartbeat` may be read by any thread."""
+
+    def __init__(self, max_batch_size: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_batch_size = max_batch_size
+        self._clock = clock
+        self._log = structlog.get_logger().bind()
+        self._tally = Tally(metrics.METRICS)
+        self._tally.set(metrics.BUILD, 1, metadata.version("inference-worker"), platform.python_version())
+        self._ledger: Ledger | None = None
+        self._lanes: Lanes | None = None
+        self._held: set[Partition] = set()
+        self._is_warm = self._is_in_group = self._is_stopping = False
+        self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
+        self._uncommitted_since: float | None = None
+        self._publish_due = 0.0
+        self._heartbeat: float | None = None
+        self._publish()
+
+    @property
+    def latest(self) -> Snapshot:
+        return self._latest
+
+    @property
+    def heartbeat(self) -> float | None:
+        """When the last turn of the loop ended; None before the first."""
+        return self._heartbeat
+
+    # Life
+
+    def noted(self, fact: str, **fields: object) -> None:
+        """Log what an operator would tell a colleague."""
+        self._log.info(fact, **fields)
+
+    def warned(self, fact: str, **fields: object) -> None:
+        """Log what an operator should look into."""
+        self._log.warning(fact, **fields)
+
+    def model_warmed(self, name: str, version: str, device: str, **fields: object) -> None:
+        """The model is loaded and has run; `device` says on what."""
+        self._tally.set(metrics.MODEL, 1, name, version, device)
+        self._is_warm = True
+        self._publish()
+        self._log.info("model_warmed", model=name, version=version, device=device, **fields)
+
+    def watch(self, ledger: Ledger, lanes: Lanes) -> None:
+        """Where stalls, commit lag and the running inference's age are read, with every snapshot."""
+        self._ledger, self._lanes = ledger, lanes
+
+    def stopping(self, reason: str) -> None:
+        """From now on not ready."""
+        self._is_stopping = True
+        self._publish()
+        self._log.info("stopping", reason=reason)
+
+    def stopped(self, exit_code: int, reason: str) -> None:
+        log = self._log.error if exit_code else self._log.info
+        log("stopped", exit_code=exit_code, reason=reason)
+
+    # Partitions
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        self._held.update(partitions)
+        self._is_in_group = True
+        self._rebalanced("assigned")
+        self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._held))
+
+    def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
+        self._held.difference_update(partitions)
+        self._tally.add(metrics.REVOKED_UNSETTLED, unsettled)
+        self._rebalanced("revoked")
+        self._log.info(
+            "partitions_revoked",
+            partitions=_named(partitions),
+            held=len(self._held),
+            seconds=round(seconds, 3),
+            unsettled=unsettled,
+        )
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        self._held.difference_update(partitions)
+        self._is_in_group = False
+        self._rebalanced("lost")
+        self._log.warning("partitions_lost", partitions=_named(partitions), held=len(self._held))
+
+    def _rebalanced(self, event: str) -> None:
+        self._tally.add(metrics.REBALANCES, 1, event)
+        self._tally.set(metrics.PARTITIONS, len(self._held))
+        self._publish()
+
+    # Work
+
+    def taken(self, records: int) -> None:
+        self._tally.add(metrics.RECORDS_TAKEN, records)
+
+    def batch_closed(self, batch: Batch, waited: float) -> None:
+        """A batch went to the lanes `waited` seconds after its first record was taken."""
+        closed_by = batch.closed_by.value
+        self._tally.add(metrics.BATCHES, 1, closed_by)
+        self._tally.add(metrics.BATCH_ROWS, batch.rows, closed_by)
+        self._tally.observe(metrics.BATCH_FILL, batch.rows / self._max_batch_size)
+        self._tally.observe(metrics.BATCH_WAIT, waited)
+        self._log.debug("batch_closed", rows=batch.rows, by=closed_by, waited_ms=round(waited * 1000, 2))
+
+    def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None:
+        """An inference came home, or one of the halves of a failed batch."""
+        self._tally.add(metrics.RUNS, 1, "ok" if failure is None else "failed")
+        self._tally.observe(metrics.INFERENCE, seconds)
+        if failure is not None:
+            self._failed_runs.happened("failed", printable(failure))
+            self._log.debug("batch_failed", rows=rows, failure=printable(failure))
+
+    def rejected(self, rejection: Rejection) -> None:
+        """Its message is the publisher's alone: it quotes what came."""
+        self._tally.add(metrics.REJECTIONS, 1, rejection.code.value)
+        self._rejections.happened(rejection.code.value, rejection.record.source)
+        request_id = rejection.reply.request_id
+        self._log.debug(
+            "request_rejected",
+            source=rejection.record.source,
+            code=rejection.code.value,
+            request_id=None if request_id is None else printable(request_id),
+        )
+
+    def device_probed(self, failure: str | None) -> None:
+        """The warm-up batch was run again, because failures in a row cast suspicion on the device."""
+        self._tally.add(metrics.PROBES, 1, "ok" if failure is None else "failed")
+        if failure is not None:
+            self._log.error("device_failed_its_probe", failure=printable(failure))
+        else:
+            self._log.debug("device_passed_its_probe")
+
+    def settled(self, taken_at: Sequence[float], now: float) -> None:
+        """The records taken at those instants have their answers acknowledged by the broker."""
+        self._tally.add(metrics.RECORDS_SETTLED, len(taken_at))
+        self._tally.observe_all(metrics.END_TO_END, [now - instant for instant in taken_at])
+
+    def committed(self, result: CommitResult) -> None:
+        self._tally.add(metrics.COMMITS, len(result.committed), "ok")
+        self._tally.add(metrics.COMMITS, len(result.failed), "failed")
+        if result.committed:
+            self._uncommitted_since = None
+        for partition, reason in result.failed.items():
+            self._failed_commits.happened(printable(reason), str(partition))
+
+    def paused(self, *, is_paused: bool) -> None:
+        """Fetching was paused because too much is in flight, or resumed."""
+        self._tally.add(metrics.PAUSES, is_paused)
+        self._tally.set(metrics.PAUSED, is_paused)
+        self._log.info("fetching_paused" if is_paused else "fetching_resumed")
+
+    def turned(self, now: float, in_flight: int) -> None:
+        """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""
+        self._heartbeat = now
+        if now < self._publish_due:
+            return
+        self._publish_due = now + PUBLISH_EVERY
+        self._tally.set(metrics.RECORDS_IN_FLIGHT, in_flight)
+        self._tally.set(metrics.HEARTBEAT_AGE, now)
+        self._look_around(now)
+        self._publish()
+        self._sum_up(now)
+
+    def _look_around(self, now: float) -> None:
+        """Read what nobody tells: stalls, commit lag, and since when the running inference runs."""
+        if self._ledger is None or self._lanes is None:
+            return
+        tally, ledger, running_since = self._tally, self._ledger, self._lanes.running_since
+        tally.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
+        tally.set(metrics.BYTES_IN_FLIGHT, ledger.size)
+        oldest = ledger.oldest_by_partition()
+        tally.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, now) for p in self._held})
+        tally.replace(metrics.RUNNING, {} if running_since is None else {(): running_since})
+        if not ledger.committable():
+            self._uncommitted_since = None
+        elif self._uncommitted_since is None:
+            self._uncommitted_since = now
+        tally.replace(metrics.COMMIT_LAG, {} if self._uncommitted_since is None else {(): self._uncommitted_since})
+
+    def _publish(self) -> None:
+        unready = self._unready()
+        self._tally.set(metrics.READY, unready is None)
+        self._latest = Snapshot(
+            unready,
+            self._heartbeat,
+            self._lanes.running_since if self._lanes else None,
+            self._tally.numbers(),
+            self._tally.histograms(),
+        )
+
+    def _unready(self) -> str | None:
+        if self._is_stopping:
+            return "stopping"
+        if not self._is_warm:
+            return "the model is not loaded yet"
+        return None if self._is_in_group else "not in the consumer group yet"
+
+    def _sum_up(self, now: float) -> None:
+        for fact, trouble in (
+            ("requests_rejected", self._rejections),
+            ("inferences_failed", self._failed_runs),
+            ("commits_failed", self._failed_commits),
+        ):
+            fields = trouble.summary(now)
+            if fields is not None:
+                self._log.warning(fact, **fields)
+
+
+def _named(partitions: Sequence[Partition]) -> list[str]:
+    names = [str(partition) for partition in sorted(partitions)[:MOST_NAMED]]
+    return names if len(partitions) <= MOST_NAMED else [*names, f"and {len(partitions) - MOST_NAMED} more"]

@@ -1,0 +1,155 @@
+"""`/healthz`, `/readyz` and `/metrics` over HTTP, on loopback unless told otherwise.
+
+Its thread answers from the latest snapshot and touches nothing that lives. Alive means that the loop turns and no
+inference hangs; whether a broker can be reached says nothing about us, and restarting for it makes storms.
+"""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+from worker.core.failures import BadConfiguration
+from worker.telemetry.metrics import MetricsPage
+from worker.telemetry.tally import Snapshot
+
+READ_TIMEOUT = 5.0  # seconds a client may take over its request line; probes and scrapers send it at once
+TEXT = "text/plain; charset=utf-8"
+
+Answer = tuple[HTTPStatus, bytes, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a turn of the loop and one inference may take before the worker counts as dead, seconds."""
+
+    turn: float = 60.0
+    run: float = 60.0
+
+
+def liveness(snapshot: Snapshot, now: float, patience: Patience) -> str | None:
+    """Why the worker counts as dead; None while it lives. A worker that has not begun to turn is starting, not dead."""
+    if snapshot.turned_at is None:
+        return None
+    if now - snapshot.turned_at > patience.turn:
+        return f"the loop has not turned for {now - snapshot.turned_at:.0f} s"
+    # As old as the snapshot, so it means something only while the loop turns.
+    if snapshot.running_since is not None and now - snapshot.running_since > patience.run:
+        return f"an inference has been running for {now - snapshot.running_since:.0f} s"
+    return None
+
+
+class HealthServer:
+    """Listens from its making until `close`. `url` tells where."""
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        *,
+        latest: Callable[[], Snapshot],
+        patience: Patience,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Port 0 takes any free one. Raises `BadConfiguration` when it cannot listen there."""
+        self._pages = Pages(latest, patience, clock)
+        try:
+            self._server = _Server(address, port, self._pages)
+        except OSError as error:
+            raise BadConfiguration(
+                f"cannot listen on {address}:{port}: {error.strerror or error}; set WORKER_TELEMETRY__HTTP_ADDRESS and "
+                "WORKER_TELEMETRY__HTTP_PORT (0 takes any free port)"
+            ) from error
+        self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        host = str(self._server.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __repr__(self) -> str:
+        return f"<HealthServer {self.url}>"
+
+
+class Pages:
+    """The three pages as values."""
+
+    def __init__(self, latest: Callable[[], Snapshot], patience: Patience, clock: Callable[[], float]) -> None:
+        self._latest = latest
+        self._patience = patience
+        self._clock = clock
+        self._metrics = MetricsPage(latest, clock)
+
+    def answer(self, path: str, accept: str) -> Answer:
+        match path.partition("?")[0]:
+            case "/healthz":
+                return _verdict(liveness(self._latest(), self._clock(), self._patience))
+            case "/readyz":
+                return _verdict(self._latest().unready)
+            case "/metrics":
+                return HTTPStatus.OK, *self._metrics.render(accept)
+        return HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics\n", TEXT
+
+
+def _verdict(trouble: str | None) -> Answer:
+    if trouble is None:
+        return HTTPStatus.OK, b"ok\n", TEXT
+    return HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}\n".encode(), TEXT
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, address: str, port: int, pages: Pages) -> None:
+        self.pages = pages
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        super().__init__((address, port), _RequestHandler)
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the name service for our full name, and a slow one would hold up the start.
+        socketserver.TCPServer.server_bind(self)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away mid-answer is no news."""
+
+
+class _RequestHandler(BaseHTTPRequestHandler):
+    timeout = READ_TIMEOUT
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
+        status, body, content_type = self.server.pages.answer(self.path, self.headers.get("Accept", ""))
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        return "inference-worker"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it so
+        """Nothing per request: probes come every few seconds."""

@@ -1,0 +1,100 @@
+"""Log lines: short past-tense facts with fields, as one JSON object per line or as text for people.
+
+Everything goes through here, librdkafka's lines and other libraries' too, so that all are formatted alike and no
+secret leaves the process: fields that are named like one are blanked, and what looks like one inside a text.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from typing import Any, Literal, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+REDACTED = "[redacted]"
+LONGEST_ID = 128  # a request id is whatever the publisher sent; a line must stay a line
+
+_SECRET_NAME = re.compile(r"password|passphrase|secret|token|key|pem|jaas|credential", re.IGNORECASE)
+_SECRETS_IN_TEXT = (
+    (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL), REDACTED),
+    (re.compile(r"(://[^/\s:@]+:)[^/\s@]+(?=@)"), rf"\1{REDACTED}"),
+    (
+        re.compile(
+            r"((?<![\w.-])[\w.-]*(?:password|passphrase|secret|token|jaas|\bkey|[._]key|pem)[\w.-]*\s*[=:]\s*)"
+            r"(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
+            re.IGNORECASE,
+        ),
+        rf"\1{REDACTED}",
+    ),
+)
+
+
+def configure(log_format: Literal["json", "console"], level: str, stream: TextIO | None = None) -> None:
+    """Send all log lines of this level and above to `stream`, standard error unless given. Called once, before any."""
+    out = stream or sys.stderr
+    shared: list[Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        structlog.processors.format_exc_info,
+        redact,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(log_format, out)],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+
+
+def kafka_logger() -> logging.Logger:
+    """What the Kafka clients take as `logger=`: their lines come out with ours, under the name `librdkafka`."""
+    return logging.getLogger("librdkafka")
+
+
+def printable(text: str, longest: int = LONGEST_ID) -> str:
+    """Somebody else's text, fit for a line: control characters escaped, cut at `longest` characters."""
+    cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut)
+
+
+def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """A structlog processor: no value of a field named like a secret, no secret inside a text."""
+    for name, value in event.items():
+        event[name] = _clean(name, value)
+    return event
+
+
+def _clean(name: str, value: Any) -> Any:
+    if _SECRET_NAME.search(name):
+        return REDACTED
+    if isinstance(value, str):
+        return _clean_text(value)
+    if isinstance(value, dict):
+        return {str(inner): _clean(str(inner), held) for inner, held in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_clean("", held) for held in value]
+    return value
+
+
+def _clean_text(text: str) -> str:
+    for pattern, replacement in _SECRETS_IN_TEXT:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _renderer(log_format: Literal["json", "console"], out: TextIO) -> Processor:
+    if log_format == "json":
+        return structlog.processors.JSONRenderer(default=str)
+    return structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="at")

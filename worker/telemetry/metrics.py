@@ -1,0 +1,183 @@
+"""Every metric with its kind, its unit and the question it answers, and the page that Prometheus reads.
+
+The page is rendered from a snapshot when it is asked for. Label sets are bounded: reasons, codes, and the partitions
+held. No payload, key or id is ever a label.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from worker.core.failures import Code
+from worker.core.records import ClosedBy
+from worker.telemetry.tally import Buckets, Kind, Labels, Metric, Snapshot
+
+PREFIX = "inference_worker_"
+
+# From a small model's 50 µs to the longest inference allowed; a factor of 2 to 2.5 between neighbours.
+SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+TENTHS = tuple(tenth / 10 for tenth in range(1, 11))
+RESULTS = (("ok",), ("failed",))
+REASONS = tuple((reason.value,) for reason in ClosedBy)
+
+RECORDS_TAKEN = Metric("records_taken", Kind.COUNTER, "How many requests came in?")
+RECORDS_SETTLED = Metric("records_settled", Kind.COUNTER, "How many requests have an answer the broker acknowledged?")
+RECORDS_IN_FLIGHT = Metric("records_in_flight", Kind.GAUGE, "How many requests are taken and not settled?")
+ROWS_IN_FLIGHT = Metric("rows_in_flight", Kind.GAUGE, "How many rows do they hold?")
+BYTES_IN_FLIGHT = Metric("in_flight_bytes", Kind.GAUGE, "How much memory do they hold?", "bytes")
+BATCHES = Metric("batches", Kind.COUNTER, "Why do batches close?", labels=("closed_by",), values=REASONS)
+BATCH_ROWS = Metric("batch_rows", Kind.COUNTER, "How many rows went with them?", labels=("closed_by",), values=REASONS)
+BATCH_FILL = Metric(
+    "batch_fill_ratio", Kind.HISTOGRAM, "How full are batches, as a part of MAX_BATCH_SIZE?", "ratio", bounds=TENTHS
+)
+BATCH_WAIT = Metric(
+    "batch_wait_seconds",
+    Kind.HISTOGRAM,
+    "How long does a batch's first request wait for company and for a lane?",
+    "seconds",
+    bounds=SECONDS,
+)
+INFERENCE = Metric("inference_seconds", Kind.HISTOGRAM, "How long does one inference take?", "seconds", bounds=SECONDS)
+END_TO_END = Metric(
+    "end_to_end_seconds",
+    Kind.HISTOGRAM,
+    "How long from taking a request to the broker's acknowledgement of its answer?",
+    "seconds",
+    bounds=SECONDS,
+)
+RUNS = Metric("inference_runs", Kind.COUNTER, "How many inferences fail?", labels=("result",), values=RESULTS)
+PROBES = Metric(
+    "device_probes", Kind.COUNTER, "How often was the device under suspicion?", labels=("result",), values=RESULTS
+)
+REJECTIONS = Metric(
+    "rejections",
+    Kind.COUNTER,
+    "How many requests were answered with an error, and why?",
+    labels=("code",),
+    values=tuple((code.value,) for code in Code),
+)
+COMMITS = Metric(
+    "commits", Kind.COUNTER, "Are offsets committed? One count per partition.", labels=("result",), values=RESULTS
+)
+COMMIT_LAG = Metric(
+    "commit_lag_seconds", Kind.AGE, "Since when is something committable and no commit got through?", "seconds"
+)
+STALL = Metric(
+    "oldest_unsettled_seconds",
+    Kind.AGE,
+    "Is a partition stuck? Age of its oldest request that is taken and not settled.",
+    "seconds",
+    labels=("topic", "partition"),
+)
+HEARTBEAT_AGE = Metric("loop_heartbeat_age_seconds", Kind.AGE, "Does the loop turn?", "seconds")
+RUNNING = Metric("inference_running_seconds", Kind.AGE, "Does an inference hang? Age of the oldest now.", "seconds")
+PARTITIONS = Metric("partitions", Kind.GAUGE, "How many partitions does this replica hold?")
+REBALANCES = Metric(
+    "rebalances",
+    Kind.COUNTER,
+    "How often do partitions come and go?",
+    labels=("event",),
+    values=(("assigned",), ("revoked",), ("lost",)),
+)
+REVOKED_UNSETTLED = Metric(
+    "revoked_unsettled", Kind.COUNTER, "How many requests left unsettled with their partition, to be answered again?"
+)
+PAUSES = Metric("pauses", Kind.COUNTER, "How often was fetching paused because too much is in flight?")
+PAUSED = Metric("paused", Kind.GAUGE, "Is fetching paused now?")
+READY = Metric("ready", Kind.GAUGE, "Is the model warm and this replica in the group?")
+BUILD = Metric("build", Kind.INFO, "Which build is this?", labels=("version", "python"))
+MODEL = Metric("model", Kind.INFO, "Which model is served, and on what?", labels=("name", "version", "device"))
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+
+
+class SnapshotCollector(Collector):
+    """The latest snapshot, as Prometheus's client wants it. `clock` is the loop's: it turns instants into ages."""
+
+    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float] = time.monotonic) -> None:
+        self._latest = latest
+        self._clock = clock
+
+    def collect(self) -> Iterator[Family]:
+        snapshot, now = self._latest(), self._clock()
+        for metric in METRICS:
+            if metric.kind is Kind.HISTOGRAM:
+                yield _histogram(metric, snapshot.histograms.get(metric))
+            elif metric.kind is Kind.AGE:
+                yield _gauge(metric, _ages(metric, snapshot, now))
+            else:
+                yield _FAMILIES[metric.kind](metric, snapshot.numbers.get(metric, {}).items())
+
+    def describe(self) -> list[Family]:
+        """No names to check for collisions: the registry would collect once before there is anything."""
+        return []
+
+
+class MetricsPage:
+    """`/metrics`: our metrics, and the process's own (memory, processor time, descriptors)."""
+
+    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float] = time.monotonic) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(SnapshotCollector(latest, clock))
+        ProcessCollector(registry=self._registry)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The page and its content type, for a request's `Accept` header."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+
+def _ages(metric: Metric, snapshot: Snapshot, now: float) -> Iterator[tuple[Labels, float]]:
+    instants = snapshot.numbers.get(metric, {})
+    if not instants and not metric.labels:
+        yield (), 0.0
+    for labels, instant in instants.items():
+        yield labels, max(0.0, now - instant)
+
+
+def _counter(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
+    family = CounterMetricFamily(PREFIX + metric.name, metric.question, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _gauge(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
+    family = GaugeMetricFamily(PREFIX + metric.name, metric.question, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _info(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
+    family = InfoMetricFamily(PREFIX + metric.name, metric.question)
+    for labels, _ in samples:
+        family.add_metric((), dict(zip(metric.labels, labels, strict=True)))
+    return family
+
+
+def _histogram(metric: Metric, buckets: Buckets | None) -> Family:
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.question)
+    if buckets is not None:
+        bounds = [*map(str, metric.bounds), "+Inf"]
+        family.add_metric((), list(zip(bounds, accumulate(buckets.counts), strict=True)), buckets.total)
+    return family
+
+
+_FAMILIES = {Kind.COUNTER: _counter, Kind.GAUGE: _gauge, Kind.INFO: _info}

@@ -1,0 +1,128 @@
+"""What is measured, declared once, and the plain numbers it is counted in.
+
+Counting costs a dictionary entry or a bucket, once per batch. The loop's thread owns the `Tally`; everybody else reads
+a `Snapshot`, which never changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple
+
+import numpy as np
+
+Labels = tuple[str, ...]
+
+
+class Kind(Enum):
+    COUNTER = auto()
+    GAUGE = auto()
+    AGE = auto()  # the snapshot holds an instant, the reader sees the seconds since; 0 where there is none
+    HISTOGRAM = auto()
+    INFO = auto()
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # one object per metric: looked up by identity
+class Metric:
+    """One declared metric. `question` is what it answers; `values` are label values known beforehand, shown from 0."""
+
+    name: str
+    kind: Kind
+    question: str
+    unit: str = ""
+    labels: Labels = ()
+    values: tuple[Labels, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+
+class Buckets(NamedTuple):
+    """A histogram's state: observations per bucket, one bucket more than the metric has bounds, and their sum."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The numbers at one instant, `turned_at` (monotonic seconds; None before the loop's first turn).
+
+    `unready` says why no request should be expected to be answered now; None means ready.
+    """
+
+    unready: str | None = "starting"
+    turned_at: float | None = None
+    running_since: float | None = None
+    numbers: Mapping[Metric, Mapping[Labels, float]] = field(default_factory=dict)
+    histograms: Mapping[Metric, Buckets] = field(default_factory=dict)
+
+
+class Tally:
+    """The numbers as they grow. One thread."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._numbers: dict[Metric, dict[Labels, float]] = {}
+        self._histograms: dict[Metric, Histogram] = {}
+        for metric in metrics:
+            if metric.kind is Kind.HISTOGRAM:
+                self._histograms[metric] = Histogram(metric.bounds)
+            else:
+                known = metric.values or (((),) if not metric.labels and metric.kind is not Kind.AGE else ())
+                self._numbers[metric] = dict.fromkeys(known, 0.0)
+
+    def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
+        numbers = self._numbers[metric]
+        numbers[labels] = numbers.get(labels, 0.0) + amount
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        self._numbers[metric][labels] = value
+
+    def replace(self, metric: Metric, values: Mapping[Labels, float]) -> None:
+        """Label values that are not among these are forgotten: a partition that moved is not ours to report."""
+        self._numbers[metric] = dict(values)
+
+    def observe(self, metric: Metric, value: float) -> None:
+        self._histograms[metric].observe(value)
+
+    def observe_all(self, metric: Metric, values: Sequence[float]) -> None:
+        self._histograms[metric].observe_all(values)
+
+    def number(self, metric: Metric, *labels: str) -> float:
+        return self._numbers[metric].get(labels, 0.0)
+
+    def numbers(self) -> dict[Metric, Mapping[Labels, float]]:
+        return {metric: dict(numbers) for metric, numbers in self._numbers.items()}
+
+    def histograms(self) -> dict[Metric, Buckets]:
+        return {metric: histogram.buckets for metric, histogram in self._histograms.items()}
+
+
+class Histogram:
+    """Observations counted in buckets; a bucket holds what is at most its bound and above the one before."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = list(bounds)
+        self._edges = np.array(bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def observe_all(self, values: Sequence[float]) -> None:
+        # Below about 30 values the loop is as fast as numpy: 0.2 µs each, against 7 µs for one call.
+        if len(values) < 32:
+            for value in values:
+                self.observe(value)
+            return
+        array = np.asarray(values)
+        found = np.bincount(np.searchsorted(self._edges, array), minlength=len(self._counts))
+        self._counts = [before + more for before, more in zip(self._counts, found.tolist(), strict=True)]
+        self._total += float(array.sum())
+
+    @property
+    def buckets(self) -> Buckets:
+        return Buckets(tuple(self._counts), self._total)

@@ -1,0 +1,100 @@
+"""Ends the process when it hangs: Python cannot interrupt a native call that does not come back.
+
+Watches the loop's heartbeat, the age of the inference that runs now, and the time a drain may take. Many short
+inferences, as in a long bisect, are no hang: each has its own age. Nothing unsettled has been committed, so what is
+lost is answered again. Owns its thread and the right to end the process, nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event, Thread
+
+from worker.core.failures import DeadlineMissed
+
+CHECK_EVERY = 0.5  # seconds
+# A check that comes so much late means that the whole process stood still (SIGSTOP, a suspended machine), not the loop.
+STOOD_STILL = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds: one turn of the loop, one inference, and from the wish to stop until the end of the process."""
+
+    turn: float
+    run: float
+    stop: float
+
+
+class Watchdog:
+    """Checks every half second, on its own thread from `start` to `close`."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        heartbeat: Callable[[], float | None],
+        running_since: Callable[[], float | None],
+        stop_asked: Callable[[], bool],
+        report: Callable[[int, str], None],
+        clock: Callable[[], float] = time.monotonic,
+        end_process: Callable[[int], object] = os._exit,
+    ) -> None:
+        """`heartbeat` and `running_since` are read from the watchdog's thread; `report` gets exit code and reason."""
+        self._limits = limits
+        self._heartbeat = heartbeat
+        self._running_since = running_since
+        self._stop_asked = stop_asked
+        self._report = report
+        self._clock = clock
+        self._end_process = end_process
+        self._checked_at = self._awake_since = clock()
+        self._stopping_since: float | None = None
+        self._closed = Event()
+        self._thread = Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Nothing is watched any more. Returns when no check can be under way."""
+        self._closed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def check(self, now: float) -> str | None:
+        """Why the process must end now; None while all is well."""
+        if now - self._checked_at > STOOD_STILL:
+            self._awake_since = now
+        self._checked_at = now
+        if self._stopping_since is None and self._stop_asked():
+            self._stopping_since = now
+        return self._hung_run(now) or self._hung_loop(now) or self._missed_end(now)
+
+    def _hung_run(self, now: float) -> str | None:
+        age = self._age(self._running_since(), now)
+        if age <= self._limits.run:
+            return None
+        return f"an inference has been running for {age:.0f} s; if it is a slow one, raise WORKER_MODEL__RUN_TIMEOUT_S"
+
+    def _hung_loop(self, now: float) -> str | None:
+        age = self._age(self._heartbeat(), now)
+        return None if age <= self._limits.turn else f"the loop has not turned for {age:.0f} s"
+
+    def _missed_end(self, now: float) -> str | None:
+        age = 0.0 if self._stopping_since is None else now - self._stopping_since
+        return None if age <= self._limits.stop else f"still not stopped {age:.0f} s after being asked to"
+
+    def _age(self, since: float | None, now: float) -> float:
+        return 0.0 if since is None else now - max(since, self._awake_since)
+
+    def _watch(self) -> None:
+        while not self._closed.wait(CHECK_EVERY):
+            reason = self.check(self._clock())
+            if reason is not None:
+                self._report(DeadlineMissed.exit_code, reason)
+                self._end_process(DeadlineMissed.exit_code)
+                return
