@@ -115,6 +115,15 @@ def parse_number() -> bytes:
     )
 
 
+def quotient() -> bytes:
+    """a, b INT64 (batch, 1) → y INT64 (batch, 1) = a / b: a zero in b fails the whole batch."""
+    return _model(
+        [helper.make_node("Div", ["a", "b"], ["y"])],
+        [_value("a", "INT64", 1), _value("b", "INT64", 1)],
+        [_value("y", "INT64", 1)],
+    )
+
+
 def sequence_mean() -> bytes:
     """tokens FP32 (batch, length), length dynamic → mean FP32 (batch, 1)."""
     return _model(

@@ -37,12 +37,12 @@ def ask(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
 
 
 def test_probes_follow_the_worker_s_life(server: Server, events: WorkerEvents) -> None:
-    """Alive from the start, ready once the model is warm and the group joined, not while stopping."""
+    """Alive from the start, ready once the model is warm and the group joined, not while out of it."""
     seen = [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
     events.model_warmed("digits", "1", "cpu")
     events.assigned([])
     seen += [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
-    events.stopping("asked to")
+    events.lost([])
     seen += [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
 
     assert seen == [200, 503, 200, 200, 200, 503]

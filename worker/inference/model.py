@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -33,6 +34,13 @@ _EXTERNAL_DATA = b"\x0a\x08location\x12"
 Feeds = Mapping[str, Array]
 
 
+class Blank(NamedTuple):
+    """What a warm-up batch is made of: a size for dynamic dimensions, and the value of every number."""
+
+    dimension: int
+    value: int
+
+
 class Model:
     """One loaded model. `device` says where it runs and why, `load` has run it."""
 
@@ -44,7 +52,7 @@ class Model:
         self._output_names = [spec.name for spec in signature.outputs]
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
-        self._trial_dimension = self._first_that_runs(self._probe_rows)
+        self._blank = self._first_that_runs(self._probe_rows)
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
         self.signature = replace(signature, outputs=tuple(map(_as_seen, signature.outputs, outputs)))
@@ -75,22 +83,23 @@ class Model:
         outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
         return outputs
 
-    def _first_that_runs(self, rows: int) -> int:
-        """A size for dynamic dimensions on which the model runs. Raises `BadConfiguration` with the first failure."""
+    def _first_that_runs(self, rows: int) -> Blank:
+        """A batch on which the model runs. Raises `BadConfiguration` with the failure of the first one tried."""
         is_dynamic = any(None in spec.dims for spec in self.signature.inputs)
-        trials = TRIAL_DIMENSIONS if is_dynamic else TRIAL_DIMENSIONS[:1]
+        dimensions = TRIAL_DIMENSIONS if is_dynamic else TRIAL_DIMENSIONS[:1]
         failures: list[Exception] = []
-        for self._trial_dimension in trials:
+        # Zeros first: they are in every table. Ones for a model that divides by its input.
+        for self._blank in [Blank(dimension, value) for value in (0, 1) for dimension in dimensions]:
             try:
                 self._outputs(self._feeds(rows))
             except ORT_ERRORS as error:
                 failures.append(error)
             else:
-                return self._trial_dimension
-        tried = f", with dynamic dimensions of {', '.join(map(str, trials))}" if is_dynamic else ""
+                return self._blank
+        tried = f", with dynamic dimensions of {', '.join(map(str, dimensions))}" if is_dynamic else ""
         cure = ". Fix those dimensions in the model (onnx.tools.update_model_dims)" if is_dynamic else ""
         raise BadConfiguration(
-            f"the model fails on a warm-up batch of zeros{tried}: {readable(failures[0])}{cure}"
+            f"the model fails on warm-up batches of zeros and of ones{tried}: {readable(failures[0])}{cure}"
         ) from failures[0]
 
     def _warm_up(self, rows: int) -> Sequence[Array]:
@@ -108,7 +117,7 @@ class Model:
         return outputs
 
     def _feeds(self, rows: int) -> dict[str, Array]:
-        return {spec.name: _blank(spec, rows, self._trial_dimension) for spec in self.signature.inputs}
+        return {spec.name: _blank(spec, rows, self._blank) for spec in self.signature.inputs}
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
@@ -165,10 +174,10 @@ def _check_pin(path: Path, content: bytes, sha256: str) -> None:
         )
 
 
-def _blank(spec: TensorSpec, rows: int, dynamic: int) -> Array:
-    """Zeros of shape (rows, *dims); for strings "0", which a model that parses numbers takes too."""
-    shape = (rows, *(dynamic if d is None else d for d in spec.dims))
-    return np.full(shape, "0", dtype=object) if spec.is_text else np.zeros(shape, spec.dtype)
+def _blank(spec: TensorSpec, rows: int, blank: Blank) -> Array:
+    """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too."""
+    shape = (rows, *(blank.dimension if d is None else d for d in spec.dims))
+    return np.full(shape, str(blank.value) if spec.is_text else blank.value, spec.dtype)
 
 
 def _is_finite(output: Array) -> bool:

@@ -21,7 +21,7 @@ from worker.telemetry.logs import printable
 from worker.telemetry.tally import Snapshot, Tally
 from worker.telemetry.trouble import Trouble
 
-PUBLISH_EVERY = 0.25  # seconds; with 50 partitions a snapshot costs 25 µs (measured), and scrapes come every few seconds
+PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds
 MOST_NAMED = 20  # partitions named in one line
 
 
@@ -40,6 +40,11 @@ class Lanes(Protocol):
     def running_since(self) -> float | None: ...
 
 
+class Signals(Protocol):
+    @property
+    def stop_asked(self) -> bool: ...
+
+
 class WorkerEvents:
     """Satisfies the `Events` of the loop and of the delivery. `latest` and `heartbeat` may be read by any thread."""
 
@@ -51,6 +56,7 @@ class WorkerEvents:
         self._tally.set(metrics.BUILD, 1, metadata.version("inference-worker"), platform.python_version())
         self._ledger: Ledger | None = None
         self._lanes: Lanes | None = None
+        self._signals: Signals | None = None
         self._held: set[Partition] = set()
         self._is_warm = self._is_in_group = self._is_stopping = False
         self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
@@ -85,15 +91,9 @@ class WorkerEvents:
         self._publish()
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
 
-    def watch(self, ledger: Ledger, lanes: Lanes) -> None:
-        """Where stalls, commit lag and the running inference's age are read, with every snapshot."""
-        self._ledger, self._lanes = ledger, lanes
-
-    def stopping(self, reason: str) -> None:
-        """From now on not ready."""
-        self._is_stopping = True
-        self._publish()
-        self._log.info("stopping", reason=reason)
+    def watch(self, ledger: Ledger, lanes: Lanes, signals: Signals) -> None:
+        """Where stalls, commit lag, the running inference's age and the wish to stop are read, with every snapshot."""
+        self._ledger, self._lanes, self._signals = ledger, lanes, signals
 
     def stopped(self, exit_code: int, reason: str) -> None:
         log = self._log.error if exit_code else self._log.info
@@ -204,9 +204,12 @@ class WorkerEvents:
         self._sum_up(now)
 
     def _look_around(self, now: float) -> None:
-        """Read what nobody tells: stalls, commit lag, and since when the running inference runs."""
-        if self._ledger is None or self._lanes is None:
+        """Read what nobody tells: the wish to stop, stalls, commit lag, and since when the running inference runs."""
+        if self._ledger is None or self._lanes is None or self._signals is None:
             return
+        if self._signals.stop_asked and not self._is_stopping:
+            self._is_stopping = True
+            self._log.info("stop_asked", rows_in_flight=self._ledger.rows)
         tally, ledger, running_since = self._tally, self._ledger, self._lanes.running_since
         tally.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
         tally.set(metrics.BYTES_IN_FLIGHT, ledger.size)

@@ -88,6 +88,12 @@ def test_a_model_with_other_dynamic_dimensions_is_warmed_up_at_a_size_it_can_run
     assert loaded(model, tmp_path).signature.inputs[0].dims[-1] is None
 
 
+@pytest.mark.parametrize("model", [models.quotient(), models.parse_number(), models.lookup(rows=1)])
+def test_a_model_that_fails_on_some_values_is_warmed_up_on_others(model: bytes, tmp_path: Path) -> None:
+    """One divides by its input, one parses text, one has a table of a single row."""
+    assert not isinstance(loaded(model, tmp_path).probe(), RunFailure)
+
+
 def test_a_model_that_runs_on_no_trial_size_is_refused_with_the_cure(tmp_path: Path) -> None:
     """The message names the sizes tried, the node that failed, and how to fix the dimension."""
     message = refusal(models.convolution(kernel=300), tmp_path)

@@ -39,14 +39,19 @@ class FakeLanes:
     running_since: float | None = None
 
 
+@dataclass
+class FakeSignals:
+    stop_asked: bool = False
+
+
 class Watched:
     """Events with a clock that the test turns, and the page as {sample: value}."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now)
-        self.ledger, self.lanes = FakeLedger(), FakeLanes()
-        self.events.watch(self.ledger, self.lanes)
+        self.ledger, self.lanes, self.signals = FakeLedger(), FakeLanes(), FakeSignals()
+        self.events.watch(self.ledger, self.lanes, self.signals)
         self._page = MetricsPage(lambda: self.events.latest, lambda: self.now)
 
     def turn(self, seconds: float = PUBLISH_EVERY, in_flight: int = 0) -> None:
@@ -194,7 +199,7 @@ def test_snapshots_are_published_now_and_then_and_the_heartbeat_at_once(watched:
 
 
 def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) -> None:
-    """Each step is seen at once, without waiting for a turn."""
+    """The wish to stop is seen with the next snapshot, all else at once."""
     events, said = watched.events, []
     said.append(events.latest.unready)
     events.assigned([])
@@ -204,7 +209,8 @@ def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) ->
     events.lost([P0])
     said.append(events.latest.unready)
     events.assigned([P0])
-    events.stopping("asked to")
+    watched.signals.stop_asked = True
+    watched.turn()
     said.append(events.latest.unready)
 
     loading = "the model is not loaded yet"
@@ -255,6 +261,16 @@ def test_nothing_per_batch_or_record_is_logged_above_debug(watched: Watched, log
         watched.turn()
 
     assert {line["log_level"] for line in log} == {"debug"}
+
+
+def test_the_wish_to_stop_is_logged_once(watched: Watched, log: list[Any]) -> None:
+    """With what there is to finish."""
+    watched.ledger.rows = 7
+    watched.signals.stop_asked = True
+    watched.turn()
+    watched.turn()
+
+    assert [(line["event"], line["rows_in_flight"]) for line in log] == [("stop_asked", 7)]
 
 
 def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any]) -> None:
