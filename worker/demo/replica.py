@@ -1,0 +1,109 @@
+"""One real worker, started as its users start it: a process with an environment, asked over HTTP, ended by a signal."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections import defaultdict
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
+
+# Two seconds on an idle machine; a busy one takes many times that.
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 30.0
+_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
+
+
+class Replica:
+    """An `inference-worker run`. Owns the process and its log; as a context manager it leaves neither behind."""
+
+    def __init__(self, settings: Mapping[str, str], environ: Mapping[str, str]) -> None:
+        """`settings` by their names without the prefix; `environ` is passed on but for settings meant for another."""
+        port = _free_port()
+        self._url = f"http://127.0.0.1:{port}"
+        kept = {name: value for name, value in environ.items() if not name.startswith("WORKER_")}
+        own = {f"WORKER_{name}": value for name, value in settings.items()}
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process, in __exit__
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "worker", "run"],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**kept, **own, "WORKER_TELEMETRY__HTTP_PORT": str(port)},
+        )
+
+    def wait_until_ready(self) -> None:
+        """Until `/readyz` agrees. Raises `Stop` with the end of the log when it never does."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self._is_ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise DeadlineMissed(
+                    f"the worker is not ready after {_START_TIMEOUT_S:g} s; its log ends:\n{self.log()}"
+                )
+            time.sleep(0.05)
+
+    def _is_ready(self) -> bool:
+        try:
+            self._get("/readyz")
+        except (OSError, urllib.error.URLError):
+            return False
+        return True
+
+    def check(self) -> None:
+        """Raises `Stop` with the end of the log when the process is gone."""
+        if self._process.poll() is not None:
+            raise BadConfiguration(f"the worker exited with {self._process.returncode}; its log ends:\n{self.log()}")
+
+    def counts(self, metric: str) -> dict[str, float]:
+        """A metric's samples by the text of their labels (empty where there are none)."""
+        found: dict[str, float] = defaultdict(float)
+        for line in self._get("/metrics").splitlines():
+            sample = _SAMPLE.match(line)
+            if sample and sample[1] == f"inference_worker_{metric}":
+                found[sample[2] or ""] += float(sample[3])
+        return dict(found)
+
+    def _get(self, path: str) -> str:
+        with urllib.request.urlopen(self._url + path, timeout=2.0) as answer:  # noqa: S310 - our own loopback address
+            text: str = answer.read().decode()
+            return text
+
+    def stop(self) -> None:
+        """Ask it to drain and leave. Raises `Stop` unless it does so with exit code 0."""
+        self._process.terminate()
+        try:
+            code = self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise DeadlineMissed(f"the worker still runs {_STOP_TIMEOUT_S:g} s after SIGTERM") from None
+        if code:
+            raise Stop(f"the worker exited with {code} after SIGTERM; its log ends:\n{self.log()}")
+
+    def log(self) -> str:
+        """The last twenty lines."""
+        self._log.seek(0)
+        return "\n".join(self._log.read().decode(errors="replace").splitlines()[-20:])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
