@@ -23,7 +23,7 @@ class Code(StrEnum):
     INTERNAL = "INTERNAL"
 
 
-class Reject(Exception):  # noqa: N818  # a verdict, not a mishap
+class Reject(Exception):
     """One request is wrong by its own evidence. `message` tells its publisher what was expected and what came."""
 
     def __init__(self, message: str, code: Code = Code.INVALID_ARGUMENT) -> None:
@@ -40,7 +40,7 @@ class RunFailure:
     code: Code = Code.INTERNAL  # RESOURCE_EXHAUSTED when the device had no memory left
 
 
-class Stop(Exception):  # noqa: N818  # as `Reject`
+class Stop(Exception):
     """This process must end. The message says what happened and what the operator can do."""
 
     exit_code: ClassVar[int] = 1
