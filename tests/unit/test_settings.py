@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import worker
 from worker.core.failures import BadConfiguration
 from worker.settings import Settings, load
-from worker.settings.__main__ import reference
+from worker.settings.__main__ import reference, with_reference
 from worker.settings.sections import SECTIONS, variable
 
 LEAST = {
@@ -300,6 +302,33 @@ def test_plaintext_is_fine_on_this_machine(servers: str) -> None:
 def test_plaintext_to_another_machine_must_be_allowed() -> None:
     """An explicit yes is enough."""
     assert loaded(bootstrap_servers="kafka:9092", allow_plaintext="true").kafka.allow_plaintext
+
+
+def test_the_readme_shows_the_reference() -> None:
+    """Made by `python -m worker.settings README.md`."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+    assert with_reference(readme) == readme
+
+
+@pytest.mark.parametrize(
+    "document", ["", "<!-- end of settings -->", "<!-- settings: x -->\n<!-- end of settings -->\n" * 2]
+)
+def test_a_page_without_one_place_for_the_reference_is_not_touched(document: str) -> None:
+    """A lost marker is an error, not a page without settings."""
+    with pytest.raises(ValueError, match="places are marked"):
+        with_reference(document)
+
+
+def test_every_setting_is_read_somewhere() -> None:
+    """A setting that nothing reads would be a promise that nothing keeps."""
+    package = Path(worker.__file__).parent
+    sources = [path for path in package.rglob("*.py") if "settings" not in path.parent.name]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+
+    unread = [key for cls in SECTIONS.values() for key in cls.model_fields if not re.search(rf"\.{key}\b", code)]
+
+    assert unread == []
 
 
 def test_the_reference_names_every_setting() -> None:

@@ -1,11 +1,20 @@
-"""Prints the reference of all settings as Markdown: `python -m worker.settings`. The README's tables come from here."""
+"""The reference of all settings as Markdown.
+
+`python -m worker.settings` prints it; `python -m worker.settings README.md` writes it between that file's markers.
+"""
 
 from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from worker.settings.sections import SECTIONS, is_secret, variable
+
+_BETWEEN_MARKERS = re.compile(r"(<!-- settings: .*? -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
 
 def reference() -> str:
@@ -18,6 +27,14 @@ def reference() -> str:
             + "\n".join(rows)
         )
     return "\n\n".join(parts) + "\n"
+
+
+def with_reference(document: str) -> str:
+    """The document with the reference between its markers. Raises `ValueError` without one pair of them."""
+    found, count = _BETWEEN_MARKERS.subn(lambda marks: f"{marks[1]}\n{reference()}\n{marks[2]}", document)
+    if count != 1:
+        raise ValueError(f"{count} places are marked by <!-- settings: ... --> and <!-- end of settings -->, not one")
+    return found
 
 
 def _row(section: str, key: str, field: FieldInfo) -> str:
@@ -34,4 +51,8 @@ def _default(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    print(reference(), end="")  # noqa: T201 - printing it is what this module is for
+    if sys.argv[1:]:
+        page = Path(sys.argv[1])
+        page.write_text(with_reference(page.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        sys.stdout.write(reference())
