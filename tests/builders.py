@@ -1,0 +1,171 @@
+"""Builders with defaults, so that a test shows only what matters to it; and a whole worker among fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tests.fakes import Broker, Clock, FakeEvents, FakeLanes, FakeSignals, FakeSink, FakeSource, Model, RowCodec
+from worker.core.batching import Batcher, BatchPolicy
+from worker.core.failures import Code, RunFailure
+from worker.core.intake import Bounds, Intake
+from worker.core.ledger import OffsetLedger
+from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
+from worker.core.signature import Signature, TensorSpec
+from worker.core.stacking import Stacker
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.loop import Conduct, Worker
+
+P0 = Partition("requests", 0)
+P1 = Partition("requests", 1)
+Q0 = Partition("more-requests", 0)
+
+# Values on which `rows_model` misbehaves.
+POISON = 666.0  # the run fails
+NONSENSE = 777.0  # the row's output is NaN
+SHORT = 888.0  # the output has a row too few
+
+POLICY = BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=0.005)
+BOUNDS = Bounds(records=100, rows=1000, size=1 << 20)
+CONDUCT = Conduct()
+
+
+def floats(*values: float) -> bytes:
+    return np.asarray(values, "<f4").tobytes()
+
+
+def record(
+    offset: int = 0, *values: float, partition: Partition = P0, key: bytes | None = b"k", value: bytes | None = None
+) -> Record:
+    """A record with rows of one float: its own offset unless values are given."""
+    return Record(partition, offset, key, floats(*(values or (offset,))) if value is None else value, (), None)
+
+
+def request(
+    offset: int = 0,
+    *,
+    rows: int = 1,
+    tensors: Sequence[Tensor] | None = None,
+    shapes: tuple[tuple[int, ...], ...] = ((1,),),
+    size: int | None = None,
+    partition: Partition = P0,
+) -> Request:
+    """A request of `rows` rows, each holding the offset."""
+    tensors = (floats(*[offset] * rows),) if tensors is None else tensors
+    size = rows * 4 if size is None else size
+    return Request(record(offset, partition=partition), rows, tuple(tensors), shapes, Reply("raw"), size)
+
+
+def rejection(offset: int = 0, partition: Partition = P0) -> Rejection:
+    return Rejection(record(offset, partition=partition), Code.INVALID_ARGUMENT, "no", Reply("raw"))
+
+
+def spec(name: str = "x", datatype: str = "FP32", dims: tuple[int | None, ...] = (1,)) -> TensorSpec:
+    return TensorSpec(name, datatype, dims)
+
+
+def signature(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = (), max_rows: int = 65536) -> Signature:
+    """A model `m` of version 1; without arguments it takes x and gives y, FP32 rows of one element."""
+    return Signature("m", "1", inputs or (spec(),), tuple(outputs) or (spec("y"),), max_rows)
+
+
+def stacker(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = ()) -> Stacker:
+    return Stacker(signature(*inputs, outputs=outputs))
+
+
+def batch(*requests: Request) -> Batch:
+    """A stacked batch of these requests, of requests 0 and 1 without any."""
+    stacked, refused = stacker().stack(requests or (request(0), request(1)), ClosedBy.SIZE)
+    assert stacked is not None
+    assert not refused
+    return stacked
+
+
+def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+    """Doubles every row, but for the values above."""
+    x = feeds["x"]
+    if (x == POISON).any():
+        return RunFailure("poisoned")
+    if (x == SHORT).any():
+        return [x[1:] * 2]
+    return [np.where(x == NONSENSE, np.nan, x * 2).astype("<f4")]
+
+
+def sources(messages: Sequence[Message]) -> list[str]:
+    """Which records these messages answer."""
+    return [(dict(m.headers)["source"] or b"").decode() for m in messages]
+
+
+@dataclass
+class World:
+    """A worker among fakes, with everything about it to take hold of. `start()` subscribes and assigns."""
+
+    clock: Clock = field(default_factory=Clock)
+    broker: Broker = field(default_factory=Broker)
+    policy: BatchPolicy = POLICY
+    bounds: Bounds = BOUNDS
+    conduct: Conduct = CONDUCT
+    model: Model = rows_model
+    commit_interval: float = 0.2
+    dead_letters: bool = True
+
+    def __post_init__(self) -> None:
+        self.source = FakeSource(self.broker, self.clock)
+        self.sink = FakeSink(self.broker, self.clock)
+        self.lanes = FakeLanes(self.model, self.clock, self.conduct.lanes)
+        self.events = FakeEvents()
+        self.signals = FakeSignals()
+        self.ledger = OffsetLedger()
+        self.batcher = Batcher(self.policy)
+        self.intake = Intake(self.bounds, self.ledger)
+        codec = RowCodec(dead_letters=self.dead_letters)
+        self.delivery = AtLeastOnce(
+            ledger=self.ledger,
+            encoder=codec,
+            sink=self.sink,
+            committer=self.source,
+            events=self.events,
+            commit_interval=self.commit_interval,
+            clock=self.clock,
+        )
+        self.worker = Worker(
+            source=self.source,
+            codec=codec,
+            ledger=self.ledger,
+            intake=self.intake,
+            batcher=self.batcher,
+            stacker=stacker(),
+            lanes=self.lanes,
+            delivery=self.delivery,
+            events=self.events,
+            signals=self.signals,
+            conduct=self.conduct,
+            clock=self.clock,
+        )
+
+    def start(self, *partitions: Partition) -> World:
+        """In the group, with these partitions from the next turn on."""
+        self.source.subscribe(self.worker)
+        self.source.assign(*(partitions or (P0, P1, Q0)))
+        return self
+
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.worker.turn()
+
+    def turn_for(self, seconds: float) -> None:
+        until = self.clock.now + seconds
+        while self.clock.now < until:
+            self.worker.turn()
+
+    def answered(self, status: str | None = None) -> list[str]:
+        """The sources of the acknowledged answers, dead letters left out."""
+        return sources(
+            [
+                m
+                for m in self.broker.answers
+                if m.topic == "responses" and status in (None, (dict(m.headers)["status"] or b"").decode())
+            ]
+        )

@@ -1,0 +1,399 @@
+"""What stands for Kafka, the lanes, the operator and the clock: one world in which only waiting moves the time.
+
+`Clock` holds what will happen and when. A fake that is waited on lets the clock run to the next of these events, so a
+test takes no real time and its order of events is the script's. Each fake keeps the promises of `worker/ports.py`; what
+the world may do to the worker (slow, lost and refused reports, failed commits, rebalances) is set from outside.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.core.failures import Code, KafkaFatal, RunFailure
+from worker.core.ledger import Place
+from worker.core.records import (
+    Array,
+    Batch,
+    CommitResult,
+    Finished,
+    Message,
+    Outcome,
+    Partition,
+    Prediction,
+    Record,
+    Rejection,
+    Reply,
+    Request,
+)
+from worker.ports import Assignments
+
+
+class Clock:
+    """Monotonic seconds and the events to come. `stirred` counts what happened, so that a spin can be seen."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+        self.stirred = 0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def __call__(self) -> float:
+        return self.now
+
+    def at(self, when: float, event: Callable[[], None]) -> None:
+        """Let it happen at this time; at once if that is past, as soon as somebody waits."""
+        heapq.heappush(self._events, (max(when, self.now), next(self._numbers), event))
+
+    def wait(self, timeout: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Let the time run for so long, or until it is so; what is due now happens in any case."""
+        deadline = self.now + timeout
+        self._let_happen(self.now)
+        while not until() and self._events and self._events[0][0] <= deadline:
+            self._let_happen(self._events[0][0])
+        if not until():
+            self.now = deadline
+
+    def _let_happen(self, now: float) -> None:
+        self.now = now
+        while self._events and self._events[0][0] <= now:
+            self.stirred += 1
+            heapq.heappop(self._events)[2]()
+
+
+class Broker:
+    """Topics, committed offsets and answers: what outlives a worker."""
+
+    def __init__(self) -> None:
+        self.logs: dict[Partition, list[Record]] = {}
+        self.committed: dict[Partition, int] = {}
+        self.answers: list[Message] = []  # acknowledged, in the order of their acknowledgement
+
+    def append(self, *records: Record) -> None:
+        """Records of one partition must come with growing offsets; gaps are as in a compacted topic."""
+        for record in records:
+            self.logs.setdefault(record.partition, []).append(record)
+
+    def end(self, partition: Partition) -> int:
+        log = self.logs.get(partition)
+        return log[-1].offset + 1 if log else 0
+
+    def after(self, partition: Partition, offset: int) -> list[Record]:
+        return [record for record in self.logs.get(partition, ()) if record.offset >= offset]
+
+
+class CommitFate(NamedTuple):
+    """What becomes of a commit: whether Kafka takes it, and after how many seconds we hear of it (None: never)."""
+
+    is_taken: bool = True
+    heard_after: float | None = 0.003
+
+
+class FakeSource:
+    """A consumer of the `Broker`. `rebalance()` queues what the next poll's callbacks do."""
+
+    def __init__(self, broker: Broker, clock: Clock) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._assignments: Assignments | None = None
+        self._rebalances: deque[Callable[[], None]] = deque()
+        self._results: list[CommitResult] = []
+        self._in_callback: Collection[Partition] = ()
+        self.positions: dict[Partition, int] = {}  # of what is assigned
+        self.commit_fate: Callable[[], CommitFate] = CommitFate
+        self.commits: list[dict[Partition, int]] = []
+        self.polls: list[tuple[int, float]] = []
+        self.is_paused = self.is_closed = False
+
+    def subscribe(self, assignments: Assignments) -> None:
+        self._assignments = assignments
+
+    def assign(self, *partitions: Partition) -> None:
+        self._rebalances.append(lambda: self._assign(partitions))
+
+    def revoke(self, *partitions: Partition) -> None:
+        self._rebalances.append(lambda: self._revoke(partitions))
+
+    def lose(self, *partitions: Partition) -> None:
+        self._rebalances.append(lambda: self._lose(partitions))
+
+    def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
+        assert max_records >= 1
+        self.polls.append((max_records, timeout))
+        self._clock.wait(0.0)
+        while self._rebalances:
+            self._clock.stirred += 1
+            self._rebalances.popleft()()
+        self._clock.wait(timeout, self._has_records)
+        records = self._fetch(max_records)
+        self._clock.stirred += len(records)
+        return records
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        self._clock.stirred += 1
+        self.commits.append(dict(offsets))
+        for partition in offsets:
+            assert partition in self.positions, f"{partition} is not ours to commit"
+        fate = self.commit_fate()
+        if fate.is_taken:
+            self._broker.committed.update(offsets)
+        if fate.heard_after is not None:
+            result = CommitResult(offsets, {}) if fate.is_taken else CommitResult({}, dict.fromkeys(offsets, "refused"))
+            self._clock.at(self._clock.now + fate.heard_after, lambda: self._results.append(result))
+
+    def commit_results(self) -> Sequence[CommitResult]:
+        results, self._results = self._results, []
+        return results
+
+    def close(self) -> None:
+        self.is_closed = True
+        self._revoke(tuple(self.positions))
+
+    def _has_records(self) -> bool:
+        return not self.is_paused and any(self._broker.end(p) > at for p, at in self.positions.items())
+
+    def _fetch(self, most: int) -> list[Record]:
+        fetched: list[Record] = []
+        for partition, position in () if self.is_paused else list(self.positions.items()):
+            fetched += self._broker.after(partition, position)[: most - len(fetched)]
+            if fetched and fetched[-1].partition == partition:
+                self.positions[partition] = fetched[-1].offset + 1
+        return fetched
+
+    def _assign(self, partitions: Iterable[Partition]) -> None:
+        new = [p for p in partitions if p not in self.positions]
+        self.positions.update((p, self._broker.committed.get(p, 0)) for p in new)
+        self._told().assigned(new)
+
+    def _revoke(self, partitions: Iterable[Partition]) -> None:
+        held = [p for p in partitions if p in self.positions]
+        if held:
+            self._told().revoked(held)
+            self._drop(held)
+
+    def _lose(self, partitions: Iterable[Partition]) -> None:
+        held = [p for p in partitions if p in self.positions]
+        self._drop(held)  # before the callback: a commit in it would be refused
+        self._told().lost(held)
+
+    def _drop(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
+            del self.positions[partition]
+
+    def _told(self) -> Assignments:
+        assert self._assignments is not None
+        return self._assignments
+
+
+class FakeSink:
+    """A producer. Reports keep their order within an output partition only; `delay` says how late each one is."""
+
+    def __init__(self, broker: Broker, clock: Clock, partitions: int = 3) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._partitions = partitions
+        self._last_report: dict[tuple[str, int], float] = {}
+        self._reports: list[Place] = []
+        self.sent: list[Message] = []
+        self.sent_for: list[Place] = []  # whose answers these are, one for one
+        self.delay: Callable[[Message], float] = lambda _: 0.002
+        self.refusal: str | None = None  # the next message is refused by the broker for good
+        self.lost_power = False  # the process that owns this producer died: nothing is acknowledged any more
+
+    def send(self, message: Message, place: Place) -> None:
+        self._clock.stirred += 1
+        self.sent.append(message)
+        self.sent_for.append(place)
+        if self.refusal is not None:
+            self._clock.at(self._clock.now, lambda: self._reports.append(place))
+            return
+        number = message.source_partition if message.key is None else sum(message.key)
+        output = (message.topic, number % self._partitions)
+        when = max(self._clock.now + self.delay(message), self._last_report.get(output, 0.0))
+        self._last_report[output] = when
+        self._clock.at(when, lambda: self._acknowledge(message, place))
+
+    def poll(self, timeout: float) -> Sequence[Place]:
+        self._clock.wait(timeout, lambda: bool(self._reports))
+        reports, self._reports = self._reports, []
+        if reports and self.refusal is not None:
+            raise KafkaFatal(self.refusal)
+        return reports
+
+    def _acknowledge(self, message: Message, place: Place) -> None:
+        if not self.lost_power:
+            self._broker.answers.append(message)
+            self._reports.append(place)
+
+
+Model = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
+
+
+class FakeLanes:
+    """Lanes that take `seconds` of the clock for a run; `is_broken`: every run fails, the warm-up batch too."""
+
+    def __init__(self, model: Model, clock: Clock, lanes: int = 1) -> None:
+        self._model = model
+        self._clock = clock
+        self._free = lanes
+        self._waiting: deque[Batch | None] = deque()
+        self._home: list[Finished] = []
+        self._probes_out = 0
+        self.in_flight = 0
+        self.ran: list[Batch] = []
+        self.probes = 0
+        self.seconds: Callable[[], float] = lambda: 0.004
+        self.is_broken = False
+
+    def submit(self, batch: Batch) -> None:
+        self._clock.stirred += 1
+        self.in_flight += 1
+        self._waiting.append(batch)
+        self._start()
+
+    def resubmit(self, halves: Sequence[Batch]) -> None:
+        self._clock.stirred += 1
+        self.in_flight += len(halves)
+        self._waiting.extendleft(reversed(halves))
+        self._start()
+
+    def probe(self) -> None:
+        self._clock.stirred += 1
+        self.probes += 1
+        self._probes_out += 1
+        self._waiting.appendleft(None)
+        self._start()
+
+    def finished(self, timeout: float) -> Sequence[Finished]:
+        if not self.in_flight + self._probes_out:
+            return ()
+        self._clock.wait(timeout, lambda: bool(self._home))
+        home, self._home = self._home, []
+        for finished in home:
+            if finished.batch is None:
+                self._probes_out -= 1
+            else:
+                self.in_flight -= 1
+        return home
+
+    def _start(self) -> None:
+        while self._free and self._waiting:
+            self._free -= 1
+            batch, seconds = self._waiting.popleft(), self.seconds()
+            self._clock.at(self._clock.now + seconds, lambda b=batch, s=seconds: self._finish(b, s))  # type: ignore[misc]
+
+    def _finish(self, batch: Batch | None, seconds: float) -> None:
+        self._free += 1
+        outcome: Sequence[Array] | RunFailure = ()
+        if self.is_broken:
+            outcome = RunFailure("the device is gone")
+        elif batch is not None:
+            self.ran.append(batch)
+            outcome = self._model(batch.feeds)
+        is_failure = isinstance(outcome, RunFailure)
+        self._home.append(
+            Finished(batch, None if is_failure else outcome, outcome if is_failure else None, seconds)  # type: ignore[arg-type]
+        )
+        self._start()
+
+
+class FakeSignals:
+    """The operator's flags, set by hand."""
+
+    def __init__(self) -> None:
+        self.stop_asked = False
+        self.hurry_asked = False
+
+
+class FakeEvents:
+    """Remembers what it was told: `counted[name]` calls, and the details that tests ask for."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[str] = Counter()
+        self.closed: list[tuple[Batch, float]] = []
+        self.rejections: list[Rejection] = []
+        self.revocations: list[tuple[Sequence[Partition], float, int]] = []
+        self.probes: list[str | None] = []
+        self.pauses: list[bool] = []
+        self.settled_at: list[float] = []
+        self.commit_results: list[CommitResult] = []
+        self.in_flight = 0
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        self.counted["assigned"] += 1
+
+    def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
+        self.revocations.append((partitions, seconds, unsettled))
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        self.counted["lost"] += 1
+
+    def taken(self, records: int) -> None:
+        self.counted["taken"] += records
+
+    def batch_closed(self, batch: Batch, waited: float) -> None:
+        self.closed.append((batch, waited))
+
+    def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None:
+        self.counted["ran" if failure is None else "failed"] += 1
+
+    def rejected(self, rejection: Rejection) -> None:
+        self.rejections.append(rejection)
+
+    def paused(self, *, is_paused: bool) -> None:
+        self.pauses.append(is_paused)
+
+    def device_probed(self, failure: str | None) -> None:
+        self.probes.append(failure)
+
+    def turned(self, now: float, in_flight: int) -> None:
+        self.counted["turned"] += 1
+        self.in_flight = in_flight
+
+    def settled(self, taken_at: Sequence[float], now: float) -> None:
+        self.settled_at += taken_at
+
+    def committed(self, result: CommitResult) -> None:
+        self.commit_results.append(result)
+
+
+class RowCodec:
+    """Values are rows of one 32-bit float; an answer holds the output's rows. With `dead_letters`, errors leave twice.
+
+    `b"skip"` gets an outcome that is no message at all.
+    """
+
+    def __init__(self, *, dead_letters: bool = True) -> None:
+        self._dead_letters = dead_letters
+
+    def decode(self, record: Record) -> Request | Rejection:
+        value = record.value or b""
+        if value == b"skip" or not value or len(value) % 4:
+            return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"))
+        return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value))
+
+    def encode(self, outcome: Outcome) -> Sequence[Message]:
+        if isinstance(outcome, Prediction):
+            rows = np.ascontiguousarray(outcome.outputs[0], dtype="<f4")
+            return [_message("responses", outcome.request.record, rows.tobytes(), "ok")]
+        if outcome.record.value == b"skip":
+            return []
+        error = _message("responses", outcome.record, outcome.message.encode(), "error")
+        letter = _message("dead-letters", outcome.record, outcome.record.value, "error")
+        return [error, letter] if self._dead_letters else [error]
+
+
+def _message(topic: str, record: Record, value: bytes | None, status: str) -> Message:
+    headers = (("source", record.source.encode()), ("status", status.encode()))
+    return Message(topic, record.key, value, headers, record.partition.number)
