@@ -91,12 +91,14 @@ class AtLeastOnce:
     @property
     def next_due(self) -> float | None:
         """When `turn` has something to do besides serving reports; None when nothing is taken or uncommitted."""
-        return None if self.is_idle else self._commit_due
+        if self.is_idle:
+            return None
+        return self._commit_due if self._commit_lost_at is None else max(self._commit_due, self._commit_lost_at)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is unsettled, uncommitted, or waiting for a commit's result."""
-        return self._commit_lost_at is None and not self._ledger.records and not self._ledger.committable()
+        """Nothing is unsettled or uncommitted; what was committed for partitions that left is theirs to hear of."""
+        return not self._ledger.records and not self._ledger.committable()
 
     def drain(self) -> None:
         """From now on commit as soon as there is something to commit."""
@@ -122,9 +124,12 @@ class AtLeastOnce:
         if not delivered:
             return
         settle = self._ledger.settle
+        settled_taken_at: list[float] = []
         for place in delivered:
             settle(place)
-        self._events.settled([place.taken_at for place in delivered if not place.undelivered], now)
+            if not place.undelivered:  # its last message: an error and its dead letter come home as two
+                settled_taken_at.append(place.taken_at)
+        self._events.settled(settled_taken_at, now)
 
     def _hear_commit_results(self) -> None:
         for result in self._committer.commit_results():
