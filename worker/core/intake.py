@@ -38,13 +38,15 @@ class Intake:
 
     @property
     def is_full(self) -> bool:
-        """Whether a bound is reached."""
+        """Whether nothing may be taken: a bound is reached, or fetching still pauses because one was."""
         held, bounds = self._ledger, self._bounds
-        return held.records >= bounds.records or held.rows >= bounds.rows or held.size >= bounds.size
+        return (
+            self._is_pausing or held.records >= bounds.records or held.rows >= bounds.rows or held.size >= bounds.size
+        )
 
     def room(self) -> int:
         """How many records may be taken now, judged by the size of the last ones; at least one unless full."""
-        if self._is_pausing or self.is_full:
+        if self.is_full:
             return 0
         self._reserve_left = RESERVE
         held, bounds = self._ledger, self._bounds

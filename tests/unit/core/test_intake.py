@@ -1,0 +1,158 @@
+"""How much may be taken."""
+
+from __future__ import annotations
+
+from tests.builders import P0, rejection
+from worker.core.intake import CHUNK, RESERVE, Bounds, Intake
+from worker.core.ledger import OffsetLedger, Place
+
+BOUNDS = Bounds(records=1000, rows=4000, size=100_000)
+
+
+def intake(bounds: Bounds = BOUNDS) -> tuple[Intake, OffsetLedger]:
+    ledger = OffsetLedger()
+    return Intake(bounds, ledger), ledger
+
+
+def take(ledger: OffsetLedger, records: int, rows: int = 1, size: int = 10) -> list[Place]:
+    return [ledger.track(P0, offset, rows, size, 0.0) for offset in range(records)]
+
+
+def use_up(intake: Intake) -> None:
+    for _ in range(RESERVE):
+        assert not intake.should_pause()
+        intake.took_from_reserve(1)
+
+
+def test_an_unknown_stream_is_tasted_first() -> None:
+    """Until sizes are known, records are taken for a sixteenth of the bound each."""
+    gate, _ = intake()
+
+    assert gate.room() == 16
+
+
+def test_room_follows_the_size_of_the_last_records() -> None:
+    """Small records are taken by the chunk, large ones by the bytes that are free."""
+    gate, _ = intake()
+
+    gate.took(10, rows=10, size=100)
+    assert gate.room() == CHUNK
+
+    gate.took(10, rows=10, size=200_000)
+    assert gate.room() == 5
+
+
+def test_room_follows_the_rows_of_the_last_records() -> None:
+    """Requests of many rows are taken by the rows that are free."""
+    gate, _ = intake()
+
+    gate.took(2, rows=2000, size=20)
+
+    assert gate.room() == 4
+
+
+def test_room_never_passes_the_bound_of_records() -> None:
+    """No poll asks for more records than the bound has left."""
+    gate, ledger = intake()
+    gate.took(1, rows=1, size=1)
+
+    take(ledger, 990)
+
+    assert gate.room() == 10
+
+
+def test_one_record_is_always_taken_below_the_bounds() -> None:
+    """However large the records are said to be, a worker that is not full takes one."""
+    gate, _ = intake()
+
+    gate.took(1, rows=1_000_000, size=1_000_000_000)
+
+    assert gate.room() == 1
+
+
+def test_each_bound_closes_the_intake() -> None:
+    """Records, rows and bytes are bounded each by itself."""
+    for records, rows, size in [(1000, 1, 1), (1, 4000, 1), (1, 1, 100_000)]:
+        gate, ledger = intake()
+        take(ledger, records, rows, size)
+
+        assert gate.is_full
+        assert gate.room() == 0
+
+
+def test_fetching_pauses_when_the_reserve_is_used_up() -> None:
+    """Glances may bring a few records beyond the bound; after the last of them fetching pauses."""
+    gate, ledger = intake()
+    take(ledger, 1000)
+
+    use_up(gate)
+
+    assert gate.should_pause()
+
+
+def test_fetching_resumes_when_half_of_every_bound_is_free() -> None:
+    """Pausing is slow, so it ends only when there is room for a while; the reserve is whole again then."""
+    gate, ledger = intake()
+    places = take(ledger, 1000)
+    use_up(gate)
+    assert gate.should_pause()
+
+    settle(ledger, places[:499])
+    assert gate.should_pause()
+    settle(ledger, places[499:500])
+
+    assert not gate.should_pause()
+    assert gate.room() > 0
+    take(ledger, 1000)
+    use_up(gate)
+
+
+def test_nothing_is_taken_while_fetching_pauses() -> None:
+    """Below the bound, but not yet half free: there is no room, so waiting brings nobody any company."""
+    gate, ledger = intake()
+    places = take(ledger, 1000)
+    use_up(gate)
+    assert gate.should_pause()
+
+    settle(ledger, places[:100])
+
+    assert gate.room() == 0
+    assert gate.is_full
+
+
+def test_rows_and_bytes_keep_fetching_paused_too() -> None:
+    """Half of the records free is not enough while the rows or the bytes of a few fill the bound."""
+    for rows, size in [(2001, 1), (1, 50_001)]:
+        gate, ledger = intake()
+        places = take(ledger, 1000, rows=0, size=0)
+        use_up(gate)
+        assert gate.should_pause()
+        take(ledger, 1, rows, size)
+
+        settle(ledger, places)
+
+        assert gate.should_pause()
+
+
+def test_the_reserve_is_whole_again_after_there_was_room() -> None:
+    """Glances count from the last time there was room: a worker that is full now and then never pauses."""
+    gate, ledger = intake()
+    places = take(ledger, 1000)
+    use_up_all_but_one(gate)
+
+    settle(ledger, places)
+    assert gate.room() > 0
+    take(ledger, 1000)
+
+    use_up(gate)
+
+
+def use_up_all_but_one(intake: Intake) -> None:
+    for _ in range(RESERVE - 1):
+        intake.took_from_reserve(1)
+
+
+def settle(ledger: OffsetLedger, places: list[Place]) -> None:
+    for place in places:
+        ledger.answer(place, rejection(place.offset))
+        ledger.settle(place)
