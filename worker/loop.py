@@ -148,7 +148,7 @@ class Worker:
 
     def _patience(self, now: float) -> float:
         """How long the poll may wait: not at all while a lane runs, else until something falls due."""
-        if self._lanes.in_flight:
+        if self._lanes.in_flight or self._suspicion.is_probing:
             return 0.0
         dues = [due for due in (self._batcher.next_due, self._delivery.next_due) if due is not None]
         if not dues:

@@ -19,12 +19,12 @@ Held = tuple[Request, Rejection]
 
 
 class Suspicion:
-    """The failures in a row and the rejections they caused, held back. Owned by the loop."""
+    """The failures in a row and the rejections they caused, held back; whether a probe is out. Owned by the loop."""
 
     def __init__(self) -> None:
         self.failures = 0
         self._held: list[Held] = []
-        self._is_probing = False
+        self.is_probing = False
 
     def failed(self, *held: Held) -> None:
         """A run failed, or the model answered only nonsense; `held` are the rejections that follow from it."""
@@ -39,11 +39,11 @@ class Suspicion:
 
     def wants_probe(self, *, lanes_are_idle: bool) -> bool:
         """Whether to run the warm-up batch now; True once for each probe."""
-        if self._is_probing or not (self.failures >= PATIENCE or (self._held and lanes_are_idle)):
+        if self.is_probing or not (self.failures >= PATIENCE or (self._held and lanes_are_idle)):
             return False
-        self._is_probing = True
+        self.is_probing = True
         return True
 
     def probed(self) -> None:
         """The warm-up batch came home."""
-        self._is_probing = False
+        self.is_probing = False

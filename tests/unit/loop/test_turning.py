@@ -1,0 +1,151 @@
+"""One turn after another: what is taken, handed out, brought home and recorded, and how long each may wait."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.builders import BOUNDS, NONSENSE, P0, P1, POISON, POLICY, SHORT, World, record, sources
+from tests.fakes import CommitFate
+from worker.core.failures import ModelBroken, TooManyRejections
+from worker.core.intake import RESERVE
+from worker.core.records import ClosedBy
+from worker.core.suspicion import PATIENCE
+from worker.loop import POLL_SLICE, REPORT_WAIT, SHORTEST_WAIT, Conduct
+
+FAR = 1e9
+
+
+def world_of(**fields: object) -> World:
+    return World(**fields).start()  # type: ignore[arg-type]
+
+
+def names(*offsets: int) -> list[str]:
+    return [f"requests/0/{offset}" for offset in offsets]
+
+
+def test_a_full_batch_runs_at_once() -> None:
+    """Rows for one batch wait for nobody."""
+    world = world_of()
+    world.broker.append(*[record(at) for at in range(4)])
+
+    world.turn_for(0.05)
+
+    assert world.answered() == names(0, 1, 2, 3)
+    assert [(b.rows, b.closed_by) for b, _ in world.events.closed] == [(4, ClosedBy.SIZE)]
+
+
+def test_a_lone_record_waits_for_the_linger_and_no_longer() -> None:
+    """The linger counts from the record's arrival, and is kept to the clock's millisecond."""
+    world = world_of(policy=dataclasses.replace(POLICY, linger=0.03))
+    world.turn()
+    world.broker.append(record(0))
+
+    world.turn_for(0.2)
+
+    [(batch, waited)] = world.events.closed
+    assert batch.closed_by is ClosedBy.LINGER
+    assert waited == pytest.approx(0.03, abs=SHORTEST_WAIT)
+
+
+def test_a_due_batch_goes_on_filling_while_no_lane_is_free() -> None:
+    """What is due behind a busy lane takes company until the lane is free."""
+    world = world_of()
+    world.lanes.seconds = lambda: 0.1
+    world.broker.append(record(0))
+    world.turn_for(0.02)
+    world.broker.append(record(1))
+    world.turn_for(0.05)
+    world.broker.append(record(2))
+
+    world.turn_for(0.3)
+
+    assert [batch.rows for batch, _ in world.events.closed] == [1, 2]
+
+
+def test_a_full_batch_is_stacked_ahead_of_a_busy_lane() -> None:
+    """The next batch is ready when the lane is; a third one waits its turn."""
+    world = world_of()
+    world.lanes.seconds = lambda: 10.0
+    world.broker.append(*[record(at) for at in range(12)])
+
+    world.turn(5)
+
+    assert world.lanes.in_flight == 2
+
+
+def test_an_idle_worker_sleeps_in_the_poll() -> None:
+    """With nothing to do, each turn is one poll of a tenth of a second."""
+    world = world_of()
+    world.turn()
+    world.source.polls.clear()
+
+    world.turn(3)
+
+    assert [timeout for _, timeout in world.source.polls] == [POLL_SLICE] * 3
+
+
+def test_the_poll_does_not_wait_while_a_lane_runs() -> None:
+    """A finished lane cannot wake a poll, so the waiting is done on the lanes."""
+    world = world_of()
+    world.lanes.seconds = lambda: 1.0
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn(2)
+    world.source.polls.clear()
+
+    world.turn(3)
+
+    assert [timeout for _, timeout in world.source.polls] == [0.0] * 3
+
+
+def test_the_poll_does_not_wait_while_the_device_is_asked() -> None:
+    """The answer of the warm-up batch is looked for as that of any other."""
+    world = world_of()
+    world.broker.append(record(0, POISON))
+
+    world.turn_for(0.03)
+
+    assert world.lanes.probes == 1
+    assert world.answered("error") == names(0)
+
+
+def test_a_worker_that_waits_for_the_broker_does_not_spin() -> None:
+    """Full of answers on their way, with idle lanes, the turn waits for delivery reports."""
+    world = world_of(bounds=dataclasses.replace(BOUNDS, records=4))
+    world.sink.delay = lambda _: FAR
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn_for(0.05)
+
+    began = world.clock.now
+    world.turn(10)
+
+    assert world.clock.now - began == pytest.approx(10 * REPORT_WAIT)
+
+
+def test_a_worker_that_pauses_below_the_bound_does_not_spin() -> None:
+    """Between full and half free nothing is taken either: the turn waits for the reports that make room."""
+    world = world_of(bounds=dataclasses.replace(BOUNDS, records=10))
+    world.sink.delay = lambda _: 8.0 if len(world.sink.sent) <= 33 else FAR
+    world.broker.append(*[record(at) for at in range(10 + RESERVE)])
+    world.turn_for(13.0)
+    assert world.ledger.records == 9
+
+    began = world.clock.now
+    world.turn(10)
+
+    assert world.source.is_paused
+    assert world.clock.now - began == pytest.approx(10 * REPORT_WAIT)
+
+
+def test_a_worker_that_waits_for_a_commit_does_not_spin() -> None:
+    """A coordinator that is away costs no processor time: the idle worker sleeps in its polls."""
+    world = world_of()
+    world.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)
+    world.broker.append(record(0))
+    world.turn_for(1.0)
+
+    began = world.clock.now
+    world.turn(10)
+
+    assert world.clock.now - began == pytest.approx(10 * POLL_SLICE)
