@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from tests.kafka.cluster import TIMEOUT, Cluster, Read, fresh
 from tests.kafka.publisher import Acknowledged, Position
 
+ANSWER_WITHIN = 2.0  # a broker that takes longer is away, seconds
 LOOK_EVERY = 0.1  # how often committed offsets are compared with the answers, seconds
 RAW = "application/octet-stream"
 
@@ -154,6 +155,32 @@ def _raw_faults(found: Answer, expected: np.ndarray) -> list[str]:
     return [] if np.allclose(got, expected, rtol=1e-4, atol=1e-5) else [f"{found.source}: {got} is not {expected}"]
 
 
+class Commits:
+    """What a group has committed, asked by a consumer that never joins it. For one thread at a time.
+
+    The admin client could say it too, but librdkafka 2.16.0 crashes the process in `list_consumer_group_offsets` when
+    the coordinator answers with an error, as it does while a broker restarts.
+    """
+
+    def __init__(self, cluster: Cluster, group: str) -> None:
+        self._consumer = Consumer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "reconnect.backoff.max.ms": 500}
+        )
+
+    def of(self, topic: str, partitions: int) -> dict[int, int]:
+        """Next offset by partition; those without one are left out. Raises `KafkaException` while it cannot be had."""
+        asked = [TopicPartition(topic, number) for number in range(partitions)]
+        found = self._consumer.committed(asked, timeout=ANSWER_WITHIN)
+        for at in found:
+            if at.error is not None:
+                raise KafkaException(at.error)
+        return {at.partition: at.offset for at in found if at.offset >= 0}
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+
 class Auditor:
     """Reads the answers as they come and looks at the group's commits every 100 ms, in a thread of its own.
 
@@ -161,14 +188,23 @@ class Auditor:
     """
 
     def __init__(
-        self, cluster: Cluster, *, response_topic: str, group: str, requests: Callable[[], Acknowledged]
+        self,
+        cluster: Cluster,
+        *,
+        request_topics: Sequence[str],
+        response_topic: str,
+        partitions: int,
+        group: str,
+        requests: Callable[[], Acknowledged],
     ) -> None:
         self.answers: list[Answer] = []
         self.unsafe_commits: list[str] = []
         self._answered: set[Position] = set()
         self._cluster = Cluster(cluster.bootstrap_servers)  # its own admin client: the test's is in another thread
+        self._topics = request_topics
         self._topic = response_topic
-        self._group = group
+        self._partitions = partitions
+        self._commits = Commits(cluster, group)
         self._requests = requests
         self._checked: dict[tuple[str, int], int] = {}
         self._consumer = Consumer(
@@ -182,8 +218,7 @@ class Auditor:
             }
         )
         # Partitions are named: a consumer that learns them from the metadata of a fresh topic may see none.
-        numbers = range(cluster.partitions(response_topic))
-        self._consumer.assign([TopicPartition(response_topic, number, 0) for number in numbers])
+        self._consumer.assign([TopicPartition(response_topic, number, 0) for number in range(partitions)])
         self._stop = threading.Event()
         self._died_of: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="auditor", daemon=True)
@@ -202,9 +237,8 @@ class Auditor:
     def _look(self) -> None:
         """Every acknowledged request below a committed offset has an answer that can be read now."""
         requests = self._requests().copy()
-        topics = {position.topic for position in requests}
         try:
-            committed = {(t, p): at for t in topics for p, at in self._cluster.committed(self._group, t).items()}
+            committed = {(t, p): at for t in self._topics for p, at in self._commits.of(t, self._partitions).items()}
             ends = self._cluster.end_offsets(self._topic)
         except (KafkaException, TimeoutError):  # the broker is away
             return
@@ -248,6 +282,7 @@ class Auditor:
         self._stop.clear()
         self._look()
         self._consumer.close()
+        self._commits.close()
 
 
 def _answer_of(message: Message) -> Answer:

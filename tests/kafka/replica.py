@@ -124,10 +124,9 @@ class Replica:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
     @property
-    def cpu_seconds(self) -> float:
-        """User and system time so far (Linux)."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
 
     def close(self) -> None:
         """Kill it if it runs."""
@@ -143,6 +142,12 @@ class Replica:
 
     def __repr__(self) -> str:
         return f"<Replica {self.name} pid {self._process.pid}>"
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _dying_with_us() -> list[str]:

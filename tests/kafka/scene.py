@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
+from confluent_kafka import KafkaException
 
-from tests.kafka.checker import RAW, Answer, Auditor, Reference, Verdict, answer, judge
-from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
+from tests.kafka.checker import RAW, Answer, Auditor, Commits, Reference, Verdict, judge
+from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent, fresh
 from tests.kafka.publisher import Acknowledged, Make, SteadyPublisher, publish
 from tests.kafka.replica import Replica
 from tests.models import mlp, save
@@ -59,7 +60,7 @@ class Scene:
         self._folder = folder
         self._started: list[Replica] = []
         self._stack = ExitStack()
-        self._settings = {
+        self.settings = {
             "KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
             "KAFKA__REQUEST_TOPICS": ",".join(self.topics),
             "KAFKA__RESPONSE_TOPIC": self.response_topic,
@@ -69,8 +70,16 @@ class Scene:
             "MODEL__DEVICE": "cpu",
             **(settings or {}),
         }
+        self._partitions = partitions
+        self._commits = Commits(kafka, self.group)
+        self._stack.callback(self._commits.close)
         self.auditor = Auditor(
-            kafka, response_topic=self.response_topic, group=self.group, requests=lambda: self.acknowledged
+            kafka,
+            request_topics=self.topics,
+            response_topic=self.response_topic,
+            partitions=partitions,
+            group=self.group,
+            requests=lambda: self.acknowledged,
         )
         self._stack.callback(self.auditor.close)
 
@@ -82,7 +91,7 @@ class Scene:
     def start(self, settings: Mapping[str, str] | None = None) -> Replica:
         """One more replica, starting."""
         name = f"replica-{len(self._started)}"
-        replica = Replica({**self._settings, **(settings or {})}, self._folder, name)
+        replica = Replica({**self.settings, **(settings or {})}, self._folder, name)
         self._started.append(replica)
         return self._stack.enter_context(replica)
 
@@ -126,15 +135,19 @@ class Scene:
 
     def wait_for_progress(self, answers: int, timeout: float = TIMEOUT) -> None:
         """Until that many more requests of every partition are committed."""
-        before = self.kafka.committed(self.group, self.topic)
-        partitions = range(self.kafka.partitions(self.topic))
         deadline = time.monotonic() + timeout
-        while True:
-            now = self.kafka.committed(self.group, self.topic)
-            if all(now.get(p, 0) - before.get(p, 0) >= answers for p in partitions):
-                return
+        before: dict[int, int] | None = None
+        now: dict[int, int] = {}
+        while before is None or any(now.get(p, 0) < before.get(p, 0) + answers for p in range(self._partitions)):
             assert time.monotonic() < deadline, f"committed {before}, then {now} after {timeout} s"
             time.sleep(0.05)
+            with suppress(KafkaException):  # the broker is away
+                now = self.committed()
+                before = now if before is None else before
+
+    def committed(self, topic: str | None = None) -> dict[int, int]:
+        """The group's next offsets of a request topic, by partition."""
+        return self._commits.of(topic or self.topic, self._partitions)
 
     def answers(self, timeout: float = TIMEOUT) -> list[Answer]:
         """All answers, once each request has one."""
@@ -159,14 +172,14 @@ class Scene:
 
     def _uncommitted(self) -> Iterator[str]:
         for topic in self.topics:
-            committed = self.kafka.committed(self.group, topic)
+            committed = self.committed(topic)
             for partition, end in self.kafka.end_offsets(topic).items():
                 if end and committed.get(partition) != end:
                     yield f"{topic}/{partition} at {committed.get(partition)} of {end}"
 
-    def dead_letters(self, count: int) -> list[Answer]:
+    def dead_letters(self, count: int) -> list[Read]:
         """The dead letters, once there are so many; in the order of the topic."""
-        return [answer(record) for record in self.kafka.read(self.dead_letter_topic, count)]
+        return self.kafka.read(self.dead_letter_topic, count)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,324 @@
+"""How a worker starts, refuses to start, and ends: exit codes, deadlines, and what an operator can see."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.kafka.broker import JvmBroker, free_port
+from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.kafka.replica import Replica
+from tests.kafka.scene import RAW_HEADER, Scene, raw
+from tests.models import column_sums, fixed_batch, identity, save, spinner
+
+TURN = 4e-6  # seconds of one turn of the spinner on an idle core
+
+
+def spin(seconds: float) -> Sent:
+    """A request whose inference takes about so long."""
+    return Sent(b"k", np.int64(seconds / TURN).tobytes(), [RAW_HEADER])
+
+
+def slow_lookup(turns: int) -> bytes:
+    """id INT64 (batch, 1) → y FP32 (batch, 1, 1) = id after `turns` products of matrices; above 9, the run fails."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["keep_in"], ["keep_out"]),
+            helper.make_node("MatMul", ["state_in", "square"], ["state_out"]),
+        ],
+        "turn",
+        [
+            helper.make_tensor_value_info("at", TensorProto.INT64, []),
+            helper.make_tensor_value_info("keep_in", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state_in", TensorProto.FLOAT, [64, 64]),
+        ],
+        [
+            helper.make_tensor_value_info("keep_out", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state_out", TensorProto.FLOAT, [64, 64]),
+        ],
+    )
+    constants = {
+        "none": np.array(0, np.int64),
+        "turns": np.array(turns, np.int64),
+        "go": np.array(True),
+        "square": np.full((64, 64), 1 / 64, np.float32),
+        "table": np.arange(10, dtype=np.float32).reshape(10, 1),
+    }
+    graph = helper.make_graph(
+        [
+            # The loop hangs on the input, or it would be computed once and for all when the model is loaded.
+            helper.make_node("ReduceMax", ["id"], ["most"], keepdims=0),
+            helper.make_node("Mul", ["most", "none"], ["nothing"]),
+            helper.make_node("Add", ["turns", "nothing"], ["count"]),
+            helper.make_node("Loop", ["count", "go", "square"], ["state"], body=body),
+            helper.make_node("ReduceMax", ["state"], ["peak"], keepdims=0),
+            helper.make_node("Cast", ["peak"], ["whole"], to=TensorProto.INT64),
+            helper.make_node("Mul", ["whole", "none"], ["zero"]),
+            helper.make_node("Add", ["id", "zero"], ["late"]),
+            helper.make_node("Gather", ["table", "late"], ["y"]),
+        ],
+        "slow_lookup",
+        [helper.make_tensor_value_info("id", TensorProto.INT64, ["batch", 1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 1, 1])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path) -> None:
+    """Exit 3 after RUN_TIMEOUT_S; what hangs is neither answered nor committed, what came before is."""
+    with Scene(kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "1"}, model=spinner(), partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([spin(0.001) for _ in range(20)])
+        scene.verdict().expect_clean()
+        scene.expect_all_committed()
+
+        began = time.monotonic()
+        scene.publish([spin(1e6)])
+
+        assert replica.exit_code(15.0) == 3, replica.log
+        assert time.monotonic() - began > 1.0
+        assert scene.committed() == {0: 20}
+        assert len(scene.auditor.answers) == 20
+
+
+def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path) -> None:
+    """Dozens of short runs that take five timeouts together: each run is short, so nothing trips."""
+    settings = {"MODEL__RUN_TIMEOUT_S": "1", "BATCHING__LINGER_MS": "200"}
+    with Scene(kafka, tmp_path, settings, model=slow_lookup(int(0.15 / TURN)), partitions=1) as scene:
+        replica = scene.replica()
+        ids = [11 if n % 4 == 3 else n % 4 for n in range(32)]
+
+        began = time.monotonic()
+        scene.publish([Sent(b"k", np.int64(i).tobytes(), [RAW_HEADER]) for i in ids])
+
+        scene.verdict().expect_clean()
+        assert time.monotonic() - began > 3.0, "the bisect was too short to prove anything"
+        assert [found.is_error for found in scene.answers()] == [i == 11 for i in ids]
+        assert replica.is_running
+
+
+def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path) -> None:
+    """What was taken is answered and committed; exit 0."""
+    with Scene(kafka, tmp_path, model=spinner(), partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([spin(1.5)] * 3)
+        time.sleep(0.5)
+
+        replica.terminate()
+
+        assert replica.exit_code() == 0, replica.log
+        assert len(scene.answers(1.0)) == 3
+        scene.expect_all_committed(timeout=0.0)
+
+
+def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path) -> None:
+    """Non-zero, within a second, with nothing committed that is not answered."""
+    with Scene(kafka, tmp_path, model=spinner(), partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([spin(20.0)])
+        time.sleep(0.5)
+        replica.terminate()
+        time.sleep(0.5)
+        assert replica.is_running
+
+        replica.terminate()
+
+        assert replica.exit_code(2.0) == 3, replica.log
+        assert scene.committed() == {}
+
+
+def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path) -> None:
+    """Exit 3 at DRAIN_TIMEOUT_S, with nothing committed that is not answered."""
+    with Scene(kafka, tmp_path, {"DELIVERY__DRAIN_TIMEOUT_S": "1"}, model=spinner(), partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([spin(20.0)])
+        time.sleep(0.5)
+
+        began = time.monotonic()
+        replica.terminate()
+
+        assert replica.exit_code(5.0) == 3, replica.log
+        assert time.monotonic() - began >= 1.0
+        assert scene.committed() == {}
+
+
+def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path) -> None:
+    """SIGTERM with nothing held: exit 0 within two seconds, and the group is left."""
+    with Scene(kafka, tmp_path, partitions=1) as scene:
+        replica = scene.replica()
+
+        replica.terminate()
+
+        assert replica.exit_code(2.0) == 0, replica.log
+        scene.wait_for_members(0, timeout=1.0)
+
+
+def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path) -> None:
+    """A worker told to stop while it starts ends soon and without a traceback, whenever that is."""
+    with Scene(kafka, tmp_path, partitions=1) as scene:
+        for wait in (0.2, 0.6, 1.0):
+            replica = scene.start()
+            time.sleep(wait)
+
+            replica.terminate()
+
+            assert replica.exit_code(10.0) in (0, -15, 143), replica.log
+            assert "Traceback" not in replica.log
+
+
+def test_a_worker_can_be_stopped_while_the_broker_is_away(own_broker: JvmBroker, tmp_path: Path) -> None:
+    """SIGTERM ends it by the drain's deadline; the next worker answers what it could not, and nothing is lost."""
+    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "2"}
+    with Scene(Cluster(own_broker.bootstrap_servers), tmp_path, settings, partitions=1) as scene:
+        replica = scene.replica()
+        with scene.publishing(1000.0) as load:
+            scene.wait_for_progress(100)
+            own_broker.kill()
+            time.sleep(0.5)
+
+            began = time.monotonic()
+            replica.terminate()
+            code = replica.exit_code(15.0)
+
+            assert time.monotonic() - began < 8.0, replica.log
+            assert code in (0, 3), replica.log
+            own_broker.start()
+            scene.replica()
+            load.stop()
+
+        scene.verdict().expect_clean(repeats=2000)
+        scene.expect_right_values()
+
+
+def test_so_many_rejections_in_a_row_stop_the_worker_when_asked(kafka: Cluster, tmp_path: Path) -> None:
+    """With REJECTION_LIMIT=5 the fifth in a row is the last: exit 6."""
+    with Scene(kafka, tmp_path, {"DELIVERY__REJECTION_LIMIT": "5"}, partitions=1) as scene:
+        replica = scene.replica()
+
+        scene.publish([raw(0, key=b"k"), *[Sent(b"k", b"odd", [RAW_HEADER])] * 5])
+
+        assert replica.exit_code() == 6, replica.log
+
+
+def wrong(scene: Scene, case: str, folder: Path) -> dict[str, str]:
+    """Settings with one mistake."""
+    return {
+        "missing request topic": {"KAFKA__REQUEST_TOPICS": fresh("absent")},
+        "missing response topic": {"KAFKA__RESPONSE_TOPIC": fresh("absent")},
+        "missing dead-letter topic": {"KAFKA__DEAD_LETTER_TOPIC": fresh("absent")},
+        "response is request": {"KAFKA__RESPONSE_TOPIC": scene.topic},
+        "dead letters are answers": {"KAFKA__DEAD_LETTER_TOPIC": scene.response_topic},
+        "no model": {"MODEL__PATH": str(folder / "absent.onnx")},
+        "no onnx": {"MODEL__PATH": str(_junk(folder))},
+        "fixed batch": {"MODEL__PATH": str(save(fixed_batch(), folder, "fixed"))},
+        "output without batch": {"MODEL__PATH": str(save(column_sums(), folder, "sums"))},
+        "bfloat16": {"MODEL__PATH": str(save(identity("BF16"), folder, "bf16"))},
+        "wrong hash": {"MODEL__SHA256": "0" * 64},
+        "no cuda": {"MODEL__DEVICE": "cuda"},
+        "unknown name": {"KAFKA__REQUEST_TOPIC": scene.topic},
+        "not a number": {"BATCHING__MAX_BATCH_SIZE": "many"},
+        "owned key": {"KAFKA__CONFIG": '{"enable.auto.commit": "true"}'},
+        "unknown key": {"KAFKA__CONFIG": '{"no.such.key": "1"}'},
+    }[case]
+
+
+def _junk(folder: Path) -> Path:
+    path = folder / "junk.onnx"
+    path.write_bytes(b"this is no model")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("missing request topic", "absent"),
+        ("missing response topic", "absent"),
+        ("missing dead-letter topic", "absent"),
+        ("response is request", "RESPONSE_TOPIC"),
+        ("dead letters are answers", "DEAD_LETTER_TOPIC"),
+        ("no model", "absent.onnx"),
+        ("no onnx", "junk.onnx"),
+        ("fixed batch", "dynamic"),
+        ("output without batch", "batch"),
+        ("bfloat16", "FP32"),
+        ("wrong hash", "SHA"),
+        ("no cuda", "cuda"),
+        ("unknown name", "REQUEST_TOPIC"),
+        ("not a number", "MAX_BATCH_SIZE"),
+        ("owned key", "enable.auto.commit"),
+        ("unknown key", "no.such.key"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_one_clear_line(kafka: Cluster, tmp_path: Path, case: str, says: str) -> None:
+    """Exit 2 before the group is joined, with a line that names what is wrong, and no traceback."""
+    with Scene(kafka, tmp_path, partitions=1) as scene:
+        replica = scene.start(wrong(scene, case, tmp_path))
+
+        assert replica.exit_code() == 2, replica.log
+        lines = [line for line in replica.log.splitlines() if line.startswith("inference-worker: ")]
+        assert len(lines) == 1, replica.log
+        assert says.lower() in lines[0].lower(), replica.log
+        assert "Traceback" not in replica.log
+
+
+def test_a_broker_that_nobody_can_reach_is_said(kafka: Cluster, tmp_path: Path) -> None:
+    """With no broker at the address the worker says so and ends, or waits and is not ready: never a traceback."""
+    with Scene(kafka, tmp_path, {"KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}"}, partitions=1) as scene:
+        replica = scene.start()
+
+        time.sleep(3.0)
+
+        assert replica.status("/readyz") != 200
+        replica.close()
+        assert "Traceback" not in replica.log
+
+
+def test_an_operator_can_see_that_it_works(kafka: Cluster, tmp_path: Path) -> None:
+    """Health, readiness and metrics answer; the metrics are Prometheus's and move."""
+    with Scene(kafka, tmp_path, partitions=1) as scene:
+        replica = scene.replica()
+
+        scene.publish([raw(n, key=b"k") for n in range(500)])
+        scene.answers()
+        scene.expect_all_committed()
+
+        assert (replica.status("/healthz"), replica.status("/readyz")) == (200, 200)
+        assert replica.status("/nothing") == 404
+        families = list(text_string_to_metric_families(replica.text("/metrics")))
+        assert len(families) > 5
+        assert _any_total(replica, 500), replica.text("/metrics")
+
+
+def _any_total(replica: Replica, count: int) -> bool:
+    """Whether some counter stands at so many, within its snapshot's age."""
+    deadline = time.monotonic() + 3.0
+    while time.monotonic() < deadline:
+        families = text_string_to_metric_families(replica.text("/metrics"))
+        if any(s.value == count for family in families if family.type == "counter" for s in family.samples):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_no_log_and_no_metric_holds_what_a_request_held(kafka: Cluster, tmp_path: Path) -> None:
+    """Payloads, keys, ids and header values stay out of logs and metrics, even of refused requests."""
+    headers = [RAW_HEADER, ("request-id", b"hidden-id"), ("correlation-id", b"hidden-correlation")]
+    bad = Sent(b"hidden-key", b'{"hidden-payload": ', [("content-type", b"application/json"), *headers[1:]])
+    with Scene(kafka, tmp_path, {"TELEMETRY__LOG_LEVEL": "DEBUG"}, partitions=1) as scene:
+        replica = scene.replica()
+
+        scene.publish([Sent(b"hidden-key", raw(0).value, headers), bad])
+        scene.verdict().expect_clean()
+
+        metrics = replica.text("/metrics")
+        replica.terminate()
+        assert replica.exit_code() == 0
+        assert "hidden" not in metrics
+        assert "hidden" not in replica.log
