@@ -1,0 +1,8 @@
+"""Everything that talks to Kafka. Nothing else imports confluent_kafka."""
+
+from worker.kafka.membership import Membership
+from worker.kafka.sink import KafkaSink
+from worker.kafka.source import KafkaSource
+from worker.kafka.topics import Topics, examine
+
+__all__ = ["KafkaSink", "KafkaSource", "Membership", "Topics", "examine"]

@@ -1,0 +1,177 @@
+"""What every sink promises, kept by the fake, by the mock cluster and by a real Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import pytest
+
+from tests.fakes import Broker, Clock, FakeSink
+from tests.kafka.cluster import Cluster, Reader, fresh
+from worker.core.ledger import OffsetLedger, Place
+from worker.core.records import Message, Partition
+from worker.delivery.at_least_once import Sink
+from worker.kafka import KafkaSink, Membership, Topics
+from worker.kafka.embedded import EmbeddedBroker
+from worker.settings import KafkaSettings
+
+PATIENCE = 20.0
+
+
+class Answer(NamedTuple):
+    """What a reader of the response topic sees."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class Stage(Protocol):
+    """A response topic of four partitions, and a sink that writes to it."""
+
+    topic: str
+    sink: Sink
+
+    def answers(self, count: int) -> list[Answer]:
+        """So many answers; those of one partition in their order."""
+
+
+class FakeStage:
+    """The fake keeps the same promises, or the tests of the delivery prove nothing."""
+
+    topic = "answers"
+
+    def __init__(self) -> None:
+        self._broker = Broker()
+        self.sink: Sink = FakeSink(self._broker, Clock(), partitions=4)
+
+    def answers(self, count: int) -> list[Answer]:
+        assert len(self._broker.answers) == count
+        return [Answer(m.key, m.value, m.headers) for m in self._broker.answers]
+
+
+class KafkaStage:
+    """A real producer."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.topic = topic
+        self._cluster = cluster
+        kafka = KafkaSettings(
+            bootstrap_servers=cluster.bootstrap_servers, request_topics=("r",), response_topic=topic, group_id="g"
+        )
+        topics = Topics({topic: 4}, {topic: 1_000_000}, Membership("consumer", "test", None))
+        self.producer = KafkaSink(kafka, topics, logging.getLogger("librdkafka"))
+        self.sink: Sink = self.producer
+
+    def answers(self, count: int) -> list[Answer]:
+        with Reader(self._cluster, self.topic) as reader:
+            read = reader.read_until(count)
+            reader.read(0.2)
+            assert len(reader.records) == count
+        return [Answer(r.key, r.value, r.headers) for r in read]
+
+
+@pytest.fixture(params=["fake", "mock", "kafka"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """One stage for each implementation."""
+    if request.param == "fake":
+        yield FakeStage()
+        return
+    if request.param == "mock":
+        with EmbeddedBroker() as broker:
+            topic = fresh("answers")
+            broker.create_topic(topic)
+            yield from _real(Cluster(broker.bootstrap_servers), topic)
+        return
+    cluster: Cluster = request.getfixturevalue("kafka")
+    yield from _real(cluster, cluster.create_topic("answers", partitions=4))
+
+
+def _real(cluster: Cluster, topic: str) -> Iterator[Stage]:
+    stage = KafkaStage(cluster, topic)
+    yield stage
+    assert stage.producer.close(PATIENCE) == 0
+
+
+def places(count: int) -> list[Place]:
+    """Records taken, whose answers are sent here."""
+    ledger = OffsetLedger()
+    return [ledger.track(Partition("requests", 0), offset, 1, 10, 0.0) for offset in range(count)]
+
+
+def collect(sink: Sink, count: int) -> list[Place]:
+    """The next `count` places that the sink reports."""
+    reported: list[Place] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(reported) < count:
+        assert time.monotonic() < deadline, f"{len(reported)} of {count} reports"
+        reported += sink.poll(0.05)
+    return reported
+
+
+def test_a_place_comes_back_once_and_then_its_answer_is_there(stage: Stage) -> None:
+    """A report stands for a durable answer: nobody is told earlier, nobody twice."""
+    taken = places(50)
+
+    for n, place in enumerate(taken):
+        headers = [("status", b"ok"), ("twice", b"1"), ("twice", None)]
+        stage.sink.send(Message(stage.topic, b"key%d" % n, b"%d" % n, headers, 0), place)
+    reported = collect(stage.sink, 50)
+
+    assert Counter(map(id, reported)) == Counter(map(id, taken))
+    assert not stage.sink.poll(0.05)
+    answers = stage.answers(50)
+    assert {(a.key, a.value) for a in answers} == {(b"key%d" % n, b"%d" % n) for n in range(50)}
+    assert all(list(a.headers) == headers for a in answers)
+
+
+def test_answers_with_one_key_keep_their_order(stage: Stage) -> None:
+    """A key's answers are read in the order they were sent."""
+    taken = places(200)
+
+    for n, place in enumerate(taken):
+        stage.sink.send(Message(stage.topic, b"key%d" % (n % 5), b"%d" % n, (), 0), place)
+    collect(stage.sink, 200)
+
+    answers = stage.answers(200)
+    for number in range(5):
+        values = [int(a.value or b"") for a in answers if a.key == b"key%d" % number]
+        assert values == list(range(number, 200, 5))
+
+
+def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -> None:
+    """What came from one request partition is read in the order it was sent, though the response topic has others."""
+    taken = places(120)
+
+    for n, place in enumerate(taken):
+        stage.sink.send(Message(stage.topic, None, b"%d" % n, (), n % 6), place)
+    collect(stage.sink, 120)
+
+    answers = stage.answers(120)
+    for number in range(6):
+        values = [int(a.value or b"") for a in answers if int(a.value or b"") % 6 == number]
+        assert values == list(range(number, 120, 6))
+
+
+def test_a_place_with_two_messages_comes_back_twice(stage: Stage) -> None:
+    """An error answer and its dead letter are settled together, when both are durable."""
+    (place,) = places(1)
+
+    for value in (b"answer", b"dead letter"):
+        stage.sink.send(Message(stage.topic, b"k", value, (), 0), place)
+
+    assert collect(stage.sink, 2) == [place, place]
+
+
+def test_an_answer_may_have_no_value(stage: Stage) -> None:
+    """A dead letter of a record without a value has none either."""
+    (place,) = places(1)
+
+    stage.sink.send(Message(stage.topic, b"k", None, (), 0), place)
+    collect(stage.sink, 1)
+
+    assert stage.answers(1)[0].value is None

@@ -1,0 +1,252 @@
+"""What every source promises, kept by the fake, by the mock cluster and by a real Kafka under both group protocols."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import pytest
+
+from tests.fakes import Broker, Clock, FakeSource
+from tests.kafka.cluster import Cluster, Sent, fresh
+from worker.core.records import CommitResult, Partition, Record
+from worker.kafka import KafkaSource, Membership
+from worker.kafka.embedded import EmbeddedBroker
+from worker.ports import Assignments, Source
+from worker.settings import KafkaSettings
+
+PATIENCE = 20.0
+MEMBERSHIPS = {
+    "kafka-consumer": Membership("consumer", "test", None),
+    "kafka-classic": Membership("classic", "test", None),
+}
+LOGGER = logging.getLogger("librdkafka")
+
+
+class Told:
+    """What a source said about its partitions, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Partition]] = []
+        self.held: set[Partition] = set()
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        self.events += [("assigned", p) for p in partitions]
+        self.held |= set(partitions)
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        self.events += [("revoked", p) for p in partitions]
+        self.held -= set(partitions)
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        self.events += [("lost", p) for p in partitions]
+        self.held -= set(partitions)
+
+
+class Stage(Protocol):
+    """A topic of four partitions, and sources of one group that read it, one at a time."""
+
+    @property
+    def partitions(self) -> Sequence[Partition]: ...
+
+    def send(self, partition: Partition, count: int) -> None:
+        """Append records with key `k`, a header `n` and the values 0, 1, 2..."""
+
+    def join(self, assignments: Assignments) -> Source: ...
+
+
+class FakeStage:
+    """The fake keeps the same promises, or the tests of the loop prove nothing."""
+
+    partitions = tuple(Partition("requests", number) for number in range(4))
+
+    def __init__(self) -> None:
+        self._broker = Broker()
+        self._clock = Clock()
+
+    def send(self, partition: Partition, count: int) -> None:
+        for n in range(count):
+            offset = self._broker.end(partition)
+            self._broker.append(Record(partition, offset, b"k", b"%d" % n, [("n", b"%d" % n)], 0))
+
+    def join(self, assignments: Assignments) -> Source:
+        source = FakeSource(self._broker, self._clock)
+        source.subscribe(assignments)
+        source.assign(*self.partitions)
+        return source
+
+
+class KafkaStage:
+    """A real consumer; `membership` says by which protocol it joins."""
+
+    def __init__(self, cluster: Cluster, topic: str, membership: Membership) -> None:
+        self._cluster = cluster
+        self._membership = membership
+        self._kafka = KafkaSettings(
+            bootstrap_servers=cluster.bootstrap_servers,
+            request_topics=(topic,),
+            response_topic="answers",
+            group_id=fresh("group"),
+            config={"fetch.wait.max.ms": "10"},
+        )
+        self.partitions = tuple(Partition(topic, number) for number in range(4))
+
+    def send(self, partition: Partition, count: int) -> None:
+        self._cluster.produce(
+            partition.topic, [Sent(b"k", b"%d" % n, [("n", b"%d" % n)], partition.number) for n in range(count)]
+        )
+
+    def join(self, assignments: Assignments) -> Source:
+        source = KafkaSource(self._kafka, self._membership, LOGGER)
+        source.subscribe(assignments)
+        return source
+
+
+@pytest.fixture(params=["fake", "mock", "kafka-consumer", "kafka-classic"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """One stage for each implementation."""
+    if request.param == "fake":
+        yield FakeStage()
+    elif request.param == "mock":
+        with EmbeddedBroker() as broker:
+            topic = fresh("requests")
+            broker.create_topic(topic)
+            yield KafkaStage(Cluster(broker.bootstrap_servers), topic, Membership("consumer", "mock", None))
+    else:
+        cluster: Cluster = request.getfixturevalue("kafka")
+        topic = cluster.create_topic("requests", partitions=4)
+        yield KafkaStage(cluster, topic, MEMBERSHIPS[request.param])
+
+
+class Member:
+    """A source, what it was told, and the records it brought."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.told = Told()
+        self.records: list[Record] = []
+        self.results: list[CommitResult] = []
+        self.source = stage.join(self.told)
+
+    def poll(self, most: int = 100, timeout: float = 0.05) -> Sequence[Record]:
+        records = self.source.poll(most, timeout)
+        self.records += records
+        self.results += self.source.commit_results()
+        return records
+
+    def poll_until(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not is_so():
+            assert time.monotonic() < deadline, f"{self.told.events} {len(self.records)} records {self.results}"
+            self.poll()
+
+    def poll_until_all_held(self, stage: Stage) -> None:
+        self.poll_until(lambda: self.told.held == set(stage.partitions))
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        self.source.commit(offsets)
+        self.poll_until(lambda: bool(self.results))
+
+
+def test_records_come_in_order_with_all_they_hold(stage: Stage) -> None:
+    """Each partition's records arrive in order, each with offset, key, value and headers."""
+    for partition in stage.partitions[:2]:
+        stage.send(partition, 50)
+
+    member = Member(stage)
+    member.poll_until(lambda: len(member.records) == 100)
+
+    for partition in stage.partitions[:2]:
+        mine = [r for r in member.records if r.partition == partition]
+        assert [r.offset for r in mine] == list(range(50))
+        assert [(r.key, r.value) for r in mine] == [(b"k", b"%d" % n) for n in range(50)]
+        assert [list(r.headers) for r in mine] == [[("n", b"%d" % n)] for n in range(50)]
+        assert all(r.timestamp_ms is not None and r.unreadable is None for r in mine)
+    member.source.close()
+
+
+def test_no_poll_brings_more_than_it_was_asked_for(stage: Stage) -> None:
+    """A bound of records is a bound."""
+    stage.send(stage.partitions[0], 40)
+    member = Member(stage)
+
+    sizes = []
+    while len(member.records) < 40:
+        sizes.append(len(member.poll(most=7)))
+
+    assert max(sizes) <= 7
+    member.source.close()
+
+
+def test_one_record_may_be_asked_for(stage: Stage) -> None:
+    """The glance of a full worker takes one record at most."""
+    stage.send(stage.partitions[0], 3)
+    member = Member(stage)
+
+    member.poll_until_all_held(stage)
+    while len(member.records) < 3:
+        assert len(member.poll(most=1, timeout=0.0)) <= 1
+        member.poll(most=1)
+
+    member.source.close()
+
+
+def test_partitions_are_announced_before_their_records(stage: Stage) -> None:
+    """Nothing comes from a partition that the worker has not been told of."""
+    for partition in stage.partitions:
+        stage.send(partition, 5)
+    member = Member(stage)
+
+    while len(member.records) < 20:
+        for record in member.poll():
+            assert record.partition in member.told.held
+
+    assert sorted(member.told.events) == [("assigned", p) for p in sorted(stage.partitions)]
+    member.source.close()
+
+
+def test_the_next_owner_begins_where_the_commit_ended(stage: Stage) -> None:
+    """A commit's result comes by a later poll, and its offset is the first that the next owner reads."""
+    first, second = stage.partitions[:2]
+    stage.send(first, 10)
+    stage.send(second, 10)
+    member = Member(stage)
+    member.poll_until(lambda: len(member.records) == 20)
+
+    member.commit({first: 3, second: 10})
+    member.source.close()
+
+    assert member.results == [CommitResult({first: 3, second: 10}, {})]
+    heir = Member(stage)
+    heir.poll_until(lambda: len(heir.records) >= 7)
+    assert [(r.partition, r.offset) for r in heir.records] == [(first, n) for n in range(3, 10)]
+    heir.source.close()
+
+
+def test_a_paused_source_brings_nothing_until_it_is_resumed(stage: Stage) -> None:
+    """Also from partitions that are assigned while it is paused."""
+    member = Member(stage)
+
+    member.source.pause()
+    member.poll_until_all_held(stage)
+    for partition in stage.partitions:
+        stage.send(partition, 5)
+    for _ in range(10):
+        member.poll()
+
+    assert not member.records
+    member.source.resume()
+    member.poll_until(lambda: len(member.records) == 20)
+    member.source.close()
+
+
+def test_closing_revokes_what_is_held(stage: Stage) -> None:
+    """The callback that settles and commits runs for the last time."""
+    member = Member(stage)
+    member.poll_until_all_held(stage)
+
+    member.source.close()
+
+    assert not member.told.held
+    assert sorted(member.told.events)[-4:] == [("revoked", p) for p in sorted(stage.partitions)]

@@ -1,0 +1,48 @@
+"""What the Kafka clients have to say, passed on to a logger without flooding it.
+
+librdkafka repeats itself: a broker that is away fails every connection attempt, fifty lines in two seconds (measured).
+Each kind of line goes through once, then at most every `REPEAT_EVERY` seconds with the number left out. Owns those
+counts; called in the thread that polls the client.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still away
+
+# Facilities that librdkafka logs as warnings and that nobody can or need act on.
+_QUIET = frozenset({"CONFWARN", "TERMINATE", "MOCK"})
+
+
+class ClientLog:
+    """Has the shape of a logger that the clients call (`log`), and tells what the worker itself notices (`tell`)."""
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._quiet_until: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+        self.last = ""  # the last line of level warning or above, for messages that must say why
+
+    def log(self, level: int, _template: str, facility: str, _client: str, text: str) -> None:
+        """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
+        if level >= logging.WARNING and facility not in _QUIET:
+            thread, _, said = text.partition("]: ")
+            self.last = said or text
+            self._tell(level, facility + thread, f"{facility}: {self.last}")
+
+    def tell(self, kind: str, text: str) -> None:
+        """A warning of the worker's own."""
+        self._tell(logging.WARNING, kind, text)
+
+    def _tell(self, level: int, kind: str, text: str) -> None:
+        now = self._clock()
+        if now < self._quiet_until.get(kind, 0.0):
+            self._left_out[kind] = self._left_out.get(kind, 0) + 1
+            return
+        self._quiet_until[kind] = now + REPEAT_EVERY
+        left_out = self._left_out.pop(kind, 0)
+        self._logger.log(level, "%s%s", text, f" ({left_out} more like it since the last line)" if left_out else "")

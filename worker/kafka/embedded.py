@@ -1,0 +1,48 @@
+"""A broker inside this process, for the demo and for tests: librdkafka's mock cluster.
+
+It speaks the real protocol on a port of 127.0.0.1, and other processes may connect. What it is not (measured): a
+partition keeps 5 MB or 100,000 batches and drops the oldest without a word; nothing survives it; there are no
+transactions, TLS, passwords or access rules; every topic has four partitions; data does not wake a waiting fetch, so
+consumers want `fetch.wait.max.ms` of 10 or less; administrative requests go unanswered.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import Producer
+
+from worker.core.failures import BadConfiguration
+
+PARTITIONS = 4  # what the mock gives a topic; it cannot be asked for another number
+_TIMEOUT = 10.0
+
+
+class EmbeddedBroker:
+    """A running mock cluster of one broker. It ends with `close`, or with the process."""
+
+    def __init__(self) -> None:
+        # The mock belongs to a client, here a producer that never produces. Its only line would be that it is a mock.
+        self._owner = Producer({"test.mock.num.brokers": 1, "log_level": 3})
+        brokers = self._owner.list_topics(timeout=_TIMEOUT).brokers.values()
+        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+    def create_topic(self, topic: str, partitions: int = PARTITIONS) -> None:
+        """Make a topic. Raises `BadConfiguration` for any other number of partitions than four."""
+        found = len(self._owner.list_topics(topic, timeout=_TIMEOUT).topics[topic].partitions)
+        if found != partitions:
+            raise BadConfiguration(f"a topic of the embedded broker has {found} partitions, not {partitions}")
+
+    def close(self) -> None:
+        """End it, and with it everything it held."""
+        del self._owner
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedBroker {self.bootstrap_servers}, a mock>"

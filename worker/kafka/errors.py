@@ -1,0 +1,38 @@
+"""What the client's error codes mean to a worker: a refusal for good, a record nobody can read, or neither.
+
+Whatever is neither is the client's to get over: it reconnects, retries and rejoins by itself.
+"""
+# ruff: noqa: SLF001  # librdkafka's own codes begin with an underscore; they are public
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError
+
+FATAL = KafkaError._FATAL
+
+UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED})
+
+# After these the group or its topics are closed to us until somebody does something: what, is said here.
+_CURES: Mapping[int, str] = {
+    KafkaError.FENCED_INSTANCE_ID: "another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID; each needs its own",
+    KafkaError.UNRELEASED_INSTANCE_ID: "a replica with this WORKER_KAFKA__GROUP_INSTANCE_ID is still in the group",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this client READ on the group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this client READ on the request topics",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this client access to the cluster",
+    KafkaError.INVALID_GROUP_ID: "choose another WORKER_KAFKA__GROUP_ID",
+    KafkaError._AUTO_OFFSET_RESET: (
+        "there is nothing at the group's offset, or the group is new, and WORKER_KAFKA__AUTO_OFFSET_RESET is `error`; "
+        "set the group's offset by hand, or choose `earliest` or `latest`"
+    ),
+    FATAL: "start again",
+}
+
+
+def refusal(error: KafkaError) -> str | None:
+    """Why Kafka will not serve this consumer any more and what to do; None when that is not so."""
+    cure = _CURES.get(error.code())
+    if cure is None and not error.fatal():
+        return None
+    return f"Kafka refuses this consumer: {error.str()}; {cure or 'start again'}"
