@@ -1,0 +1,6 @@
+"""The wire contract in code: headers and bytes to named tensors and back. `schemas/README.md` tells it without code."""
+
+from worker.codecs.registry import Codecs
+from worker.codecs.wire import Wire
+
+__all__ = ["Codecs", "Wire"]

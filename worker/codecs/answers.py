@@ -1,0 +1,89 @@
+"""Answers as records to produce: a result or an error, in the encoding its requester wants.
+
+An answer carries the request's key and the headers `content-type`, `status`, `error-code` for errors, `source`,
+`request-id` when that is another name than the source, and the echoes. What is too large is decided by the caller.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from worker.codecs import oip_json, oip_protobuf
+from worker.codecs.elements import to_bytes
+from worker.codecs.oip import Output, chosen
+from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
+from worker.core.failures import Code, Reject
+from worker.core.records import Message, Prediction, Record, Rejection, Reply
+from worker.core.signature import Signature
+
+Header = tuple[str, bytes | None]
+
+_CONTENT_TYPE: dict[str, Header] = {name: ("content-type", name.encode()) for name in CONTENT_TYPES}
+_OK: Header = ("status", b"ok")
+_ERROR: Header = ("status", b"error")
+_CODE: dict[Code, Header] = {code: ("error-code", code.encode()) for code in Code}
+
+
+class Answers:
+    """Writes the answers of one model for one response topic."""
+
+    def __init__(self, signature: Signature, wire: Wire) -> None:
+        self._signature = signature
+        self._topic = wire.response_topic
+        self._is_non_finite_unfit = wire.non_finite_output == "allow"
+
+    def result(self, prediction: Prediction) -> Message:
+        """The answer to a request that the model answered. Raises `Reject` for one its encoding cannot express."""
+        request, outputs = prediction
+        reply, record = request.reply, request.record
+        headers = [_CONTENT_TYPE[reply.content_type], _OK]
+        if reply.content_type == OCTETS and not reply.outputs:
+            value = to_bytes(outputs[0])
+        else:
+            value = self._oip(chosen(self._signature, outputs, reply), reply, headers)
+        _address(headers, record, reply)
+        return Message(self._topic, record.key, value, headers, record.partition.number)
+
+    def error(self, rejection: Rejection) -> Message:
+        """The answer to a request that gets none from the model."""
+        record, code, message, reply = rejection
+        is_protobuf = reply.content_type == PROTOBUF
+        write = oip_protobuf.error if is_protobuf else oip_json.error
+        headers = [_CONTENT_TYPE[PROTOBUF if is_protobuf else JSON], _ERROR, _CODE[code]]
+        _address(headers, record, reply)
+        return Message(
+            self._topic, record.key, write(readable(message), reply.body_id), headers, record.partition.number
+        )
+
+    def _oip(self, outputs: list[Output], reply: Reply, headers: list[Header]) -> bytes:
+        if reply.content_type == PROTOBUF:
+            return oip_protobuf.answer(self._signature, outputs, reply.body_id)
+        if self._is_non_finite_unfit:
+            _check_finite(outputs)
+        head = oip_json.answer(self._signature, outputs, reply.body_id)
+        if reply.content_type == JSON:
+            return head
+        headers.append((HEAD_LENGTH, b"%d" % len(head)))
+        return b"".join([head, *(output.raw for output in outputs if output.raw is not None)])
+
+
+def _address(headers: list[Header], record: Record, reply: Reply) -> None:
+    """Add what a requester finds its answer by."""
+    source = record.source
+    headers.append(("source", source.encode()))
+    if reply.request_id is not None and reply.request_id != source:
+        headers.append(("request-id", reply.request_id.encode()))
+    if reply.echo:
+        headers += reply.echo
+
+
+def _check_finite(outputs: list[Output]) -> None:
+    for spec, array, raw in outputs:
+        if raw is None and spec.is_float and not np.isfinite(array).all():
+            raise Reject(f"output {spec.name}: NaN or infinity has no form in JSON; accept another type", Code.INTERNAL)
+
+
+def readable(message: str) -> str:
+    """An error's message, fit to be sent: not too long, and no half characters of something quoted."""
+    whole = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
+    return whole.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,122 @@
+"""The elements of one tensor, from JSON numbers, protobuf fields or bytes, and strings back to bytes.
+
+Strict: nothing is cast or parsed. An integer may stand for a float, because JSON writes 1.0 as 1. Every function takes
+a tensor's claim as already checked by the signature, and raises `Reject` when the elements are not what it says.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import numpy as np
+
+from worker.core.failures import Reject
+from worker.core.records import Array, Tensor
+from worker.core.signature import Signature, TensorSpec
+
+_KINDS: dict[str, frozenset[type]] = {
+    "b": frozenset({bool}),
+    "i": frozenset({int}),
+    "u": frozenset({int}),
+    "f": frozenset({int, float}),
+    "O": frozenset({str}),
+}
+_LENGTH = struct.Struct("<I")  # before each string in binary form
+
+
+def from_values(spec: TensorSpec, values: Sequence[object]) -> Array:
+    """A flat array of Python values. FP16 has no such form: its numbers would be rounded twice."""
+    if spec.datatype == "FP16":
+        raise Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
+    odd = set(map(type, values)) - _KINDS[spec.dtype.kind]
+    if odd:
+        names = ", ".join(sorted(_JSON_NAMES.get(kind, kind.__name__) for kind in odd))
+        raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {names} among them")
+    try:
+        with np.errstate(over="raise"):
+            return np.array(values, spec.dtype)
+    except (OverflowError, FloatingPointError):
+        raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}") from None
+
+
+_JSON_NAMES: dict[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a fraction",
+    str: "a string",
+    type(None): "null",
+    list: "an array",
+    dict: "an object",
+}
+
+
+def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) -> list[object]:
+    """The elements of an Open Inference Protocol `data`: flat, or nested exactly as the shape says."""
+    if not isinstance(data, list):
+        raise Reject(f"input {spec.name}: expected `data` to be an array of {elements} elements")
+    level = data
+    if level and isinstance(level[0], list):
+        level = _unnest(spec, shape, data)
+    if len(level) != elements:
+        raise Reject(f"input {spec.name}: shape {list(shape)} holds {elements} elements, got {len(level)}")
+    return level
+
+
+def _unnest(spec: TensorSpec, shape: Sequence[int], data: list[object]) -> list[object]:
+    level: list[object] = [data]
+    for dimension in shape:
+        inner = [part for part in level if isinstance(part, list) and len(part) == dimension]
+        if len(inner) < len(level):
+            raise Reject(f"input {spec.name}: `data` is not nested as shape {list(shape)} says")
+        level = list(chain.from_iterable(inner))
+    return level
+
+
+def from_bytes(signature: Signature, spec: TensorSpec, elements: int, raw: bytes | memoryview) -> Tensor:
+    """The bytes themselves for numbers, a flat array of str for strings."""
+    if spec.is_text:
+        return np.array(_unpack(spec, elements, raw), object)
+    signature.check_length(spec, elements, len(raw))
+    check_booleans(spec, raw)
+    return raw
+
+
+def check_booleans(spec: TensorSpec, raw: bytes | memoryview) -> None:
+    """A BOOL is a byte of 0 or 1; onnxruntime would compute with a 2 as it stands."""
+    if spec.datatype == "BOOL" and bool((np.frombuffer(raw, np.uint8) > 1).any()):
+        raise Reject(f"input {spec.name}: a BOOL is a byte of 0 or 1, got another")
+
+
+def _unpack(spec: TensorSpec, elements: int, raw: bytes | memoryview) -> list[str]:
+    strings: list[str] = []
+    at = 0
+    while at < len(raw):
+        start = at + _LENGTH.size
+        if start > len(raw) or (at := start + _LENGTH.unpack_from(raw, at)[0]) > len(raw):
+            raise Reject(f"input {spec.name}: the bytes end inside string {len(strings)}")
+        strings.append(text(spec, raw[start:at]))
+    if len(strings) != elements:
+        raise Reject(f"input {spec.name}: expected {elements} strings, got {len(strings)}")
+    return strings
+
+
+def text(spec: TensorSpec, raw: bytes | memoryview) -> str:
+    """One string. Raises `Reject` for bytes that are not UTF-8: ONNX knows no others."""
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError:
+        raise Reject(f"input {spec.name}: a BYTES element is not UTF-8") from None
+
+
+def to_bytes(array: Array) -> bytes:
+    """An output's elements in row-major order: little-endian numbers, or strings each behind its length."""
+    return array.tobytes() if array.dtype != object else b"".join(_pack(array.reshape(-1).tolist()))
+
+
+def _pack(strings: Iterable[str]) -> Iterable[bytes]:
+    for string in strings:
+        raw = string.encode()
+        yield _LENGTH.pack(len(raw))
+        yield raw

@@ -1,0 +1,145 @@
+"""What a request's headers mean: its encoding, how its answer is wanted, and what goes back unchanged.
+
+Names have no case, of a name that comes twice the last counts, and a header without a value is no header. Reading never
+fails: what is wrong is a `fault`, so that the error answer still carries the request's id and echoes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from worker.codecs.accept import admitted
+from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
+from worker.core.records import Headers, Reply
+
+# Nothing else goes back. The list is short and its names are too, so what a publisher can make us repeat is bounded by
+# the length of the values alone.
+ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparent", "tracestate")
+
+CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
+_HEAD_LENGTH = HEAD_LENGTH.lower()
+_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, _HEAD_LENGTH, *ECHOED})
+
+_MAX_KNOWN = 64  # publishers agree on a handful of content types; more are read each time
+
+
+class Envelope(NamedTuple):
+    """The headers of one request, read. `reply` is complete for requests whose body says nothing about the answer.
+
+    `is_rows`: the value is nothing but rows. `admitted` are the content types the answer may have; `head_length` the
+    bytes of the JSON head of the binary-data form, None without one; `size` the bytes of all headers; `fault` what is
+    wrong with them.
+    """
+
+    content_type: str
+    is_rows: bool
+    reply: Reply
+    admitted: tuple[str, ...]
+    head_length: int | None
+    size: int
+    fault: str | None
+
+
+class Envelopes:
+    """Reads headers. Remembers what the commonest ones mean: none at all, and a content type alone."""
+
+    def __init__(self, default_content_type: str) -> None:
+        self._default = default_content_type
+        self._bare = self._read(())
+        self._known: dict[tuple[str, bytes | None], Envelope] = {}
+
+    def read(self, headers: Headers) -> Envelope:
+        """What these headers mean."""
+        if not headers:
+            return self._bare
+        if len(headers) > 1:
+            return self._read(headers)
+        envelope = self._known.get(headers[0])
+        return envelope if envelope is not None else self._learn(headers)
+
+    def _learn(self, headers: Headers) -> Envelope:
+        envelope = self._read(headers)
+        name, value = headers[0]
+        is_common = name.lower() == CONTENT_TYPE and envelope.fault is None and len(value or b"") <= MAX_TEXT
+        if is_common and len(self._known) < _MAX_KNOWN:
+            self._known[headers[0]] = envelope
+        return envelope
+
+    def _read(self, headers: Headers) -> Envelope:
+        found, size = _last_of_each(headers)
+        faults: list[str] = []
+        content_type = self._content_type(found, faults)
+        accepted = _accepted(found, content_type or JSON, faults)
+        head_length = _head_length(found, faults)
+        reply = Reply(accepted[0] if accepted else JSON, request_id=_request_id(found), echo=tuple(_echoes(found)))
+        is_rows = content_type == OCTETS and head_length is None
+        return Envelope(content_type, is_rows, reply, accepted, head_length, size, faults[0] if faults else None)
+
+    def _content_type(self, found: Found, faults: list[str]) -> str:
+        """One of ours, or nothing for one that is not."""
+        if CONTENT_TYPE not in found:
+            return self._default
+        text = _text(found[CONTENT_TYPE][1])
+        name = (text or "").partition(";")[0].strip().strip('"').lower()
+        if name in CONTENT_TYPES:
+            return name
+        faults.append(f"content-type: expected one of {', '.join(CONTENT_TYPES)}, got {_shown(found, CONTENT_TYPE)}")
+        return ""
+
+
+Found = dict[str, tuple[str, bytes]]
+
+
+def _last_of_each(headers: Headers) -> tuple[Found, int]:
+    """The headers that mean something, by their name in lower case, as they were sent; and the bytes of all."""
+    found: Found = {}
+    size = 0
+    for name, value in headers:
+        size += len(name) + len(value or b"")
+        plain = name.lower()
+        if plain in _READ:
+            if value is None:
+                found.pop(plain, None)
+            else:
+                found[plain] = (name, value)
+    return found, size
+
+
+def _accepted(found: Found, own: str, faults: list[str]) -> tuple[str, ...]:
+    text = _text(found[ACCEPT][1]) if ACCEPT in found else ""
+    accepted = admitted(text.strip() or "*/*", own) if text is not None else ()
+    if not accepted:
+        faults.append(f"accept: only {', '.join(CONTENT_TYPES)} can be served, got {_shown(found, ACCEPT)}")
+    return accepted
+
+
+def _head_length(found: Found, faults: list[str]) -> int | None:
+    if _HEAD_LENGTH not in found:
+        return None
+    digits = found[_HEAD_LENGTH][1].strip()
+    if digits.isdigit() and len(digits) <= 10:
+        return int(digits)
+    faults.append(f"{HEAD_LENGTH}: expected a number of bytes, got {_shown(found, _HEAD_LENGTH)}")
+    return None
+
+
+def _request_id(found: Found) -> str | None:
+    """None for one that could not be sent back as it came."""
+    return (_text(found[REQUEST_ID][1]) or None) if REQUEST_ID in found else None
+
+
+def _echoes(found: Found) -> Iterable[tuple[str, bytes]]:
+    return [header for name, header in found.items() if name in ECHOED and len(header[1]) <= MAX_TEXT]
+
+
+def _text(value: bytes) -> str | None:
+    """The value as text; None when it is none, or longer than a header's value may be."""
+    try:
+        return value.decode() if len(value) <= MAX_TEXT else None
+    except UnicodeDecodeError:
+        return None
+
+
+def _shown(found: Found, name: str) -> str:
+    return repr(found[name][1][:60])[1:]

@@ -1,0 +1,170 @@
+"""Open Inference Protocol requests and answers as JSON, alone or as the head of the binary-data form.
+
+A request is an object with `inputs`, each with `name`, `shape`, `datatype` and either `data` or, in the binary-data
+form, the parameter `binary_data_size`. Members and parameters that are not named here mean nothing and are passed over.
+Of a name that comes twice in an object the last counts: that is what every JSON parser does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import orjson
+
+from worker.codecs.elements import flat, from_bytes, from_values
+from worker.codecs.oip import Claim, Output, Question, WantedOutput, checked_id
+from worker.codecs.raw_tensor import split
+from worker.core.failures import Reject
+from worker.core.records import Tensor
+from worker.core.signature import Signature, TensorSpec
+
+Object = dict[str, Any]
+
+
+class JsonBody:
+    """A parsed JSON object, and the bytes that came behind it. Nothing in it is trusted."""
+
+    def __init__(self, document: Object, tail: memoryview) -> None:
+        self._document = document
+        self._tail = tail
+
+    @classmethod
+    def parse(cls, value: bytes, head_length: int | None) -> JsonBody:
+        """Raises `Reject` for what is no JSON object."""
+        head, tail = split(value, len(value) if head_length is None else head_length)
+        try:
+            document = orjson.loads(head)
+        except orjson.JSONDecodeError as error:
+            raise Reject(f"the value is not JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise Reject(f"expected a JSON object with `inputs`, got {_kind(document)}")
+        return cls(document, tail)
+
+    @property
+    def body_id(self) -> str | None:
+        return checked_id(self._document.get("id"))
+
+    def question(self) -> Question:
+        document = self._document
+        return Question(
+            _optional(document, "model_name", str, "the request"),
+            _optional(document, "model_version", str, "the request"),
+            self._claims(),
+            [self._output(entry) for entry in _objects(document, "outputs")],
+            _optional(_parameters(document, "the request"), "binary_data_output", bool, "the request"),
+        )
+
+    def _claims(self) -> list[Claim]:
+        inputs = _objects(self._document, "inputs")
+        if not inputs:
+            raise Reject("expected `inputs`, an array of at least one tensor")
+        claims = []
+        at = 0
+        for entry in inputs:
+            name = _required(entry, "name", str, "an input")
+            where = f"input {name[:80]!r}"
+            size = _optional(_parameters(entry, where), "binary_data_size", int, where)
+            if size is None:
+                elements = partial(_inline, entry)
+            else:
+                elements = partial(_binary, self._slice(at, size, where))
+                at += size
+            datatype = _required(entry, "datatype", str, where)
+            claims.append(Claim(name, datatype, _required(entry, "shape", list, where), elements))
+        if at != len(self._tail):
+            raise Reject(f"{len(self._tail)} bytes came behind the JSON head, binary_data_size speaks of {at}")
+        return claims
+
+    def _slice(self, at: int, size: int, where: str) -> memoryview:
+        if size < 0 or at + size > len(self._tail):
+            raise Reject(f"{where}: binary_data_size is {size}, {len(self._tail) - at} bytes are left")
+        return self._tail[at : at + size]
+
+    @staticmethod
+    def _output(entry: Object) -> WantedOutput:
+        name = _required(entry, "name", str, "an output")
+        where = f"output {name[:80]!r}"
+        return WantedOutput(name, _optional(_parameters(entry, where), "binary_data", bool, where))
+
+
+def _inline(entry: Object, _: Signature, spec: TensorSpec, elements: int) -> Tensor:
+    if "data" not in entry:
+        raise Reject(
+            f"input {spec.name}: expected `data`, or the parameter binary_data_size with bytes behind the head"
+        )
+    return from_values(spec, flat(spec, elements, entry["shape"], entry["data"]))
+
+
+def _binary(raw: memoryview, signature: Signature, spec: TensorSpec, elements: int) -> Tensor:
+    return from_bytes(signature, spec, elements, raw)
+
+
+def _objects(holder: Object, name: str) -> list[Object]:
+    """A member that is an array of objects; none when it is absent."""
+    entries = _optional(holder, name, list, "the request") or []
+    odd = [entry for entry in entries if not isinstance(entry, dict)]
+    if odd:
+        raise Reject(f"`{name}`: expected an array of objects, got {_kind(odd[0])} in it")
+    return entries
+
+
+def _parameters(holder: Object, where: str) -> Object:
+    return _optional(holder, "parameters", dict, where) or {}
+
+
+def _required(holder: Object, name: str, kind: type, where: str) -> Any:
+    found = _optional(holder, name, kind, where)
+    if found is None:
+        raise Reject(f"{where}: `{name}` is missing")
+    return found
+
+
+def _optional(holder: Object, name: str, kind: type, where: str) -> Any:
+    """The member of that name, None when it is absent or null. Raises `Reject` when it is of another kind."""
+    found = holder.get(name)
+    if found is not None and type(found) is not kind:
+        raise Reject(f"{where}: expected `{name}` to be {_KINDS[kind]}, got {_kind(found)}")
+    return found
+
+
+_KINDS: dict[type, str] = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a fraction",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def _kind(value: object) -> str:
+    return _KINDS[type(value)]
+
+
+def answer(signature: Signature, outputs: Sequence[Output], body_id: str | None) -> bytes:
+    """The answer as JSON, or the head of one in binary-data form. NaN and infinity, which JSON has not, become null."""
+    document: Object = {"model_name": signature.name, "model_version": signature.version}
+    if body_id is not None:
+        document["id"] = body_id
+    document["outputs"] = [_entry(output) for output in outputs]
+    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _entry(output: Output) -> Object:
+    spec, array, raw = output
+    entry: Object = {"name": spec.name, "shape": array.shape, "datatype": spec.datatype}
+    if raw is not None:
+        entry["parameters"] = {"binary_data_size": len(raw)}
+    else:
+        # From the array's own memory, with the fewest digits that name each number: 0.1, not 0.10000000149011612.
+        entry["data"] = array.reshape(-1).tolist() if spec.is_text else np.ascontiguousarray(array).reshape(-1)
+    return entry
+
+
+def error(message: str, body_id: str | None) -> bytes:
+    """The error object."""
+    return orjson.dumps({"error": message} if body_id is None else {"error": message, "id": body_id})

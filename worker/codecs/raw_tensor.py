@@ -1,0 +1,50 @@
+"""Tensors as bytes: plain rows of a model's only input, and the binary-data form that any model understands.
+
+    rows          row · row · row …                               content-type: application/octet-stream
+    binary-data   {"inputs": [...]} · tensor · tensor …           the same, with Inference-Header-Content-Length
+                  ╰─ JSON head, so long ─╯
+
+Numbers are little-endian and row-major, and are never parsed one by one: rows are the record's value itself, tensors of
+the binary-data form are views of it.
+"""
+
+from __future__ import annotations
+
+from worker.codecs.elements import check_booleans
+from worker.codecs.envelope import Envelope
+from worker.codecs.wire import HEAD_LENGTH, OCTETS
+from worker.core.failures import Reject
+from worker.core.records import Record, Reply, Request, RequestedOutput
+from worker.core.signature import Signature
+
+
+class Rows:
+    """Rows of the only input in, rows of the only output out. Knows one model."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        spec = signature.raw_input
+        self._shapes = (tuple(d or 0 for d in spec.dims),) if spec else ()  # without a spec no row passes `raw_rows`
+        self._boolean = spec if spec and spec.datatype == "BOOL" else None
+        is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
+        # What rows cannot say, several outputs or strings, the binary-data form can.
+        self._outputs = () if is_plain else tuple(RequestedOutput(spec.name, binary=True) for spec in signature.outputs)
+
+    def request(self, record: Record, value: bytes, envelope: Envelope) -> Request:
+        """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
+        rows = self._signature.raw_rows(len(value))
+        if self._boolean is not None:
+            check_booleans(self._boolean, value)
+        size = len(value) + len(record.key or b"") + envelope.size
+        return Request(record, rows, (value,), self._shapes, self._reply(envelope.reply), size)
+
+    def _reply(self, reply: Reply) -> Reply:
+        return reply._replace(outputs=self._outputs) if self._outputs and reply.content_type == OCTETS else reply
+
+
+def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
+    """The JSON head and the tensors behind it. Raises `Reject` when the value is shorter than its head."""
+    if head_length > len(value):
+        raise Reject(f"{HEAD_LENGTH}: {head_length} bytes announced, the value has {len(value)}")
+    view = memoryview(value)
+    return view[:head_length], view[head_length:]

@@ -1,0 +1,124 @@
+"""Which codec reads and writes what: records to requests, outcomes to messages.
+
+Nothing but a `Rejection` ever comes of a bad record, and every outcome becomes at least one message that its topic
+takes. Pure: it owns the model's signature, the deployment's decisions, and what it remembers of common headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worker.codecs.answers import Answers
+from worker.codecs.dead_letters import DeadLetters
+from worker.codecs.envelope import Envelope, Envelopes
+from worker.codecs.oip import Body, judge, memory, reply_to
+from worker.codecs.oip_json import JsonBody
+from worker.codecs.oip_protobuf import ProtobufBody
+from worker.codecs.raw_tensor import Rows
+from worker.codecs.sizes import fits, size_of, without_key
+from worker.codecs.wire import PROTOBUF, Wire
+from worker.core.failures import Code, Reject
+from worker.core.records import Message, Outcome, Record, Rejection, Reply, Request
+from worker.core.signature import Signature
+
+_SHORT = 200  # characters of an error's message where space is scarce
+
+
+class Codecs:
+    """The wire contract for one model: `decode` on the way in, `encode` on the way out."""
+
+    def __init__(self, signature: Signature, wire: Wire) -> None:
+        self._signature = signature
+        self._wire = wire
+        self._envelopes = Envelopes(wire.default_content_type)
+        self._rows = Rows(signature)
+        self._answers = Answers(signature, wire)
+        topic = wire.dead_letter_topic
+        self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
+
+    # On the way in
+
+    def decode(self, record: Record) -> Request | Rejection:
+        """The record as a request that the model takes, or why it is none. Raises nothing, whatever came."""
+        envelope = self._envelopes.read(record.headers)
+        try:
+            value = self._value(record, envelope)
+            if envelope.is_rows:
+                return self._rows.request(record, value, envelope)
+            body = _parse(value, envelope)
+            reply = _named(envelope.reply, body.body_id)
+        except Reject as no:
+            return Rejection(record, no.code, no.message, envelope.reply)
+        try:
+            return self._request(record, envelope, body, reply)
+        except Reject as no:
+            return Rejection(record, no.code, no.message, reply)
+
+    def _value(self, record: Record, envelope: Envelope) -> bytes:
+        """The value, if it may be decoded at all."""
+        value = record.value
+        if value and len(value) <= self._wire.max_request_bytes and envelope.fault is None:
+            return value
+        if record.unreadable is not None:
+            raise Reject(f"the record could not be read: {record.unreadable}")
+        if envelope.fault is not None:
+            raise Reject(envelope.fault)
+        if not value:
+            raise Reject(f"expected a request, got {'an empty' if value is not None else 'a null'} value")
+        raise Reject(
+            f"the value has {len(value)} bytes, at most {self._wire.max_request_bytes} are taken",
+            Code.RESOURCE_EXHAUSTED,
+        )
+
+    def _request(self, record: Record, envelope: Envelope, body: Body, reply: Reply) -> Request:
+        question = body.question()
+        judged = judge(self._signature, question)
+        reply = reply_to(self._signature, question, envelope, reply)
+        size = len(record.value or b"") + len(record.key or b"") + envelope.size + memory(judged)
+        return Request(record, judged.rows, judged.tensors, judged.shapes, reply, size)
+
+    # On the way out
+
+    def encode(self, outcome: Outcome) -> Sequence[Message]:
+        """The answer; for a rejection also the dead letter. Nothing for a null value that is to be skipped."""
+        if isinstance(outcome, Rejection):
+            return self._refusal(outcome)
+        try:
+            message = self._answers.result(outcome)
+        except Reject as no:
+            return self._refusal(Rejection(outcome.request.record, no.code, no.message, outcome.request.reply))
+        if fits(message, self._wire.max_answer_bytes):
+            return (message,)
+        why = f"the answer takes {size_of(message)} bytes, the response topic at most {self._wire.max_answer_bytes}"
+        return self._refusal(Rejection(outcome.request.record, Code.RESOURCE_EXHAUSTED, why, outcome.request.reply))
+
+    def _refusal(self, rejection: Rejection) -> Sequence[Message]:
+        record = rejection.record
+        if self._wire.null_value == "skip" and record.value is None and record.unreadable is None:
+            return ()
+        error = self._error(rejection)
+        return (error,) if self._dead_letters is None else (error, self._dead_letters.letter(rejection))
+
+    def _error(self, rejection: Rejection) -> Message:
+        """The error answer; where it does not fit, without its key, and then without all that its requester sent."""
+        limit = self._wire.max_answer_bytes
+        message = self._answers.error(rejection)
+        if fits(message, limit):
+            return message
+        if message.key is not None and fits(keyless := without_key(message), limit):
+            return keyless
+        bare = rejection._replace(message=rejection.message[:_SHORT], reply=Reply(rejection.reply.content_type))
+        return without_key(self._answers.error(bare))
+
+
+def _parse(value: bytes, envelope: Envelope) -> Body:
+    if envelope.content_type == PROTOBUF:
+        return ProtobufBody.parse(value)
+    return JsonBody.parse(value, envelope.head_length)
+
+
+def _named(reply: Reply, body_id: str | None) -> Reply:
+    """The reply with the id that the body gives; a header's `request-id` goes before it."""
+    if body_id is None:
+        return reply
+    return reply._replace(body_id=body_id, request_id=reply.request_id or body_id or None)

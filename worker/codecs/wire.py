@@ -1,0 +1,46 @@
+"""The words of the wire contract that more than one module needs, and what a deployment decides about it.
+
+`schemas/README.md` is the contract's home; what is named here is explained there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+JSON = "application/json"
+PROTOBUF = "application/x-protobuf"
+OCTETS = "application/octet-stream"
+CONTENT_TYPES = (JSON, PROTOBUF, OCTETS)
+
+HEAD_LENGTH = "Inference-Header-Content-Length"
+
+MIB = 1024 * 1024
+
+# Longest value of a header that is read or echoed, and longest id of a request, in bytes. With it, every error answer
+# but for its key is bounded.
+MAX_TEXT = 1024
+
+# Longest message of an error, in characters: a line or two for people, whatever a model had to say.
+MAX_MESSAGE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What a deployment decides. Limits in bytes.
+
+    `max_request_bytes` bounds a request's value before it is decoded; `max_answer_bytes` and `max_dead_letter_bytes`
+    are what the two topics take as one record. `null_value` "skip": a record whose value is null is settled without an
+    answer. `non_finite_output`: what becomes of NaN and infinity in an answer as JSON, which has neither; "error" means
+    that none gets so far.
+    """
+
+    response_topic: str
+    group_id: str
+    dead_letter_topic: str | None = None
+    default_content_type: str = JSON
+    max_request_bytes: int = MIB
+    max_answer_bytes: int = 1_000_000  # librdkafka's default `message.max.bytes`
+    max_dead_letter_bytes: int = 1_000_000
+    null_value: Literal["reject", "skip"] = "reject"
+    non_finite_output: Literal["error", "allow", "null"] = "error"
