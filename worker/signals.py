@@ -26,7 +26,8 @@ class StopSignals:
     def hurry_asked(self) -> bool:
         return self._received > 1
 
-    def _count(self, _signal: int, _frame: FrameType | None) -> None:
+    def count(self, _signal: int, _frame: FrameType | None) -> None:
+        """The handler."""
         self._received += 1
 
 
@@ -34,7 +35,7 @@ class StopSignals:
 def stop_signals() -> Iterator[StopSignals]:
     """Listens for SIGTERM and SIGINT; puts back the handlers it found."""
     signals = StopSignals()
-    found = {number: signal.signal(number, signals._count) for number in (signal.SIGTERM, signal.SIGINT)}
+    found = {number: signal.signal(number, signals.count) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield signals
     finally:
