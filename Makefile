@@ -56,6 +56,9 @@ unit: setup
 system: setup
 	$(BIN)/pytest --durations=10 tests/contract tests/integration tests/kafka
 
+proto: setup
+	$(BIN)/python schemas/generate.py
+
 # Versions that are locked stay unless pyproject.toml rules them out; `make lock UPGRADE=--upgrade` takes the newest.
 UPGRADE ?=
 lock:

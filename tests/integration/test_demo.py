@@ -1,0 +1,33 @@
+"""The demo, for real and small: two worker processes on the mock broker."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from worker.commands.demo import demo
+from worker.core.failures import BadConfiguration
+from worker.demo.replica import Replica
+
+
+@pytest.mark.timeout(120)
+def test_the_demo_answers_everything_and_compares_two_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every request has one answer, both workers leave with exit code 0, and the table shows both."""
+    code = demo(at_once=200, seconds=0.5)
+
+    shown = capsys.readouterr().out
+    assert code == 0, shown
+    assert "The broker is a mock" in shown
+    assert "MAX_BATCH_SIZE=1 " in shown
+    assert "MAX_BATCH_SIZE=64" in shown
+    assert "latency p99" in shown
+
+
+def test_a_worker_that_does_not_start_is_told_with_the_end_of_its_log() -> None:
+    """Whoever runs the demo sees why, not that it hangs."""
+    with Replica({"KAFKA__GROUP_ID": "g"}, os.environ) as replica, pytest.raises(BadConfiguration) as failure:
+        replica.wait_until_ready()
+
+    assert "exited with 2" in str(failure.value)
+    assert "WORKER_KAFKA__REQUEST_TOPICS: must be set" in str(failure.value)
