@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from worker import app
+from worker.app import run as serve
 from worker.settings import load
 
 
 def run(config_path: Path | None) -> int:
     """The exit code of a worker that ended by itself. Raises `Stop` for one that could not start or go on."""
-    return app.run(load(config_path, os.environ))
+    return serve(load(config_path, os.environ))
