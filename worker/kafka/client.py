@@ -17,8 +17,8 @@ from worker.core.records import Headers, Partition, Record
 _READ_AT_MOST = 1000
 # What waits for an answer's arrival polls this often at the broker; a mock broker does not wake a waiting fetch.
 _FETCH_WAIT_MS = 2
-# Errors only: what else librdkafka says would run through the picture on the screen.
-_LOG_LEVEL = 3
+# Nothing short of critical: what else librdkafka says would run through the picture on the screen.
+_LOG_LEVEL = 2
 
 
 class Publisher:
