@@ -89,7 +89,7 @@ def reply_to(signature: Signature, question: Question, envelope: Envelope, reply
         return reply._replace(outputs=tuple(RequestedOutput(output.name, binary=True) for output in outputs))
     by_default = reply.content_type == OCTETS if question.binary is None else question.binary
     requested = tuple(RequestedOutput(name, by_default if binary is None else binary) for name, binary in outputs)
-    _check_inline(signature, requested)
+    check_inline(signature, requested)
     if reply.content_type == JSON and any(output.binary for output in requested):
         if OCTETS not in envelope.admitted:
             raise Reject(f"binary outputs are asked for, but `accept` admits only {', '.join(envelope.admitted)}")
@@ -110,7 +110,8 @@ def _wanted(signature: Signature, outputs: Sequence[WantedOutput]) -> Sequence[W
     return outputs
 
 
-def _check_inline(signature: Signature, requested: Sequence[RequestedOutput]) -> None:
+def check_inline(signature: Signature, requested: Sequence[RequestedOutput]) -> None:
+    """Raises `Reject` when an output that is to stand in JSON cannot."""
     for name, binary in requested:
         if not binary and signature.outputs[signature.output_index[name]].datatype == "FP16":
             raise Reject(

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from worker.codecs.elements import check_booleans
 from worker.codecs.envelope import Envelope
-from worker.codecs.wire import HEAD_LENGTH, OCTETS
+from worker.codecs.oip import check_inline
+from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import Reject
 from worker.core.records import Record, Reply, Request, RequestedOutput
 from worker.core.signature import Signature
@@ -24,11 +25,12 @@ class Rows:
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
         spec = signature.raw_input
-        self._shapes = (tuple(d or 0 for d in spec.dims),) if spec else ()  # without a spec no row passes `raw_rows`
+        self._shapes = (tuple(d for d in spec.dims if d is not None),) if spec else ()
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
-        is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
+        self._inline = tuple(RequestedOutput(output.name, binary=False) for output in signature.outputs)
         # What rows cannot say, several outputs or strings, the binary-data form can.
-        self._outputs = () if is_plain else tuple(RequestedOutput(spec.name, binary=True) for spec in signature.outputs)
+        is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
+        self._binary = () if is_plain else tuple(wanted._replace(binary=True) for wanted in self._inline)
 
     def request(self, record: Record, value: bytes, envelope: Envelope) -> Request:
         """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
@@ -39,7 +41,12 @@ class Rows:
         return Request(record, rows, (value,), self._shapes, self._reply(envelope.reply), size)
 
     def _reply(self, reply: Reply) -> Reply:
-        return reply._replace(outputs=self._outputs) if self._outputs and reply.content_type == OCTETS else reply
+        """All outputs, as rows again if that can be. Raises `Reject` when they have no form in the type accepted."""
+        if reply.content_type == OCTETS:
+            return reply._replace(outputs=self._binary) if self._binary else reply
+        if reply.content_type == JSON:
+            check_inline(self._signature, self._inline)
+        return reply
 
 
 def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
