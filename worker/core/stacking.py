@@ -104,42 +104,59 @@ def halve(batch: Batch) -> list[Batch]:
 def cut(request: Request, rows: int) -> list[Request]:
     """The request in pieces of at most so many rows, which a `Reassembly` makes one again. Tensors are views."""
     reassembly = Reassembly(request)
+    pieces: list[Request] = []
     for start in range(0, request.rows, rows):
         stop = min(start + rows, request.rows)
         tensors = tuple(_rows_of(t, request.rows, start, stop) for t in request.tensors)
         size = math.ceil(request.size * (stop - start) / request.rows)
-        reassembly.pieces.append(
+        pieces.append(
             Request(
                 request.record, stop - start, tensors, request.shapes, request.reply, size, request.place, reassembly
             )
         )
-    return reassembly.pieces
+        reassembly.expect(pieces[-1])
+    return pieces
 
 
 class Reassembly:
-    """Collects the outcomes of a cut request's pieces, which come home in any order. One rejection is enough."""
+    """Collects the outcomes of a cut request's pieces, which come home in any order. One rejection is enough.
 
-    __slots__ = ("_home", "is_over", "pieces", "request")
+    It knows its pieces by identity only: they point here, and a circle would keep a large request in memory until the
+    garbage collector comes by.
+    """
+
+    __slots__ = ("_home", "_missing", "is_over", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.pieces: list[Request] = []
-        self._home: dict[int, tuple[Array, ...]] = {}
+        self._home: dict[int, tuple[Array, ...]] = {}  # in the order of the rows
+        self._missing = 0
         self.is_over = False
+
+    def expect(self, piece: Request) -> None:
+        """The piece with the next rows."""
+        self._home[id(piece)] = ()
+        self._missing += 1
 
     def collect(self, piece: Request, outcome: Outcome) -> Outcome | None:
         """The whole request's outcome once it is known; None before, and ever after."""
         if self.is_over:
             return None
         if isinstance(outcome, Rejection):
-            self.is_over = True
+            self._finish()
             return outcome
         self._home[id(piece)] = outcome.outputs
-        if len(self._home) < len(self.pieces):
+        self._missing -= 1
+        if self._missing:
             return None
+        parts = self._finish()
+        return Prediction(self.request, tuple(np.concatenate(rows) for rows in zip(*parts, strict=True)))
+
+    def _finish(self) -> list[tuple[Array, ...]]:
+        parts = list(self._home.values())
+        self._home.clear()
         self.is_over = True
-        in_order = [self._home[id(p)] for p in self.pieces]
-        return Prediction(self.request, tuple(np.concatenate(parts) for parts in zip(*in_order, strict=True)))
+        return parts
 
 
 def _join_tensors(spec: TensorSpec, tensors: list[Tensor], shape: tuple[int, ...]) -> Array:

@@ -1,0 +1,210 @@
+"""Rows joined, answers cut apart, batches halved, requests cut and made whole."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+
+import numpy as np
+import pytest
+
+from tests.builders import batch, floats, request, spec, stacker
+from worker.core.failures import Code, RunFailure
+from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request
+from worker.core.stacking import Stacker, cut, halve, reject
+
+
+def stack(requests: list[Request], by: Stacker | None = None) -> Batch:
+    stacked, refused = (by or stacker()).stack(requests, ClosedBy.SIZE)
+    assert not refused
+    assert stacked is not None
+    return stacked
+
+
+def rows(*values: float, offset: int = 0) -> Request:
+    return request(offset, rows=len(values), tensors=[floats(*values)])
+
+
+def answer(piece: Request, *values: float) -> Prediction:
+    return Prediction(piece, (np.asarray(values, "<f4").reshape(-1, 1),))
+
+
+def test_rows_are_stacked_in_order() -> None:
+    """One array per input, its rows in the order of the requests."""
+    stacked = stack([rows(1, 2), rows(3)])
+
+    assert stacked.rows == 3
+    np.testing.assert_array_equal(stacked.feeds["x"], np.array([[1], [2], [3]], "f4"))
+
+
+def test_a_tensor_in_the_middle_of_a_record_is_aligned() -> None:
+    """A view at an odd address is copied before a kernel sees it."""
+    odd = memoryview(b"#" + floats(1, 2))[1:]
+
+    stacked = stack([request(rows=2, tensors=[odd])])
+
+    assert stacked.feeds["x"].flags.aligned
+    np.testing.assert_array_equal(stacked.feeds["x"], np.array([[1], [2]], "f4"))
+
+
+def test_a_lone_aligned_tensor_is_not_copied() -> None:
+    """A batch of one request looks at the record's own bytes."""
+    values = np.arange(3, dtype="<f4")
+
+    stacked = stack([request(rows=3, tensors=[values])])
+
+    assert np.shares_memory(stacked.feeds["x"], values)
+
+
+def test_strings_are_stacked_too() -> None:
+    """Object arrays are joined flat and take the shape of the batch."""
+    words = spec("words", "BYTES", (2,))
+    requests = [
+        request(0, tensors=[np.array(["a", "b"], object)], shapes=((2,),)),
+        request(1, rows=2, tensors=[np.array(["c", "d", "e", "f"], object)], shapes=((2,),)),
+    ]
+
+    stacked = stack(requests, stacker(words))
+
+    assert stacked.feeds["words"].tolist() == [["a", "b"], ["c", "d"], ["e", "f"]]
+
+
+def test_non_finite_input_convicts_only_its_own_request() -> None:
+    """The neighbours of a NaN are stacked without it."""
+    stacked, refused = stacker().stack([rows(1), rows(2, math.nan, offset=1), rows(3)], ClosedBy.LINGER)
+
+    assert stacked is not None
+    assert stacked.feeds["x"].tolist() == [[1], [3]]
+    [(guilty, rejection)] = refused
+    assert guilty.record.offset == 1
+    assert (rejection.code, rejection.message) == (Code.INVALID_ARGUMENT, "input x: holds NaN or infinity")
+
+
+def test_a_group_of_the_guilty_makes_no_batch() -> None:
+    """Nothing is run for nobody."""
+    stacked, refused = stacker().stack([rows(math.inf)], ClosedBy.LINGER)
+
+    assert stacked is None
+    assert len(refused) == 1
+
+
+def test_non_finite_values_pass_where_they_are_allowed() -> None:
+    """The operator may have a model that takes and gives them."""
+    lenient = Stacker(stacker().signature, refuse_non_finite_input=False, refuse_non_finite_output=False)
+
+    stacked = stack([rows(math.nan)], lenient)
+    [(_, outcome)] = judged(lenient, stacked, np.array([[math.inf]], "f4"))
+
+    assert isinstance(outcome, Prediction)
+
+
+def judged(by: Stacker, stacked: Batch, *outputs: Array) -> list[tuple[Request, Outcome]]:
+    found = by.split(stacked, outputs)
+    assert not isinstance(found, RunFailure)
+    return found
+
+
+def test_each_request_gets_its_own_rows() -> None:
+    """Outputs are cut where the requests were joined."""
+    stacked = stack([rows(1, 2), rows(3)])
+
+    outcomes = judged(stacker(), stacked, np.array([[10], [20], [30]], "f4"))
+
+    assert [o.outputs[0].tolist() for _, o in outcomes if isinstance(o, Prediction)] == [[[10], [20]], [[30]]]
+
+
+def test_non_finite_output_convicts_only_its_own_request() -> None:
+    """The neighbours of a request that the model cannot answer get their results."""
+    stacked = stack([rows(1), rows(2), rows(3)])
+
+    outcomes = judged(stacker(), stacked, np.array([[1], [math.nan], [3]], "f4"))
+
+    kinds = [type(outcome) for _, outcome in outcomes]
+    assert kinds == [Prediction, Rejection, Prediction]
+    rejection = outcomes[1][1]
+    assert isinstance(rejection, Rejection)
+    assert (rejection.code, rejection.message) == (Code.INTERNAL, "output y: the model answered NaN or infinity")
+
+
+def test_whole_numbers_are_never_non_finite() -> None:
+    """Only floating point is looked at."""
+    counting = stacker(outputs=[spec("y", "INT64")])
+
+    [(_, outcome)] = judged(counting, stack([rows(1)]), np.array([[1]]))
+
+    assert isinstance(outcome, Prediction)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1), (0, 1)])
+def test_an_output_of_other_rows_is_nobodys(shape: tuple[int, ...]) -> None:
+    """With a row too few or too many, no row can be trusted to be anybody's: the run failed."""
+    failure = stacker().split(stack([rows(1), rows(2)]), [np.zeros(shape, "f4")])
+
+    assert isinstance(failure, RunFailure)
+    assert failure.message.startswith("output y: 2 rows went in, shape")
+
+
+def test_a_batch_is_halved_between_requests() -> None:
+    """The rows of one request stay together, and the arrays are views."""
+    stacked = batch(rows(1), rows(2, 3), rows(4))
+
+    first, second = halve(stacked)
+
+    assert (first.rows, second.rows) == (1, 3)
+    assert first.feeds["x"].tolist() == [[1]]
+    assert second.feeds["x"].tolist() == [[2], [3], [4]]
+    assert np.shares_memory(second.feeds["x"], stacked.feeds["x"])
+
+
+def test_a_cut_request_becomes_whole_in_the_order_of_its_rows() -> None:
+    """Its pieces may come home in any order."""
+    whole = rows(1, 2, 3, 4, 5)
+    pieces = cut(whole, 2)
+    assert [stack([piece]).feeds["x"].ravel().tolist() for piece in pieces] == [[1, 2], [3, 4], [5]]
+    reassembly = pieces[0].reassembly
+    assert reassembly is not None
+
+    assert reassembly.collect(pieces[2], answer(pieces[2], 50)) is None
+    assert reassembly.collect(pieces[0], answer(pieces[0], 10, 20)) is None
+    outcome = reassembly.collect(pieces[1], answer(pieces[1], 30, 40))
+
+    assert isinstance(outcome, Prediction)
+    assert outcome.request is whole
+    assert outcome.outputs[0].ravel().tolist() == [10, 20, 30, 40, 50]
+
+
+def test_one_rejected_piece_rejects_the_request() -> None:
+    """The other pieces are dropped: not stacked any more, and not heard."""
+    pieces = cut(rows(1, 2, 3, offset=9), 1)
+    reassembly = pieces[0].reassembly
+    assert reassembly is not None
+    wrong = reject(pieces[1], RunFailure("poisoned", Code.RESOURCE_EXHAUSTED))
+
+    assert reassembly.collect(pieces[0], answer(pieces[0], 10)) is None
+    assert reassembly.collect(pieces[1], wrong) == wrong
+    assert reassembly.collect(pieces[2], answer(pieces[2], 30)) is None
+
+    assert stacker().stack(pieces[2:], ClosedBy.SIZE) == (None, [])
+    assert wrong.message == "the model failed on this request: poisoned"
+    assert wrong.code is Code.RESOURCE_EXHAUSTED
+    assert wrong.record.offset == 9
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_request_made_whole_is_freed_at_once(is_wrong: object) -> None:
+    """Large requests are cut, so their memory may not wait for the garbage collector."""
+    values = np.array([1, 2], "<f4")
+    freed = weakref.ref(values)
+    gc.disable()
+    try:
+        pieces = cut(request(rows=2, tensors=[values]), 1)
+        for piece in pieces:
+            assert piece.reassembly is not None
+            piece.reassembly.collect(piece, reject(piece, RunFailure("no")) if is_wrong else answer(piece, 1))
+
+        del values, pieces, piece
+
+        assert freed() is None
+    finally:
+        gc.enable()
