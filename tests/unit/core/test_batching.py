@@ -1,0 +1,217 @@
+"""When groups close, why, and which goes first."""
+
+from __future__ import annotations
+
+from tests.builders import P0, P1, request
+from worker.core.batching import Batcher, BatchPolicy, Group
+from worker.core.records import ClosedBy
+
+NARROW = ((1,),)
+WIDE = ((2,),)
+
+
+def batcher(max_rows: int = 4, max_bytes: int = 1000, linger: float = 5.0) -> Batcher:
+    return Batcher(BatchPolicy(max_rows, max_bytes, linger))
+
+
+def offsets(group: Group | None) -> list[int]:
+    assert group is not None
+    return [r.record.offset for r in group.requests]
+
+
+def test_a_group_closes_by_size_with_its_last_row() -> None:
+    """The last row that fits closes the group, without waiting for one that does not."""
+    waiting = batcher(max_rows=3)
+    for at in range(3):
+        waiting.add(request(at), 0.0)
+
+    group = waiting.due(0.0)
+
+    assert offsets(group) == [0, 1, 2]
+    assert group is not None
+    assert group.closed_by is ClosedBy.SIZE
+
+
+def test_a_group_closes_by_size_when_the_next_rows_do_not_fit() -> None:
+    """Limits are checked before adding: a request never makes its batch too large."""
+    waiting = batcher(max_rows=3)
+    waiting.add(request(0, rows=2), 0.0)
+    waiting.add(request(1, rows=2), 0.0)
+
+    group = waiting.due(0.0)
+
+    assert group is not None
+    assert (group.rows, group.closed_by) == (2, ClosedBy.SIZE)
+
+
+def test_a_group_closes_by_bytes() -> None:
+    """Bytes close a group as rows do: by filling it, or by not fitting."""
+    waiting = batcher(max_bytes=10)
+    waiting.add(request(0, size=10), 0.0)
+    waiting.add(request(1, size=6), 0.0)
+    waiting.add(request(2, size=6), 0.0)
+
+    full, overfull = waiting.due(0.0), waiting.due(0.0)
+
+    assert full is not None
+    assert overfull is not None
+    assert [(g.size, g.closed_by) for g in (full, overfull)] == [(10, ClosedBy.BYTES), (6, ClosedBy.BYTES)]
+
+
+def test_the_linger_counts_from_the_first_record() -> None:
+    """Later company does not prolong the wait."""
+    waiting = batcher(linger=5.0)
+    waiting.add(request(0), 100.0)
+    waiting.add(request(1), 104.0)
+    assert waiting.next_due == 105.0
+    assert waiting.due(104.9) is None
+
+    group = waiting.due(105.0)
+
+    assert offsets(group) == [0, 1]
+    assert group is not None
+    assert group.closed_by is ClosedBy.LINGER
+
+
+def test_only_requests_of_equal_shapes_share_a_group() -> None:
+    """Each shape has its own open group."""
+    waiting = batcher(linger=0.0)
+    waiting.add(request(0, shapes=NARROW), 0.0)
+    waiting.add(request(1, shapes=WIDE), 0.0)
+    waiting.add(request(2, shapes=NARROW), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 2]
+    assert offsets(waiting.due(0.0)) == [1]
+    assert waiting.due(0.0) is None
+
+
+def test_an_older_due_group_goes_before_a_full_one() -> None:
+    """A rare shape never starves behind a common one."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(request(0, shapes=WIDE), 0.0)
+    waiting.add(request(1), 1.0)
+    waiting.add(request(2), 1.0)
+
+    assert offsets(waiting.due(4.9)) == [1, 2]
+    waiting.add(request(3), 5.0)
+    waiting.add(request(4), 5.0)
+    assert offsets(waiting.due(5.0)) == [0]
+    assert offsets(waiting.due(5.0)) == [3, 4]
+
+
+def test_an_older_full_group_goes_before_a_due_one() -> None:
+    """Age decides, not the reason."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(request(0), 0.0)
+    waiting.add(request(1), 0.0)
+    waiting.add(request(2, shapes=WIDE), 1.0)
+
+    assert offsets(waiting.due(9.0)) == [0, 1]
+    assert offsets(waiting.due(9.0)) == [2]
+
+
+def test_only_a_full_group_makes_something_be_stacked_ahead() -> None:
+    """While every lane is busy a due group keeps filling."""
+    waiting = batcher(max_rows=2, linger=0.0)
+    waiting.add(request(0), 0.0)
+    assert waiting.ahead(9.0) is None
+
+    waiting.add(request(1), 9.0)
+
+    assert offsets(waiting.ahead(9.0)) == [0, 1]
+
+
+def test_under_pressure_the_oldest_group_goes_however_young() -> None:
+    """When nothing more may be taken, waiting brings no company: full groups go first, then open ones by age."""
+    waiting = batcher(max_rows=2)
+    waiting.add(request(0, shapes=WIDE), 0.0)
+    waiting.add(request(1), 0.0)
+    waiting.add(request(2), 0.0)
+    waiting.add(request(3), 0.0)
+
+    closed = [waiting.pressed() for _ in range(3)]
+
+    assert [offsets(group) for group in closed] == [[1, 2], [0], [3]]
+    assert [group.closed_by for group in closed if group] == [ClosedBy.SIZE, ClosedBy.PRESSURE, ClosedBy.PRESSURE]
+    assert waiting.pressed() is None
+
+
+def test_a_drain_lets_everything_go() -> None:
+    """Nothing waits for company on the way home."""
+    waiting = batcher()
+    waiting.add(request(0), 0.0)
+
+    group = waiting.drain()
+
+    assert group is not None
+    assert group.closed_by is ClosedBy.DRAIN
+    assert waiting.drain() is None
+
+
+def test_nothing_is_due_while_nothing_waits() -> None:
+    """An empty batcher has nothing to wake up for; one with a full group has had it since that group opened."""
+    waiting = batcher(max_rows=1)
+    assert waiting.next_due is None
+
+    waiting.add(request(0), 3.0)
+
+    assert waiting.next_due == 3.0
+
+
+def test_a_request_larger_than_a_batch_is_cut() -> None:
+    """Its pieces fill batches of their own, and the rest waits for company."""
+    waiting = batcher(max_rows=4, linger=0.0)
+    waiting.add(request(0, rows=10), 0.0)
+    waiting.add(request(1, rows=2), 0.0)
+
+    closed = [waiting.due(0.0) for _ in range(3)]
+
+    assert [group.rows for group in closed if group] == [4, 4, 4]
+    assert offsets(closed[2]) == [0, 1]
+
+
+def test_a_request_is_cut_by_bytes_too() -> None:
+    """As many rows as the bytes of a batch allow make a piece."""
+    policy = BatchPolicy(max_rows=100, max_bytes=10, linger=0.0)
+
+    assert policy.piece_rows(request(0, rows=10, size=40)) == 2
+    assert policy.piece_rows(request(0, rows=10, size=10)) == 10
+
+
+def test_a_row_larger_than_a_batch_runs_alone() -> None:
+    """One row cannot be cut; it takes no company and finds none."""
+    waiting = batcher(max_bytes=10, linger=0.0)
+    waiting.add(request(0), 0.0)
+    waiting.add(request(1, size=50), 0.0)
+    waiting.add(request(2), 0.0)
+
+    assert [offsets(waiting.due(0.0)) for _ in range(3)] == [[0], [1], [2]]
+
+
+def test_a_forgotten_partition_waits_no_longer() -> None:
+    """Its requests leave open and full groups alike, empty groups go, and its neighbours stay where they were."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(request(0, partition=P0), 0.0)
+    waiting.add(request(0, partition=P1), 0.0)
+    waiting.add(request(1, partition=P0), 1.0)
+    waiting.add(request(2, partition=P0), 1.0)
+    waiting.add(request(3, partition=P0), 2.0)
+    waiting.add(request(4, shapes=WIDE, partition=P1), 3.0)
+
+    waiting.forget([P0])
+
+    group = waiting.due(0.0)
+    assert group is not None
+    assert [r.record.partition for r in group.requests] == [P1]
+    assert (group.rows, group.size, group.closed_by) == (1, 4, ClosedBy.SIZE)
+    assert offsets(waiting.due(8.0)) == [4]
+    assert waiting.due(99.0) is None
+
+
+def test_the_batcher_shows_itself() -> None:
+    """Its repr tells the rows that wait."""
+    waiting = batcher(max_rows=2)
+    waiting.add(request(0, rows=2), 0.0)
+    waiting.add(request(1), 0.0)
+
+    assert repr(waiting) == "<Batcher open=[1] full=[2]>"

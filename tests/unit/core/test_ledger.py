@@ -1,0 +1,155 @@
+"""Places in line: who may leave, and how far a commit may reach."""
+
+from __future__ import annotations
+
+from tests.builders import P0, P1, rejection
+from worker.core.ledger import OffsetLedger, Place
+from worker.core.records import Partition
+
+
+def track(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> list[Place]:
+    return [ledger.track(partition, offset, 2, 10, float(offset)) for offset in offsets]
+
+
+def settle(ledger: OffsetLedger, *places: Place) -> None:
+    for place in places:
+        ledger.answer(place, rejection(place.offset))
+    for place in places:
+        ledger.settle(place)
+
+
+def test_an_answer_waits_for_the_earlier_ones_of_its_partition() -> None:
+    """Out of the lanes in any order, answers leave in the order of their records."""
+    ledger = OffsetLedger()
+    first, second, third = track(ledger, 0, 1, 2)
+
+    assert ledger.answer(third, rejection(2)) == []
+    assert ledger.answer(first, rejection(0)) == [first]
+    assert ledger.answer(second, rejection(1)) == [second, third]
+
+
+def test_partitions_do_not_wait_for_each_other() -> None:
+    """A slow record holds up its own partition only."""
+    ledger = OffsetLedger()
+    track(ledger, 0)
+    [other] = track(ledger, 0, partition=P1)
+
+    assert ledger.answer(other, rejection(0, P1)) == [other]
+
+
+def test_a_commit_stops_at_the_first_unsettled_record() -> None:
+    """A record acknowledged early does not carry the commit past its neighbour."""
+    ledger = OffsetLedger()
+    places = track(ledger, 3, 7, 9)
+    for place in places:
+        ledger.answer(place, rejection(place.offset))
+
+    ledger.settle(places[1])
+    assert ledger.committable() == {}
+
+    ledger.settle(places[0])
+    assert ledger.committable() == {P0: 8}
+
+
+def test_a_gap_in_the_offsets_is_no_record() -> None:
+    """Compaction leaves holes; a commit follows what was received."""
+    ledger = OffsetLedger()
+
+    settle(ledger, *track(ledger, 5, 100))
+
+    assert ledger.committable() == {P0: 101}
+
+
+def test_what_was_committed_is_not_committable() -> None:
+    """Only news is committed, and a late result of an older commit brings nothing back."""
+    ledger = OffsetLedger()
+    places = track(ledger, 0, 1)
+    settle(ledger, *places)
+
+    ledger.committed({P0: 2, P1: 9})
+    ledger.committed({P0: 1})
+
+    assert ledger.committable() == {}
+
+
+def test_committable_may_be_asked_for_some_partitions() -> None:
+    """A revoke commits what leaves and nothing else."""
+    ledger = OffsetLedger()
+    settle(ledger, *track(ledger, 0), *track(ledger, 0, partition=P1))
+
+    assert ledger.committable([P1, Partition("unknown", 0)]) == {P1: 1}
+
+
+def test_what_is_taken_and_not_settled_is_counted() -> None:
+    """Records, rows and bytes come and go together."""
+    ledger = OffsetLedger()
+    places = track(ledger, 0, 1)
+    assert (ledger.records, ledger.rows, ledger.size) == (2, 4, 20)
+
+    settle(ledger, places[0])
+
+    assert (ledger.records, ledger.rows, ledger.size) == (1, 2, 10)
+
+
+def test_a_forgotten_partition_leaves_nothing_behind() -> None:
+    """Sent or held, its records are no longer counted, and its old places are nobody's."""
+    ledger = OffsetLedger()
+    sent, held = track(ledger, 0, 1)
+    ledger.answer(sent, rejection(0))
+
+    assert ledger.forget([P0, P1]) == 2
+
+    assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
+    assert ledger.answer(held, rejection(1)) == []
+    ledger.settle(sent)
+    assert ledger.committable() == {}
+
+
+def test_late_work_does_not_touch_a_partition_that_came_back() -> None:
+    """The new line knows nothing of the old one's places."""
+    ledger = OffsetLedger()
+    [old] = track(ledger, 0)
+    ledger.forget([P0])
+    [new] = track(ledger, 0)
+
+    assert ledger.answer(old, rejection(0)) == []
+    ledger.settle(old)
+
+    assert new.outcome is None
+    assert ledger.records == 1
+    assert ledger.committable() == {}
+
+
+def test_a_partition_awaits_delivery_while_its_answers_are_on_the_way() -> None:
+    """Held records await an answer, not a delivery."""
+    ledger = OffsetLedger()
+    [place] = track(ledger, 0)
+    assert not ledger.awaits_delivery([P0])
+
+    ledger.answer(place, rejection(0))
+
+    assert ledger.awaits_delivery([P0, P1])
+    assert not ledger.awaits_delivery([P1])
+
+
+def test_the_oldest_record_of_each_partition_tells_its_stall() -> None:
+    """The first record that is not settled counts, whether sent or held; settled partitions are left out."""
+    ledger = OffsetLedger()
+    first, _ = track(ledger, 3, 4)
+    settle(ledger, *track(ledger, 8, partition=P1))
+    assert ledger.oldest_by_partition() == {P0: 3.0}
+
+    ledger.answer(first, rejection(3))
+    assert ledger.oldest_by_partition() == {P0: 3.0}
+
+    ledger.settle(first)
+    assert ledger.oldest_by_partition() == {P0: 4.0}
+
+
+def test_the_ledger_shows_itself() -> None:
+    """Its repr names the lines and how far they are."""
+    ledger = OffsetLedger()
+    [place] = track(ledger, 3)
+
+    assert repr(ledger) == ("<OffsetLedger records=1 rows=2 bytes=10 [<Line requests/0 sent=0 held=1 next_offset=-1>]>")
+    assert repr(place) == "<Place requests/0/3 undelivered=1>"

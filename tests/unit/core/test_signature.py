@@ -1,0 +1,174 @@
+"""The judge of names, datatypes, shapes and row counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import P0, record, signature, spec
+from worker.core.failures import (
+    BadConfiguration,
+    Code,
+    DeadlineMissed,
+    KafkaFatal,
+    ModelBroken,
+    Reject,
+    Stop,
+    TooManyRejections,
+)
+from worker.core.signature import MAX_DIMENSIONS, NamedTensor
+
+IMAGE = spec("image", "UINT8", (None, 3))
+SCALE = spec("scale", "FP32", ())
+WORDS = spec("words", "BYTES", (2,))
+
+
+def tensor(name: str, *shape: int) -> NamedTensor:
+    return NamedTensor(name, "FP32", shape, b"")
+
+
+def test_a_model_by_another_name_is_not_found() -> None:
+    """Name and version are checked when they are given, and only then."""
+    model = signature()
+    model.check_model(None, None)
+    model.check_model("m", "1")
+
+    with pytest.raises(Reject, match="model 'other' is not served here; 'm' is") as wrong_name:
+        model.check_model("other", None)
+    with pytest.raises(Reject, match="version '2' of m is not served here; '1' is") as wrong_version:
+        model.check_model("m", "2")
+
+    assert wrong_name.value.code is wrong_version.value.code is Code.NOT_FOUND
+
+
+def test_a_fitting_claim_counts_its_elements() -> None:
+    """Rows times dimensions, with dynamic ones as claimed."""
+    model = signature(IMAGE, SCALE)
+
+    assert model.check_claim("image", "UINT8", [2, 5, 3]) == 30
+    assert model.check_claim("scale", "FP32", [7]) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype", "shape", "message"),
+    [
+        ("picture", "UINT8", [1, 5, 3], r"no input 'picture'; it takes image UINT8\[batch, \?, 3\]"),
+        ("image", "FP32", [1, 5, 3], "expected datatype UINT8, got 'FP32'"),
+        ("image", "UINT8", [1, 15], r"expected image UINT8\[batch, \?, 3\], got shape \[1, 15\]"),
+        ("image", "UINT8", [1, 5, 4], r"got shape \[1, 5, 4\]"),
+        ("image", "UINT8", [1] * (MAX_DIMENSIONS + 1), "9 dimensions, at most 8 are possible"),
+        ("image", "UINT8", [0, 5, 3], "at least 1"),
+        ("image", "UINT8", [1, -5, 3], "at least 1"),
+        ("image", "UINT8", [1, 5.0, 3], "at least 1"),
+        ("image", "UINT8", [True, 5, 3], "at least 1"),
+        ("image", "UINT8", ["1", 5, 3], "at least 1"),
+    ],
+)
+def test_a_claim_that_does_not_fit_is_rejected(name: str, datatype: str, shape: list[object], message: str) -> None:
+    """The message tells the publisher what was expected and what came."""
+    with pytest.raises(Reject, match=message) as rejected:
+        signature(IMAGE).check_claim(name, datatype, shape)
+
+    assert rejected.value.code is Code.INVALID_ARGUMENT
+    assert rejected.value.message == str(rejected.value)
+
+
+def test_sizes_that_overflow_machine_integers_are_counted_right() -> None:
+    """The product of claimed dimensions is a Python integer, so no claim is ever mistaken for a small one."""
+    assert signature(IMAGE).check_claim("image", "UINT8", [2**12, 2**60, 3]) == 3 * 2**72
+
+
+def test_a_request_of_too_many_rows_is_rejected() -> None:
+    """By its claim, before anything is decoded."""
+    with pytest.raises(Reject, match="9 rows, at most 8") as rejected:
+        signature(max_rows=8).check_claim("x", "FP32", [9, 1])
+
+    assert rejected.value.code is Code.RESOURCE_EXHAUSTED
+
+
+def test_a_long_claim_does_not_make_a_long_message() -> None:
+    """What a publisher sends is quoted up to a line."""
+    with pytest.raises(Reject) as rejected:
+        signature().check_claim("x" * 1000, "FP32", [1])
+
+    assert len(rejected.value.message) < 200
+
+
+def test_bytes_must_be_exactly_as_many_as_claimed() -> None:
+    """Neither less nor more: a join of two wrong lengths could look right."""
+    model = signature()
+    model.check_length(model.inputs[0], 3, 12)
+
+    with pytest.raises(Reject, match=r"expected 12 bytes \(3 elements\), got 13"):
+        model.check_length(model.inputs[0], 3, 13)
+
+
+def test_a_request_is_judged_in_the_models_order() -> None:
+    """However its tensors were ordered, they come out as the model's inputs."""
+    model = signature(IMAGE, SCALE)
+
+    judged = model.judge([NamedTensor("scale", "FP32", (2,), b"s"), NamedTensor("image", "UINT8", (2, 5, 3), b"i")])
+
+    assert judged == (2, ((5, 3), ()), (b"i", b"s"))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ([tensor("image", 1, 5, 3), tensor("image", 1, 5, 3)], "given twice"),
+        ([tensor("scale", 1)], "missing input image; the model takes image UINT8.*, scale FP32"),
+        ([tensor("image", 2, 5, 3), tensor("scale", 3)], "same number of rows, got image: 2, scale: 3"),
+    ],
+)
+def test_a_request_with_the_wrong_inputs_is_rejected(tensors: list[NamedTensor], message: str) -> None:
+    """Each input exactly once, all with the same rows."""
+    with pytest.raises(Reject, match=message):
+        signature(IMAGE, SCALE).judge(tensors)
+
+
+def test_plain_rows_of_bytes_count_themselves() -> None:
+    """For a model with one input of fixed size the length says how many rows there are."""
+    assert signature(spec(dims=(4,))).raw_rows(48) == 3
+
+
+@pytest.mark.parametrize("got", [0, 15, 17])
+def test_plain_rows_must_be_whole(got: int) -> None:
+    """Nothing, half a row and a row and a half are no rows."""
+    with pytest.raises(Reject, match=rf"rows of 16 bytes .*, got {got} bytes"):
+        signature(spec(dims=(4,))).raw_rows(got)
+
+
+def test_too_many_plain_rows_are_rejected() -> None:
+    """The same bound as for claimed rows."""
+    with pytest.raises(Reject, match="9 rows, at most 8") as rejected:
+        signature(max_rows=8).raw_rows(36)
+
+    assert rejected.value.code is Code.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("inputs", [(IMAGE,), (WORDS,), (SCALE, spec())])
+def test_plain_rows_need_a_model_that_has_them(inputs: tuple[object, ...]) -> None:
+    """With a dynamic dimension, strings or several inputs, bytes alone do not say what they are."""
+    model = signature(*inputs)  # type: ignore[arg-type]
+    assert model.raw_input is None
+
+    with pytest.raises(Reject, match="send application/json"):
+        model.raw_rows(48)
+
+
+def test_outputs_are_found_by_name() -> None:
+    """The place of an output in the model's order."""
+    assert signature(outputs=[spec("a"), spec("b")]).output_index == {"a": 0, "b": 1}
+
+
+def test_a_record_has_a_name_for_ever() -> None:
+    """Topic, partition and offset name a record; a partition prints as topic and number."""
+    assert record(7).source == "requests/0/7"
+    assert str(P0) == "requests/0"
+
+
+def test_each_reason_to_stop_has_its_exit_code() -> None:
+    """Whoever starts the process can tell them apart."""
+    reasons = (BadConfiguration, DeadlineMissed, KafkaFatal, ModelBroken, TooManyRejections)
+
+    assert [reason.exit_code for reason in reasons] == [2, 3, 4, 5, 6]
+    assert all(issubclass(reason, Stop) for reason in reasons)
