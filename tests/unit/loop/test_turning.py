@@ -6,13 +6,11 @@ import dataclasses
 
 import pytest
 
-from tests.builders import BOUNDS, NONSENSE, P0, P1, POISON, POLICY, SHORT, World, record, sources
+from tests.builders import BOUNDS, POISON, POLICY, World, record
 from tests.fakes import CommitFate
-from worker.core.failures import ModelBroken, TooManyRejections
 from worker.core.intake import RESERVE
 from worker.core.records import ClosedBy
-from worker.core.suspicion import PATIENCE
-from worker.loop import POLL_SLICE, REPORT_WAIT, SHORTEST_WAIT, Conduct
+from worker.loop import POLL_SLICE, REPORT_WAIT, SHORTEST_WAIT
 
 FAR = 1e9
 

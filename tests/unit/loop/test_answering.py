@@ -1,0 +1,166 @@
+"""Every request gets one answer: results, rejections, and the search for the culprit."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from tests.builders import CONDUCT, NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, sources
+from worker.core.failures import ModelBroken, TooManyRejections
+from worker.core.suspicion import PATIENCE
+
+
+def world_of(**fields: object) -> World:
+    return World(**fields).start()  # type: ignore[arg-type]
+
+
+def names(*offsets: int) -> list[str]:
+    return [f"requests/0/{offset}" for offset in offsets]
+
+
+def test_a_record_that_is_no_request_is_answered_without_the_model() -> None:
+    """A bad record gets its error in its turn; its neighbours get their results."""
+    world = world_of()
+    world.broker.append(record(0, 1), record(1, value=b"odd"), record(2, value=b""), record(3, 3))
+
+    world.turn_for(0.1)
+
+    assert world.answered() == names(0, 1, 2, 3)
+    assert world.answered("error") == names(1, 2)
+    assert world.lanes.probes == 0
+    assert [r.record.offset for r in world.events.rejections] == [1, 2]
+
+
+@pytest.mark.parametrize("culprit", [POISON, SHORT, NONSENSE, math.nan])
+def test_one_culprit_costs_its_neighbours_nothing(culprit: float) -> None:
+    """Whatever is wrong with one row, the other requests of its batch get their results, in order."""
+    world = world_of()
+    world.broker.append(*[record(at, culprit if at == 2 else at) for at in range(8)])
+
+    world.turn_for(0.5)
+
+    assert world.answered() == names(*range(8))
+    assert world.answered("error") == names(2)
+    assert world.broker.committed == {P0: 8}
+
+
+def test_an_error_that_the_model_caused_is_dead_lettered_as_it_came() -> None:
+    """The original goes to the dead letters once, beside the answer."""
+    world = world_of()
+    world.broker.append(record(0, POISON))
+
+    world.turn_for(0.1)
+
+    letters = [m for m in world.broker.answers if m.topic == "dead-letters"]
+    assert [m.value for m in letters] == [floats(POISON)]
+    assert sources(letters) == names(0)
+
+
+def test_a_request_larger_than_a_batch_is_answered_as_one() -> None:
+    """Its pieces run apart and come home as one answer with all its rows."""
+    world = world_of()
+    world.broker.append(record(0, *range(10)), record(1, 99))
+
+    world.turn_for(0.1)
+
+    assert world.answered() == names(0, 1)
+    assert world.broker.answers[0].value == floats(*range(0, 20, 2))
+
+
+@pytest.mark.parametrize("culprit", [POISON, SHORT, NONSENSE, math.nan])
+def test_a_culprit_among_the_pieces_makes_one_error(culprit: float) -> None:
+    """One piece rejected: the others are dropped, and the requester hears of it once."""
+    world = world_of()
+    values = [float(at) for at in range(10)]
+    values[5] = culprit
+    world.broker.append(record(0, *values), record(1, 99))
+
+    world.turn_for(0.2)
+
+    assert world.answered() == names(0, 1)
+    assert world.answered("error") == names(0)
+
+
+def test_a_lone_culprit_waits_until_the_device_has_proved_itself() -> None:
+    """With no success at hand the warm-up batch is run before anybody is blamed."""
+    world = world_of()
+    world.broker.append(record(0, POISON))
+
+    world.turn_for(0.1)
+
+    assert world.events.probes == [None]
+    assert world.answered("error") == names(0)
+
+
+def test_a_success_proves_the_device_without_a_probe() -> None:
+    """While other batches succeed nobody has to ask."""
+    world = world_of()
+    world.broker.append(*[record(at, POISON if at == 0 else at) for at in range(8)])
+
+    world.turn_for(0.2)
+
+    assert world.lanes.probes == 0
+    assert world.answered("error") == names(0)
+
+
+def test_many_failures_in_a_row_make_the_device_be_asked_while_lanes_run() -> None:
+    """A stream of nothing but poison is answered, a probe for every so many failures."""
+    world = world_of(policy=dataclasses.replace(POLICY, max_rows=1))
+    world.broker.append(*[record(at, POISON) for at in range(2 * PATIENCE)])
+
+    world.turn_for(1.0)
+
+    assert world.answered("error") == names(*range(2 * PATIENCE))
+    assert len(world.events.probes) >= 2
+
+
+@pytest.mark.parametrize("records", [1, 3, 50])
+def test_a_dead_device_stops_the_worker_with_the_suspects_unanswered(records: int) -> None:
+    """When the warm-up batch fails too, no request is to blame: none is answered, none is committed."""
+    world = world_of()
+    world.broker.append(record(0, 1))
+    world.turn_for(0.5)
+    world.broker.append(*[record(1 + at, 5) for at in range(records)])
+    world.lanes.is_broken = True
+
+    with pytest.raises(ModelBroken, match="the device is gone"):
+        world.turn_for(5.0)
+
+    assert world.answered() == names(0)
+    assert world.broker.committed == {P0: 1}
+    assert world.events.probes == ["the device is gone"]
+
+
+def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:
+    """Non-finite answers for everybody prove nothing in the device's favour."""
+    world = world_of(model=lambda feeds: [np.full_like(feeds["x"], np.nan)])
+    world.broker.append(*[record(at) for at in range(4)])
+
+    world.turn_for(0.1)
+
+    assert world.events.probes == [None]
+    assert world.answered("error") == names(0, 1, 2, 3)
+
+
+def test_the_operator_may_have_rejections_stop_the_worker() -> None:
+    """So many in a row, and the stream is not what this model expects."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, rejection_limit=3))
+    world.broker.append(*[record(at, value=b"odd") for at in range(3)])
+
+    with pytest.raises(TooManyRejections, match="3 requests in a row"):
+        world.turn_for(0.1)
+
+
+def test_a_result_ends_a_row_of_rejections() -> None:
+    """Only an unbroken row counts."""
+    world = world_of(
+        conduct=dataclasses.replace(CONDUCT, rejection_limit=3), policy=dataclasses.replace(POLICY, linger=0.0)
+    )
+    for at in range(9):
+        world.broker.append(record(at) if at % 3 == 2 else record(at, value=b"odd"))
+        world.turn_for(0.05)
+
+    assert world.answered() == names(*range(9))

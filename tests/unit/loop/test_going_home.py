@@ -1,0 +1,163 @@
+"""SIGTERM: finish what is held, commit it, leave."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
+from tests.fakes import CommitFate
+from worker.core.failures import DeadlineMissed, KafkaFatal, ModelBroken
+from worker.core.records import ClosedBy
+
+
+def world_of(**fields: object) -> World:
+    return World(**fields).start(P0, P1)  # type: ignore[arg-type]
+
+
+def stop_at(world: World, seconds: float) -> None:
+    world.clock.at(world.clock.now + seconds, lambda: setattr(world.signals, "stop_asked", True))
+
+
+def test_a_worker_told_to_stop_answers_and_commits_what_it_took() -> None:
+    """Waiting, running or on the way: all of it is committed when the group is left."""
+    world = world_of(policy=dataclasses.replace(POLICY, linger=50.0))
+    world.sink.delay = lambda _: 0.5
+    world.lanes.seconds = lambda: 0.3
+    world.broker.append(*[record(at) for at in range(6)], record(0, POISON, partition=P1))
+    stop_at(world, 0.2)
+
+    world.worker.run()
+
+    assert world.broker.committed == {P0: 6, P1: 1}
+    assert world.answered("error") == ["requests/1/0"]
+    assert world.events.closed[-1][0].closed_by is ClosedBy.DRAIN
+    assert world.source.is_closed
+    assert world.clock.now < 1000.0 + 3.0
+
+
+def test_an_idle_worker_leaves_at_once() -> None:
+    """Nothing held, nothing to wait for."""
+    world = world_of()
+    stop_at(world, 0.2)
+
+    world.worker.run()
+
+    assert world.clock.now < 1000.0 + 0.5
+
+
+def test_a_draining_worker_takes_nothing_more() -> None:
+    """A record that still comes is left to the next owner: unanswered, and not committed past."""
+    world = world_of()
+    world.lanes.seconds = lambda: 1.0
+    world.broker.append(record(0))
+    stop_at(world, 0.2)
+    world.source.pause = lambda: None  # type: ignore[method-assign]  # the client still has some in its queue
+    world.clock.at(world.clock.now + 0.5, lambda: world.broker.append(record(1), record(2)))
+
+    world.worker.run()
+
+    assert world.answered() == ["requests/0/0"]
+    assert world.broker.committed == {P0: 1}
+
+
+def test_a_drain_asks_the_device_before_it_blames_the_last_request() -> None:
+    """A probe under way is waited for: the suspect is answered."""
+    world = world_of()
+    world.lanes.seconds = lambda: 0.5
+    world.broker.append(record(0, POISON))
+    stop_at(world, 0.6)
+
+    world.worker.run()
+
+    assert world.events.probes == [None]
+    assert world.broker.committed == {P0: 1}
+
+
+def test_a_drain_keeps_trying_to_commit() -> None:
+    """Refused commits are repeated until one is taken."""
+    world = world_of()
+    fates = iter([CommitFate(is_taken=False)] * 5)
+    world.source.commit_fate = lambda: next(fates, CommitFate())
+    world.broker.append(record(0))
+    stop_at(world, 0.1)
+
+    world.worker.run()
+
+    assert world.broker.committed == {P0: 1}
+
+
+def test_a_drain_that_cannot_end_ends_at_its_deadline() -> None:
+    """What the broker never acknowledged is not committed, and the exit says so."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, drain_timeout=3.0))
+    world.sink.delay = lambda _: 1e9
+    world.broker.append(record(0))
+    stop_at(world, 0.1)
+
+    with pytest.raises(DeadlineMissed, match="1 records taken"):
+        world.worker.run()
+
+    assert world.clock.now == pytest.approx(1003.1, abs=0.3)
+    assert world.broker.committed == {}
+    assert world.source.is_closed
+
+
+def test_a_second_signal_ends_the_drain_at_once() -> None:
+    """Who asks twice does not want to wait."""
+    world = world_of()
+    world.sink.delay = lambda _: 1e9
+    world.broker.append(record(0))
+    stop_at(world, 0.1)
+    world.clock.at(world.clock.now + 0.5, lambda: setattr(world.signals, "hurry_asked", True))
+
+    with pytest.raises(DeadlineMissed):
+        world.worker.run()
+
+    assert world.clock.now < 1001.0
+
+
+def test_a_partition_revoked_during_the_drain_is_not_waited_for() -> None:
+    """Its waiting records are its next owner's; what ran is committed, the rest of the drain goes on."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, inflight_batches=1))
+    world.lanes.seconds = lambda: 0.4
+    world.broker.append(*[record(at) for at in range(12)], record(0, partition=P1))
+    stop_at(world, 0.2)
+    world.clock.at(world.clock.now + 0.3, lambda: world.source.revoke(P0))
+
+    world.worker.run()
+
+    assert world.broker.committed[P1] == 1
+    assert world.answered().count("requests/0/0") == 1
+    assert world.broker.committed[P0] == len([name for name in world.answered() if name.startswith("requests/0/")])
+
+
+def test_a_full_worker_drains_too() -> None:
+    """At its bound, with fetching paused, it goes home like any other."""
+    world = world_of(bounds=dataclasses.replace(BOUNDS, records=4))
+    world.sink.delay = lambda _: 8.0
+    world.broker.append(*[record(at) for at in range(100)])
+    stop_at(world, 6.0)
+
+    world.worker.run()
+
+    assert world.ledger.records == 0
+    assert world.broker.committed[P0] == len(world.answered())
+
+
+@pytest.mark.parametrize("fault", ["device", "broker"])
+def test_a_worker_that_must_stop_commits_nothing_on_the_way_out(fault: str) -> None:
+    """Leaving the group calls revoke once more; a worker that gave up only forgets there."""
+    world = world_of()
+    world.broker.append(*[record(at) for at in range(4)])
+    if fault == "device":
+        world.lanes.is_broken = True
+    else:
+        world.sink.refusal = "not authorised"
+
+    with pytest.raises((ModelBroken, KafkaFatal)):
+        world.worker.run()
+
+    assert world.source.is_closed
+    assert world.source.commits == []
+    assert world.ledger.records == 0

@@ -1,0 +1,161 @@
+"""Partitions come and go: what is revoked comes home first, what is lost is let go."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, World, record
+from worker.core.intake import RESERVE
+
+FAR = 1e9
+
+
+def world_of(**fields: object) -> World:
+    return World(**fields).start(P0, P1)  # type: ignore[arg-type]
+
+
+def test_what_runs_comes_home_and_is_committed_before_the_partition_leaves() -> None:
+    """A revoke repeats nothing that was begun."""
+    world = world_of()
+    world.lanes.seconds = lambda: 0.5
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn(2)
+
+    world.source.revoke(P0)
+    world.turn()
+
+    assert world.answered() == [f"requests/0/{at}" for at in range(4)]
+    assert world.broker.committed == {P0: 4}
+    [(_, seconds, unsettled)] = world.events.revocations
+    assert unsettled == 0
+    assert seconds == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_waits_is_left_to_the_next_owner() -> None:
+    """Rows that no lane has begun are dropped; those of other partitions stay."""
+    world = world_of()
+    world.lanes.seconds = lambda: 0.2
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn()
+    world.broker.append(record(4), record(0, partition=P1))
+    world.turn()
+
+    world.source.revoke(P0)
+    world.turn_for(1.0)
+
+    assert world.broker.committed == {P0: 4, P1: 1}
+    assert world.answered()[-1] == "requests/1/0"
+    assert world.events.revocations[0][2] == 1
+
+
+def test_a_revoke_waits_for_a_bisect() -> None:
+    """The halves of a failed batch are what runs, too: the culprit's neighbours are answered before the hand-over."""
+    world = world_of()
+    world.broker.append(*[record(at, POISON if at == 2 else at) for at in range(4)])
+    world.turn(1)
+
+    world.source.revoke(P0)
+    world.turn()
+
+    assert world.answered() == [f"requests/0/{at}" for at in range(4)]
+    assert world.broker.committed == {P0: 4}
+
+
+def test_a_revoke_gives_up_at_its_deadline() -> None:
+    """A run that outlasts the budget is answered by the next owner; coming home late it finds no line."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, revoke_timeout=1.0))
+    world.lanes.seconds = lambda: 5.0
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn(2)
+
+    world.source.revoke(P0)
+    world.turn()
+    assert world.events.revocations[0][1:] == (pytest.approx(1.0, abs=0.1), 4)
+    world.turn_for(10.0)
+
+    assert world.answered() == []
+    assert world.broker.committed == {}
+
+
+def test_late_results_do_not_answer_for_a_partition_that_came_back() -> None:
+    """Work of the old assignment is dropped; the records are taken and answered again, once."""
+    world = world_of()
+    world.lanes.seconds = lambda: 5.0
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn(2)
+
+    world.source.lose(P0)
+    world.source.assign(P0)
+    world.turn()
+    world.lanes.seconds = lambda: 0.01
+    world.turn_for(10.0)
+
+    assert world.answered() == [f"requests/0/{at}" for at in range(4)]
+    assert world.broker.committed == {P0: 4}
+
+
+def test_a_lost_partition_is_let_go_without_a_commit() -> None:
+    """Lost means somebody else's: nothing is waited for, nothing is committed."""
+    world = world_of()
+    world.sink.delay = lambda _: 0.1
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn_for(0.05)
+
+    world.source.lose(P0)
+    world.turn_for(1.0)
+
+    assert world.source.commits == []
+    assert world.events.counted["lost"] == 1
+    assert world.ledger.records == 0
+
+
+def test_pieces_of_a_cut_request_are_dropped_with_their_partition() -> None:
+    """Some pieces ran, others waited: no half answer leaves, and the next owner begins again."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, inflight_batches=1))
+    world.lanes.seconds = lambda: 0.1
+    world.broker.append(record(0, *range(10)))
+    world.turn(1)
+    assert world.lanes.in_flight == 1
+
+    world.source.revoke(P0)
+    world.source.assign(P0)
+    world.turn_for(1.0)
+
+    assert world.answered() == ["requests/0/0"]
+    assert world.events.revocations[0][2] == 1
+
+
+def test_fetching_stays_paused_through_a_rebalance() -> None:
+    """What is assigned while the worker is full waits until there is room, and flows then."""
+    world = World(bounds=dataclasses.replace(BOUNDS, records=4)).start(P0)
+    world.sink.delay = lambda _: 20.0
+    world.broker.append(*[record(at) for at in range(4 + 2 * RESERVE)], record(0, partition=P1))
+    world.turn_for(6.0)
+    assert world.events.pauses == [True]
+    assert world.ledger.records == 4 + RESERVE
+
+    world.source.assign(P1)
+    world.turn_for(3.0)
+    assert world.ledger.records == 4 + RESERVE
+
+    world.sink.delay = lambda _: 0.01
+    world.turn_for(40.0)
+    assert world.events.pauses[:2] == [True, False]
+    assert "requests/1/0" in world.answered()
+
+
+def test_a_partition_taken_away_makes_room() -> None:
+    """Its records no longer count, so fetching resumes for the others."""
+    world = World(bounds=dataclasses.replace(BOUNDS, records=4)).start(P0)
+    world.sink.delay = lambda _: FAR
+    world.broker.append(*[record(at) for at in range(4 + 2 * RESERVE)])
+    world.turn_for(6.0)
+    assert world.source.is_paused
+
+    world.source.lose(P0)
+    world.turn_for(0.2)
+
+    assert world.events.pauses == [True, False]
+    assert not world.source.is_paused
