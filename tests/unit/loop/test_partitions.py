@@ -72,7 +72,9 @@ def test_a_revoke_gives_up_at_its_deadline() -> None:
 
     world.source.revoke(P0)
     world.turn()
-    assert world.events.revocations[0][1:] == (pytest.approx(1.0, abs=0.1), 4)
+    [(_, seconds, unsettled)] = world.events.revocations
+    assert seconds == pytest.approx(1.0, abs=0.1)
+    assert unsettled == 4
     world.turn_for(10.0)
 
     assert world.answered() == []

@@ -1,0 +1,271 @@
+"""A whole worker among fakes, driven through arrivals, faults, rebalances, drains and crashes in any order.
+
+What must hold after every step is stated as invariants; at the end the world heals and everything must be answered.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, World, floats, record
+from tests.fakes import Broker, Clock, CommitFate
+from worker.core.batching import BatchPolicy
+from worker.core.failures import DeadlineMissed, ModelBroken
+from worker.core.intake import RESERVE, Bounds
+from worker.core.ledger import Line
+from worker.core.records import Message, Partition, Record
+from worker.loop import Conduct
+
+PARTITIONS = (P0, P1, Q0)
+BAD = (POISON, NONSENSE, SHORT, math.nan)
+HEALTHY = CommitFate()
+FATES = (HEALTHY, CommitFate(is_taken=False), CommitFate(heard_after=1.0), CommitFate(heard_after=None),
+         CommitFate(is_taken=False, heard_after=None))  # fmt: skip
+
+good_rows = st.lists(st.integers(0, 600).map(float), min_size=1, max_size=11)
+bad_rows = st.tuples(good_rows, st.sampled_from(BAD)).map(lambda pair: [*pair[0], pair[1]])
+values = st.one_of(
+    good_rows.map(lambda rows: floats(*rows)),
+    good_rows.map(lambda rows: floats(rows[0])),
+    bad_rows.map(lambda rows: floats(*rows)),
+    st.sampled_from(BAD).map(floats),
+    st.sampled_from([b"", b"odd", b"skip"]),
+)
+some_partitions = st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=3, unique=True)
+
+
+def expected_answer(value: bytes | None) -> bytes | None:
+    """The right answer's rows; None where only an error is right."""
+    if not value or len(value) % 4 or value == b"skip":
+        return None
+    rows = np.frombuffer(value, "<f4")
+    if not np.isfinite(rows).all() or np.isin(rows, BAD).any():
+        return None
+    return (rows * 2).tobytes()
+
+
+class WorkerMachine(RuleBasedStateMachine):
+    """Lives of one worker after another on the same topics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.broker = Broker()
+        self.answers_seen = 0
+        self.answered: dict[Partition, set[int]] = {p: set() for p in PARTITIONS}
+
+    @initialize(
+        lanes=st.integers(1, 2),
+        ahead=st.integers(0, 2),
+        bound=st.sampled_from([3, 20, 1000]),
+        linger=st.sampled_from([0.0, 0.005, 2.0]),
+        max_bytes=st.sampled_from([4, 14, 1 << 20]),
+    )
+    def configure(self, lanes: int, ahead: int, bound: int, linger: float, max_bytes: int) -> None:
+        self.conduct = Conduct(lanes=lanes, inflight_batches=lanes + ahead, drain_timeout=20.0, revoke_timeout=2.0)
+        self.bounds = Bounds(records=bound, rows=bound * 4, size=bound * 40)
+        self.policy = BatchPolicy(max_rows=4, max_bytes=max_bytes, linger=linger)
+        self.live(PARTITIONS)
+
+    def live(self, partitions: Sequence[Partition]) -> None:
+        self.world = World(
+            clock=self.clock, broker=self.broker, policy=self.policy, bounds=self.bounds, conduct=self.conduct
+        ).start(*partitions)
+        self.judged = self.idle_turns = 0
+        self.last_sent: dict[Line, int] = {}
+
+    # What happens
+
+    @rule(partition=st.sampled_from(PARTITIONS), batch=st.lists(values, min_size=1, max_size=12), gap=st.integers(0, 2))
+    def publish(self, partition: Partition, batch: list[bytes], gap: int) -> None:
+        for value in batch:
+            offset = self.broker.end(partition) + gap
+            self.broker.append(record(offset, partition=partition, value=value, key=bytes([offset % 7])))
+
+    @rule(partition=st.sampled_from(PARTITIONS), records=st.integers(30, 80), odd_one=values)
+    def publish_many(self, partition: Partition, records: int, odd_one: bytes) -> None:
+        self.publish(partition, [floats(float(at)) for at in range(records)], 0)
+        self.publish(partition, [odd_one], 0)
+
+    @rule(times=st.integers(1, 8))
+    def turn(self, times: int) -> None:
+        for _ in range(times):
+            before = self.clock.now, self.clock.stirred
+            self.world.turn()
+            self.idle_turns = self.idle_turns + 1 if before == (self.clock.now, self.clock.stirred) else 0
+            assert self.idle_turns < 3, "turns without waiting or working"
+
+    @rule(seconds=st.sampled_from([0.01, 0.3, 8.0]))
+    def turn_for(self, seconds: float) -> None:
+        until = self.clock.now + seconds
+        while self.clock.now < until:
+            self.turn(1)
+
+    @rule(seconds=st.sampled_from([0.001, 0.05, 0.7]))
+    def change_lanes(self, seconds: float) -> None:
+        self.world.lanes.seconds = lambda: seconds
+
+    @rule(slowest=st.sampled_from([0.001, 0.2, 30.0]), seed=st.integers(0, 99))
+    def change_sink(self, slowest: float, seed: int) -> None:
+        dice = random.Random(seed)
+        self.world.sink.delay = lambda _: dice.uniform(0.0, slowest)
+
+    @rule(seed=st.integers(0, 99))
+    def change_commits(self, seed: int) -> None:
+        dice = random.Random(seed)
+        self.world.source.commit_fate = lambda: dice.choice(FATES)
+
+    @rule()
+    def heal(self) -> None:
+        self.world.lanes.seconds = lambda: 0.004
+        self.world.sink.delay = lambda _: 0.002
+        self.world.source.commit_fate = CommitFate
+
+    @rule(partitions=some_partitions)
+    def assign(self, partitions: list[Partition]) -> None:
+        self.world.source.assign(*partitions)
+
+    @rule(partitions=some_partitions)
+    def revoke(self, partitions: list[Partition]) -> None:
+        self.world.source.revoke(*partitions)
+
+    @rule(partitions=some_partitions)
+    def lose(self, partitions: list[Partition]) -> None:
+        self.world.source.lose(*partitions)
+
+    @rule(partitions=some_partitions)
+    def bounce(self, partitions: list[Partition]) -> None:
+        """Revoked and assigned again within one poll."""
+        self.world.source.revoke(*partitions)
+        self.world.source.assign(*partitions)
+
+    @rule(
+        how=st.sampled_from(["crash", "drain_in_health", "drain", "break_device"]),
+        leaving=some_partitions | st.none(),
+        next_life=some_partitions,
+    )
+    def end(self, how: str, leaving: list[Partition] | None, next_life: list[Partition]) -> None:
+        """This worker ends, on purpose or not, and another one begins with what it left behind."""
+        if leaving:
+            self.world.source.revoke(*leaving)
+        getattr(self, how)()
+        self.look()
+        self.world.sink.lost_power = True
+        self.live(next_life)
+
+    def crash(self) -> None:
+        """Nothing is said to anybody."""
+
+    def drain_in_health(self) -> None:
+        """A drain among healthy neighbours ends in time, answers what it holds, and leaves nothing to repeat."""
+        self.heal()
+        self.turn_for(70.0)  # what was slow comes home, and a lost commit is repeated
+        held = set(self.world.source.positions)
+        self.world.signals.stop_asked = True
+
+        self.world.worker.run()
+
+        self.look()
+        assert not self.world.ledger.records
+        for partition in held:
+            assert self.broker.committed.get(partition, 0) > max(self.answered[partition], default=-1)
+
+    def drain(self) -> None:
+        """A drain at any moment ends by its deadline."""
+        began = self.clock.now
+        self.world.signals.stop_asked = True
+        try:
+            self.world.worker.run()
+        except DeadlineMissed:
+            assert self.clock.now - began >= self.conduct.drain_timeout
+        assert self.clock.now - began < self.conduct.drain_timeout + self.conduct.revoke_timeout + 1.0
+
+    def break_device(self) -> None:
+        """A dead device stops the worker; that no suspect is answered is for the invariants to see."""
+        self.heal()
+        self.world.lanes.is_broken = True
+        self.world.source.assign(*PARTITIONS)
+        self.publish(P0, [floats(1.0)], 0)
+        signals = self.world.signals
+        self.clock.at(self.clock.now + 60.0, lambda: setattr(signals, "stop_asked", True))
+
+        with pytest.raises(ModelBroken):
+            self.world.worker.run()
+
+    # What holds
+
+    def look(self) -> None:
+        self.look_at_answers()
+        self.no_commit_passes_an_unanswered_record()
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "world"))
+    def look_at_answers(self) -> None:
+        """Every answer is the right one for its record."""
+        for message in self.broker.answers[self.answers_seen :]:
+            found = self.record_of(message)
+            if message.topic == "dead-letters":
+                assert expected_answer(found.value) is None
+                assert message.value == found.value
+                continue
+            self.answered[found.partition].add(found.offset)
+            right = expected_answer(found.value)
+            status = dict(message.headers)["status"]
+            assert (status, message.value) == (b"ok", right) if right else status == b"error"
+        self.answers_seen = len(self.broker.answers)
+
+    def record_of(self, message: Message) -> Record:
+        topic, number, offset = (dict(message.headers)["source"] or b"").decode().split("/")
+        return next(r for r in self.broker.logs[Partition(topic, int(number))] if r.offset == int(offset))
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "world"))
+    def answers_leave_once_and_in_order(self) -> None:
+        sink = self.world.sink
+        for message, place in zip(sink.sent[self.judged :], sink.sent_for[self.judged :], strict=True):
+            if message.topic == "responses":
+                assert self.last_sent.get(place.line, -1) < place.offset
+                self.last_sent[place.line] = place.offset
+        self.judged = len(sink.sent)
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "world"))
+    def no_commit_passes_an_unanswered_record(self) -> None:
+        for partition, committed in self.broker.committed.items():
+            owed = {r.offset for r in self.broker.logs[partition] if r.offset < committed and r.value != b"skip"}
+            assert owed <= self.answered[partition]
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "world"))
+    def what_is_taken_is_bounded(self) -> None:
+        ledger = self.world.ledger
+        assert 0 <= ledger.records <= self.bounds.records + RESERVE
+        assert ledger.rows >= 0
+        assert ledger.size >= 0
+        if not ledger.records:
+            assert (ledger.rows, ledger.size) == (0, 0)
+
+    def teardown(self) -> None:
+        """Healed, the worker answers all there is, and commits it."""
+        if not hasattr(self, "world"):
+            return
+        self.heal()
+        self.world.source.assign(*PARTITIONS)
+        until = self.clock.now + 200.0  # a lost commit is waited for 60 s
+        ends = {partition: self.broker.end(partition) for partition in PARTITIONS if self.broker.end(partition)}
+        while self.broker.committed != ends:
+            assert self.clock.now < until, f"stuck: {self.world.ledger} {self.world.batcher}"
+            self.turn(10)
+        self.look()
+
+
+TestWorkerMachine = pytest.mark.timeout(300)(WorkerMachine.TestCase)
+TestWorkerMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
