@@ -90,6 +90,11 @@ class OffsetLedger:
         line.sent.extend(leaving)
         return leaving
 
+    def weigh(self, place: Place, size: int) -> None:
+        """From now on the place holds so many bytes: its answer's on the way, no more its request's."""
+        self.size += size - place.size
+        place.size = size
+
     def settle(self, place: Place) -> None:
         """One message of this place is acknowledged; with its last one the place is settled."""
         place.undelivered -= 1

@@ -68,7 +68,7 @@ class AtLeastOnce:
 
     def send(self, places: Sequence[Place]) -> None:
         """Hand the outcomes of these places to the producer, in order."""
-        encode, send = self._encoder.encode, self._sink.send
+        encode, send, weigh = self._encoder.encode, self._sink.send, self._ledger.weigh
         for place in places:
             assert place.outcome is not None
             messages = encode(place.outcome)
@@ -77,6 +77,7 @@ class AtLeastOnce:
                 self._ledger.settle(place)
                 continue
             place.undelivered = len(messages)
+            weigh(place, sum([len(message.value or b"") for message in messages]))
             for message in messages:
                 send(message, place)
 

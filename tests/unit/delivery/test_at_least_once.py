@@ -250,3 +250,14 @@ def test_a_report_that_comes_after_a_revoke_changes_nothing(world: World) -> Non
 
     assert world.ledger.committable() == {}
     assert world.ledger.records == 0
+
+
+def test_an_answer_on_the_way_weighs_what_it_is_and_not_what_its_request_was(world: World) -> None:
+    """A model that makes large answers of small requests is bounded by its answers."""
+    world.sink.delay = lambda _: FAR
+    before = world.ledger.size
+
+    send(world, 4)
+
+    message = world.sink.sent[-1]
+    assert world.ledger.size - before == len(message.value or b"")
