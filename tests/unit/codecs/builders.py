@@ -1,0 +1,124 @@
+"""Records, models and codecs with defaults, so that a test shows only what matters to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from worker.codecs import Codecs, Wire
+from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.core.records import Array, Headers, Message, Partition, Prediction, Record, Rejection, Request, Tensor
+from worker.core.signature import Signature, TensorSpec
+
+SOURCE = "requests/3/1042"
+PLAIN_WIRE = Wire("responses", "scorers")
+X = TensorSpec("x", "FP32", (3,))
+Y = TensorSpec("y", "FP32", (2,))
+
+AS_JSON = ("content-type", JSON.encode())
+AS_PROTOBUF = ("content-type", PROTOBUF.encode())
+AS_ROWS = ("content-type", OCTETS.encode())
+
+
+def model(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = (Y,), max_rows: int = 100) -> Signature:
+    """Model `m` of version 1; without arguments it takes x, three FP32, and gives y, two."""
+    return Signature("m", "1", inputs or (X,), tuple(outputs), max_rows)
+
+
+def taking(datatype: str, *dims: int | None) -> Signature:
+    """A model with one input `x` of that datatype."""
+    return model(TensorSpec("x", datatype, dims or (3,)))
+
+
+def giving(*datatypes: str) -> Signature:
+    """A model whose outputs a, b, … are of these datatypes, one element a row."""
+    return model(outputs=[TensorSpec(name, of, (1,)) for name, of in zip("abcdefg", datatypes, strict=False)])
+
+
+def codecs(signature: Signature | None = None, **decisions: Any) -> Codecs:
+    return Codecs(signature or model(), replace(PLAIN_WIRE, **decisions))
+
+
+def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:
+    return Record(Partition("requests", 3), 1042, key, value, headers, None)
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    """A JSON request for the plain model, right but for the changes."""
+    return {"inputs": [tensor()], **changes}
+
+
+def tensor(**changes: Any) -> dict[str, Any]:
+    return {"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1.0, 2.0, 3.0], **changes}
+
+
+def as_json(held: Any, *headers: tuple[str, bytes | None]) -> Record:
+    return record(json.dumps(held).encode(), AS_JSON, *headers)
+
+
+def as_binary(head: Mapping[str, Any], tail: bytes, *headers: tuple[str, bytes | None]) -> Record:
+    """A request in binary-data form."""
+    raw = json.dumps(head).encode()
+    return record(raw + tail, AS_ROWS, (HEAD_LENGTH, b"%d" % len(raw)), *headers)
+
+
+def request(codec: Codecs, given: Record) -> Request:
+    """The record decoded, which must work."""
+    decoded = codec.decode(given)
+    assert isinstance(decoded, Request), decoded
+    return decoded
+
+
+def rejection(codec: Codecs, given: Record) -> Rejection:
+    """Why the record is refused, which it must be."""
+    decoded = codec.decode(given)
+    assert isinstance(decoded, Rejection), decoded
+    return decoded
+
+
+def answer(codec: Codecs, given: Record, *outputs: Array) -> Message:
+    """The result sent for the record when the model gives these outputs."""
+    (message,) = codec.encode(Prediction(request(codec, given), outputs))
+    return message
+
+
+def headers_of(message: Message) -> dict[str, str]:
+    """The headers as text; each must come once."""
+    return said(message.headers)
+
+
+def said(headers: Headers) -> dict[str, str]:
+    names = [name for name, _ in headers]
+    assert len(set(names)) == len(names), names
+    return {name: (value or b"").decode(errors="backslashreplace") for name, value in headers}
+
+
+def json_of(message: Message) -> Any:
+    return json.loads(message.value or b"")
+
+
+def elements(tensor: Tensor, dtype: str) -> list[Any]:
+    """A request's tensor as Python values."""
+    array = tensor if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, dtype)
+    if dtype != "O":
+        assert array.dtype == np.dtype(dtype)
+    values: list[Any] = array.reshape(-1).tolist()
+    return values
+
+
+def floats(*values: float) -> bytes:
+    return np.array(values, "<f4").tobytes()
+
+
+def packed(*strings: str) -> bytes:
+    """Strings in binary form."""
+    return b"".join(len(raw).to_bytes(4, "little") + raw for raw in (string.encode() for string in strings))
+
+
+def f4(values: object) -> Array:
+    """Nested lists as an array of FP32."""
+    return np.array(values, "<f4")

@@ -1,0 +1,280 @@
+"""Keys, headers, sizes: what surrounds the value of an answer or a dead letter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.codecs.builders import (
+    AS_JSON,
+    AS_ROWS,
+    SOURCE,
+    answer,
+    as_json,
+    codecs,
+    document,
+    floats,
+    headers_of,
+    json_of,
+    record,
+    rejection,
+    request,
+    tensor,
+)
+from worker.codecs.sizes import OVERHEAD, ROOM_FOR_HEADERS, fits, size_of
+from worker.core.failures import Code
+from worker.core.records import Message, Partition, Prediction, Record, Rejection, Reply
+
+TWO = np.array([[1, 2]], "<f4")
+TRACE = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+
+
+def rows(*headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:
+    return record(floats(1, 2, 3), AS_ROWS, *headers, key=key)
+
+
+def refused(given: Record, message: str = "no", code: Code = Code.INTERNAL, reply: Reply | None = None) -> Rejection:
+    return Rejection(given, code, message, reply or Reply("application/json"))
+
+
+def test_an_answer_carries_key_source_and_status() -> None:
+    """And nothing that its requester does not need."""
+    message = answer(codecs(), rows(), TWO)
+
+    assert (message.topic, message.key, message.source_partition) == ("responses", b"k", 3)
+    assert headers_of(message) == {"content-type": "application/octet-stream", "status": "ok", "source": SOURCE}
+
+
+def test_a_missing_key_is_no_error() -> None:
+    """Null comes back."""
+    assert answer(codecs(), rows(key=None), TWO).key is None
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "named"),
+    [
+        (b"h-1", "b-1", "h-1"),
+        (None, "b-1", "b-1"),
+        (b"", "b-1", "b-1"),
+        (b"h-1", None, "h-1"),
+        (None, None, None),
+        (SOURCE.encode(), None, None),
+        (None, "", None),
+    ],
+)
+def test_a_request_is_named_by_header_else_by_body(header: bytes | None, body: str | None, named: str | None) -> None:
+    """Left out where it says no more than `source`."""
+    message = answer(codecs(), as_json(document(id=body), ("request-id", header)), TWO)
+
+    assert headers_of(message).get("request-id") == named
+    assert json_of(message).get("id") == body
+
+
+def test_echoes_come_last_and_as_they_were() -> None:
+    """For results and errors alike."""
+    codec = codecs()
+    given = rows(TRACE, ("kafka_correlationId", b"\x01\xff"))
+
+    result = answer(codec, given, TWO)
+    (error,) = codec.encode(rejection(codec, given._replace(value=b"!")))
+
+    assert list(result.headers[-2:]) == list(error.headers[-2:]) == [TRACE, ("kafka_correlationId", b"\x01\xff")]
+
+
+def test_an_error_says_what_was_wrong() -> None:
+    """As the protocol's error object, with the code in a header."""
+    codec = codecs()
+
+    (error,) = codec.encode(rejection(codec, as_json(document(id="i-1", inputs=[tensor(name="z")]))))
+
+    assert headers_of(error) == {
+        "content-type": "application/json",
+        "status": "error",
+        "error-code": "INVALID_ARGUMENT",
+        "source": SOURCE,
+        "request-id": "i-1",
+    }
+    assert json_of(error) == {"error": "the model has no input 'z'; it takes x FP32[batch, 3]", "id": "i-1"}
+    assert (error.topic, error.key, error.source_partition) == ("responses", b"k", 3)
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_code_can_be_sent(code: Code) -> None:
+    """Under its gRPC name."""
+    (error,) = codecs().encode(refused(rows(), code=code))
+
+    assert headers_of(error)["error-code"] == code.value
+
+
+def test_a_message_is_bounded_and_always_text() -> None:
+    """Whatever a model or a library had to say."""
+    (error,) = codecs().encode(refused(rows(), "\ud800" + "x" * 5000))
+
+    said = json_of(error)["error"]
+    assert said.startswith("\\ud800x")
+    assert said.endswith("x...")
+    assert len(said) < 1050
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (rows()._replace(value=None), "expected a request, got a null value"),
+        (rows()._replace(value=b""), "expected a request, got an empty value"),
+        (rows()._replace(value=None, headers=(), unreadable="bad checksum"), "could not be read: bad checksum"),
+        (record(b"x", ("content-type", b"text/html")), "content-type: expected one of"),
+        (record(None, ("content-type", b"text/html")), "content-type: expected one of"),
+    ],
+)
+def test_a_record_without_a_readable_value_is_refused(given: Record, said: str) -> None:
+    """Each with its own reason."""
+    refusal = rejection(codecs(), given)
+
+    assert said in refusal.message
+    assert refusal.code == Code.INVALID_ARGUMENT
+
+
+def test_a_value_over_the_limit_is_refused_unread() -> None:
+    """Its bytes are nonsense, and it is not nonsense that is the matter."""
+    refusal = rejection(codecs(max_request_bytes=100), record(b"\xff" * 101, AS_JSON))
+
+    assert refusal.code == Code.RESOURCE_EXHAUSTED
+    assert refusal.message == "the value has 101 bytes, at most 100 are taken"
+
+
+def test_a_null_value_may_be_skipped() -> None:
+    """No answer and no dead letter; an empty value or an unreadable record is still an error."""
+    codec = codecs(null_value="skip", dead_letter_topic="dead-letters")
+
+    def sent(given: Record) -> int:
+        return len(codec.encode(rejection(codec, given)))
+
+    assert sent(rows()._replace(value=None)) == 0
+    assert sent(rows()._replace(value=b"")) == 2
+    assert sent(rows()._replace(value=None, unreadable="bad checksum")) == 2
+
+
+def test_a_dead_letter_is_the_original_and_why() -> None:
+    """Key, value and headers as they came, then KIP-1191's."""
+    codec = codecs(dead_letter_topic="dead-letters")
+    given = record(b"!", AS_ROWS, ("mine", None), ("mine", b"\xff"))
+
+    _, letter = codec.encode(rejection(codec, given))
+
+    assert (letter.topic, letter.key, letter.value, letter.source_partition) == ("dead-letters", b"k", b"!", 3)
+    assert list(letter.headers[:3]) == list(given.headers)
+    assert headers_of(letter._replace(headers=letter.headers[3:])) == {
+        "__dlq.errors.topic": "requests",
+        "__dlq.errors.partition": "3",
+        "__dlq.errors.offset": "1042",
+        "__dlq.errors.group": "scorers",
+        "__dlq.errors.delivery.count": "1",
+        "__dlq.errors.message": "input x: expected rows of 12 bytes (x FP32[batch, 3]), got 1 bytes",
+        "error-code": "INVALID_ARGUMENT",
+    }
+
+
+def test_a_dead_letter_that_comes_back_is_described_anew() -> None:
+    """What an earlier rejection wrote does not stand beside what this one writes."""
+    codec = codecs(dead_letter_topic="dead-letters")
+    _, first = codec.encode(rejection(codec, record(b"!", AS_ROWS)))
+
+    again = rejection(codec, Record(Partition("repaired", 0), 5, b"k", b"!!", first.headers, None))
+    _, second = codec.encode(again)
+
+    assert headers_of(second)["__dlq.errors.topic"] == "repaired"
+    assert len(second.headers) == len(first.headers)
+
+
+def sizes(**limits: Any) -> Any:
+    return codecs(dead_letter_topic="dead-letters", **limits)
+
+
+def test_an_answer_that_does_not_fit_becomes_an_error() -> None:
+    """And its request a dead letter: a rejection like any other."""
+    codec = sizes(max_answer_bytes=400)
+    output = np.zeros((1, 100), "<f4")
+
+    error, letter = codec.encode(Prediction(request(codec, rows()), (output,)))
+
+    takes = size_of(answer(codecs(), rows(), output))
+    assert headers_of(error)["error-code"] == "RESOURCE_EXHAUSTED"
+    assert json_of(error)["error"] == f"the answer takes {takes} bytes, the response topic at most 400"
+    assert letter.value == rows().value
+    assert size_of(error) <= 400
+
+
+def test_an_answer_may_fill_its_topic_to_the_byte() -> None:
+    """Both when it is counted and when there is room enough not to."""
+    fitting = answer(codecs(), rows(), TWO)
+    exactly = codecs(max_answer_bytes=size_of(fitting))
+    less = codecs(max_answer_bytes=size_of(fitting) - 1)
+
+    assert headers_of(answer(exactly, rows(), TWO))["status"] == "ok"
+    assert headers_of(answer(less, rows(), TWO))["status"] == "error"
+    assert fits(fitting, ROOM_FOR_HEADERS + len("k") + 8)
+
+
+def test_a_key_that_does_not_fit_is_left_out() -> None:
+    """The header says how long it was; echoes stay."""
+    codec = codecs(max_answer_bytes=1024)
+    given = rows(TRACE, key=b"k" * 2000)
+
+    (error,) = codec.encode(Prediction(request(codec, given), (TWO,)))
+
+    assert error.key is None
+    assert headers_of(error)["key-omitted"] == "2000"
+    assert headers_of(error)["error-code"] == "RESOURCE_EXHAUSTED"
+    assert headers_of(error)["traceparent"]
+    assert size_of(error) <= 1024
+
+
+@pytest.mark.parametrize("key", [None, b"k" * 2000])
+def test_an_error_always_fits(key: bytes | None) -> None:
+    """At last without what its requester sent, and with a short message."""
+    codec = codecs(max_answer_bytes=1024)
+    given = rows(("correlation-id", b"c" * 1000), ("request-id", b"r" * 1000), key=key)
+
+    (error,) = codec.encode(refused(given, "x" * 900, reply=request(codec, given).reply))
+
+    assert size_of(error) <= 1024
+    assert headers_of(error)["source"] == SOURCE
+    assert "request-id" not in headers_of(error)
+    assert len(json_of(error)["error"]) == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "left_out"),
+    [
+        (rows(key=b"k" * 100), {}),
+        (rows()._replace(value=b"v" * 5000), {"value-omitted": "5000"}),
+        (rows(key=b"k" * 3000)._replace(value=b"v" * 5000), {"value-omitted": "5000", "key-omitted": "3000"}),
+        (
+            rows(("mine", b"h" * 4000), ("status", b"x"), key=b"k" * 10),
+            {"value-omitted": "12", "key-omitted": "10", "headers-omitted": "3"},
+        ),
+    ],
+)
+def test_a_dead_letter_leaves_out_what_does_not_fit(given: Record, left_out: dict[str, str]) -> None:
+    """The value first, then the key, then the headers; it always says why and whence."""
+    codec = sizes(max_dead_letter_bytes=1024)
+
+    _, letter = codec.encode(refused(given, "because " * 100 if "mine" in dict(given.headers) else "because"))
+
+    said = headers_of(letter)
+    assert {name: value for name, value in said.items() if name.endswith("-omitted")} == left_out
+    assert size_of(letter) <= 1024
+    assert said["__dlq.errors.offset"] == "1042"
+    assert said["__dlq.errors.message"].startswith("because")
+    assert (letter.value is None) == ("value-omitted" in left_out)
+    assert (letter.key is None) == ("key-omitted" in left_out)
+
+
+def test_a_size_counts_everything() -> None:
+    """Key, value, names and values of headers, in bytes; nulls count nothing."""
+    message = Message("t", b"kk", b"vvv", [("é", b"1"), ("n", None)], 0)
+
+    assert size_of(message) == OVERHEAD + 2 + 3 + (2 + 1 + 10) + (1 + 10)
+    assert size_of(Message("t", None, None, (), 0)) == OVERHEAD

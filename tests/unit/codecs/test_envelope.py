@@ -1,0 +1,175 @@
+"""What a request's headers mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS
+from worker.codecs.envelope import ECHOED, Envelope, Envelopes
+from worker.codecs.wire import HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, PROTOBUF
+
+
+def read(*headers: tuple[str, bytes | None], default: str = JSON) -> Envelope:
+    return Envelopes(default).read(headers)
+
+
+@pytest.mark.parametrize("default", [JSON, PROTOBUF, OCTETS])
+def test_without_headers_the_deployment_decides(default: str) -> None:
+    """No header: the default content type, for the answer too."""
+    envelope = read(default=default)
+
+    assert envelope.content_type == envelope.reply.content_type == default
+    assert envelope.is_rows == (default == OCTETS)
+    assert envelope.fault is None
+    assert envelope.size == 0
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"application/octet-stream",
+        b"APPLICATION/Octet-Stream",
+        b"application/octet-stream; charset=utf-8",
+        b'"application/octet-stream"',
+        b' "application/octet-stream" ; a=b',
+    ],
+)
+@pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
+def test_case_parameters_and_quotes_do_not_matter(name: str, value: bytes) -> None:
+    """However a client library writes it, the content type is the same."""
+    assert read((name, value)).content_type == OCTETS
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"application/x-python-pickle", b"text/json", b"\xff\xfe", b"x" * 2000, b"application/json" * 100]
+)
+def test_an_unknown_content_type_is_a_fault(value: bytes) -> None:
+    """It says which there are and what came, but not all of it."""
+    envelope = read(("content-type", value))
+
+    assert envelope.fault is not None
+    assert envelope.fault.startswith("content-type: expected one of application/json, application/x-protobuf")
+    assert len(envelope.fault) < 400
+
+
+def test_a_fault_does_not_hide_who_asked() -> None:
+    """The error answer needs the request's id and its echoes."""
+    envelope = read(("content-type", b"nonsense"), ("request-id", b"r-1"), ("correlation-id", b"c-1"))
+
+    assert envelope.fault
+    assert envelope.reply.request_id == "r-1"
+    assert envelope.reply.echo == (("correlation-id", b"c-1"),)
+
+
+def test_the_last_of_a_name_counts() -> None:
+    """Whatever the case of its duplicates."""
+    envelope = read(AS_JSON, ("Request-Id", b"first"), ("content-TYPE", OCTETS.encode()), ("request-id", b"last"))
+
+    assert envelope.content_type == OCTETS
+    assert envelope.reply.request_id == "last"
+
+
+def test_a_header_without_a_value_is_no_header() -> None:
+    """Not even to overrule one with a value: it takes that one away."""
+    envelope = read(("content-type", None), ("request-id", b"r-1"), ("request-id", None), ("tracestate", None))
+
+    assert envelope.content_type == JSON
+    assert envelope.reply.request_id is None
+    assert envelope.reply.echo == ()
+    assert envelope.fault is None
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"r" * (MAX_TEXT + 1)])
+def test_a_request_id_that_cannot_come_back_is_passed_over(value: bytes) -> None:
+    """Empty, no text, or too long."""
+    assert read(("request-id", value)).reply.request_id is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["correlation-id", "correlation_id", "kafka_correlationId", "Correlation-ID", "traceparent", "tracestate"],
+)
+def test_echoes_come_back_as_they_were_sent(name: str) -> None:
+    """Under the very name, and whatever bytes: Spring's ids are binary."""
+    assert read((name, b"\xff\x00\x01")).reply.echo == ((name, b"\xff\x00\x01"),)
+
+
+def test_nothing_else_comes_back() -> None:
+    """No header of the requester's choosing, no value of more than 1 KiB."""
+    envelope = read(
+        ("x-mine", b"1"), ("status", b"ok"), ("kafka_replyTopic", b"secrets"), ("traceparent", b"t" * (MAX_TEXT + 1))
+    )
+
+    assert envelope.reply.echo == ()
+
+
+def test_what_can_be_echoed_is_bounded() -> None:
+    """At most 16 headers, each name at most 64 bytes."""
+    assert len(ECHOED) <= 16
+    assert all(len(name) <= 64 for name in ECHOED)
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [(b"*/*", OCTETS), (b"", OCTETS), (b"  ", OCTETS), (b"application/json", JSON), (b"application/*;q=0.3", OCTETS)],
+)
+def test_the_answer_comes_as_the_request_unless_accept_says_otherwise(accept: bytes, content_type: str) -> None:
+    """For a request in rows."""
+    envelope = read(AS_ROWS, ("Accept", accept))
+
+    assert envelope.reply.content_type == content_type
+    assert envelope.content_type == OCTETS
+
+
+@pytest.mark.parametrize("accept", [b"text/html", b"\xff", b"application/json," * 200])
+def test_an_accept_that_cannot_be_served_is_a_fault(accept: bytes) -> None:
+    """Before inference; the error itself comes as JSON."""
+    envelope = read(AS_PROTOBUF, ("accept", accept))
+
+    assert envelope.fault is not None
+    assert envelope.fault.startswith("accept: only application/json, ")
+    assert envelope.reply.content_type == JSON
+
+
+def test_the_head_length_makes_rows_the_binary_data_form() -> None:
+    """Its name has no case either."""
+    envelope = read(AS_ROWS, (HEAD_LENGTH.lower(), b" 17 "))
+
+    assert envelope.head_length == 17
+    assert not envelope.is_rows
+
+
+@pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"many", b"\xff", b"9" * 11, "٣".encode()])
+def test_a_head_length_that_is_no_number_is_a_fault(value: bytes) -> None:
+    """Nor is one beyond any value's length."""
+    envelope = read(AS_ROWS, (HEAD_LENGTH, value))
+
+    assert envelope.fault is not None
+    assert envelope.fault.startswith(f"{HEAD_LENGTH}: expected a number of bytes")
+
+
+def test_all_headers_count_for_the_memory_a_request_takes() -> None:
+    """Those that mean nothing too."""
+    assert read(("a", b"12345"), ("b", None)).size == 7
+
+
+def test_a_content_type_alone_is_read_once() -> None:
+    """It is what nearly every request has."""
+    envelopes = Envelopes(JSON)
+
+    assert envelopes.read([AS_ROWS]) is envelopes.read([AS_ROWS])
+    assert envelopes.read([]) is envelopes.read(())
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """Publishers that send ever new parameters, other headers or nonsense do not fill the memory."""
+    envelopes = Envelopes(JSON)
+
+    for number in range(200):
+        envelopes.read([("content-type", b"application/json; n=%d" % number)])
+        envelopes.read([("request-id", b"%d" % number)])
+        envelopes.read([("content-type", b"nonsense %d" % number)])
+
+    assert len(envelopes._known) == 64
+    assert all(envelope.fault is None for envelope in envelopes._known.values())
+    assert {name for name, _ in envelopes._known} == {"content-type"}

@@ -1,0 +1,197 @@
+"""Open Inference Protocol requests and answers as protobuf, written and read here by tritonclient's messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2
+
+from tests.unit.codecs.builders import (
+    AS_JSON,
+    AS_PROTOBUF,
+    X,
+    answer,
+    codecs,
+    elements,
+    floats,
+    giving,
+    headers_of,
+    json_of,
+    model,
+    packed,
+    record,
+    rejection,
+    request,
+    taking,
+)
+from worker.codecs.oip_protobuf import _InferenceError
+from worker.core.failures import Code
+from worker.core.records import Record
+from worker.core.signature import DTYPES, TensorSpec
+
+Input = service_pb2.ModelInferRequest.InferInputTensor
+Output = service_pb2.ModelInferRequest.InferRequestedOutputTensor
+Contents = service_pb2.InferTensorContents
+
+FIELDS: dict[str, tuple[str, list[Any]]] = {
+    "BOOL": ("bool_contents", [True, False, True]),
+    "INT8": ("int_contents", [-128, 0, 127]),
+    "INT16": ("int_contents", [-(2**15), 0, 2**15 - 1]),
+    "INT32": ("int_contents", [-(2**31), 0, 2**31 - 1]),
+    "INT64": ("int64_contents", [-(2**63), 0, 2**63 - 1]),
+    "UINT8": ("uint_contents", [0, 1, 255]),
+    "UINT16": ("uint_contents", [0, 1, 2**16 - 1]),
+    "UINT32": ("uint_contents", [0, 1, 2**32 - 1]),
+    "UINT64": ("uint64_contents", [0, 1, 2**64 - 1]),
+    "FP32": ("fp32_contents", [0.5, -1.5, 2.5]),
+    "FP64": ("fp64_contents", [0.1, -1e300, 5e-324]),
+    "BYTES": ("bytes_contents", [b"", "grüße".encode(), b"\0"]),
+}
+
+
+def x(**changes: Any) -> Any:
+    return Input(**{"name": "x", "datatype": "FP32", "shape": [1, 3], **changes})
+
+
+def as_protobuf(*inputs: Any, raw: Any = (), accept: bytes | None = None, **more: Any) -> Record:
+    message = service_pb2.ModelInferRequest(inputs=inputs, raw_input_contents=raw, **more)
+    return record(message.SerializeToString(), AS_PROTOBUF, ("accept", accept))
+
+
+def test_raw_contents_are_taken_as_they_are() -> None:
+    """In the order of the inputs named; they reach the model in its own."""
+    signature = model(X, TensorSpec("t", "BYTES", ()))
+    text = Input(name="t", datatype="BYTES", shape=[1])
+
+    decoded = request(codecs(signature), as_protobuf(text, x(), raw=[packed("é"), floats(1, 2, 3)]))
+
+    assert decoded.tensors[0] == floats(1, 2, 3)
+    assert elements(decoded.tensors[1], "O") == ["é"]
+    assert decoded.shapes == ((3,), ())
+
+
+@pytest.mark.parametrize("datatype", FIELDS)
+def test_contents_hold_every_datatype_but_one(datatype: str) -> None:
+    """Each in the field that belongs to it, from the least value to the greatest."""
+    field, values = FIELDS[datatype]
+    given = as_protobuf(x(datatype=datatype, contents=Contents(**{field: values})))
+
+    decoded = request(codecs(taking(datatype)), given)
+
+    expected = [v.decode() if isinstance(v, bytes) else v for v in values]
+    assert elements(decoded.tensors[0], DTYPES[datatype].str.replace("|O", "O")) == expected
+
+
+@pytest.mark.parametrize(
+    ("datatype", "contents", "said"),
+    [
+        ("FP32", {}, "expected its FP32 elements in fp32_contents, got none"),
+        ("FP32", {"fp64_contents": [1, 2, 3]}, "in fp32_contents, got ['fp64_contents']"),
+        ("FP32", {"fp32_contents": [1, 2, 3], "int_contents": [1]}, "got ['int_contents', 'fp32_contents']"),
+        ("FP32", {"fp32_contents": [1, 2]}, "holds 3 elements, fp32_contents has 2"),
+        ("INT8", {"int_contents": [1, 2, 128]}, "out of the range of INT8"),
+        ("UINT16", {"uint_contents": [1, 2, 65536]}, "out of the range of UINT16"),
+        ("FP16", {"fp32_contents": [1, 2, 3]}, "expected its FP16 elements in raw_input_contents"),
+        ("BYTES", {"bytes_contents": [b"a", b"\xff", b"c"]}, "not UTF-8"),
+    ],
+)
+def test_contents_are_strict(datatype: str, contents: dict[str, Any], said: str) -> None:
+    """The right field, the right number of elements, each in range."""
+    given = as_protobuf(x(datatype=datatype, contents=Contents(**contents)))
+
+    assert said in rejection(codecs(taking(datatype)), given).message
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (as_protobuf(id="7"), "expected at least one tensor in `inputs`"),
+        (as_protobuf(x(), raw=[b"", b""]), "raw_input_contents: expected one entry for each of 1 inputs, got 2"),
+        (as_protobuf(x(), raw=[floats(1, 2)]), "expected 12 bytes (3 elements), got 8"),
+        (as_protobuf(x(contents=Contents(fp32_contents=[1])), raw=[floats(1, 2, 3)]), "and in contents too"),
+        (as_protobuf(x(name="z"), raw=[b""]), "the model has no input 'z'"),
+        (as_protobuf(x(shape=[-1, 3]), raw=[b""]), "every dimension must be an integer of at least 1"),
+        (as_protobuf(x(), x(), raw=[floats(1, 2, 3)] * 2), "an input is given twice"),
+        (as_protobuf(x(), raw=[floats(1, 2, 3)], outputs=[Output(name="z")]), "the model has no output 'z'"),
+        (as_protobuf(x(), raw=[floats(1, 2, 3)], id="i" * 1025), "id: at most 1024 bytes"),
+        (record(b"\xff\xff\xff\xff", AS_PROTOBUF), "the value is no inference.ModelInferRequest"),
+        (record(b"\x1a\x01\xff", AS_PROTOBUF), "the value is no inference.ModelInferRequest"),
+    ],
+)
+def test_what_is_no_request_is_refused(given: Record, said: str) -> None:
+    """The message says what was expected and what came."""
+    refused = rejection(codecs(), given)
+
+    assert said in refused.message
+    assert refused.code == Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "code"),
+    [("", "", None), ("m", "1", None), ("other", "", Code.NOT_FOUND), ("m", "2", Code.NOT_FOUND)],
+)
+def test_another_model_is_not_found(name: str, version: str, code: Code | None) -> None:
+    """One that is not named is the one that is served."""
+    given = as_protobuf(x(), raw=[floats(1, 2, 3)], model_name=name, model_version=version)
+
+    assert getattr(codecs().decode(given), "code", None) == code
+
+
+def test_an_answer_is_a_response_with_raw_contents() -> None:
+    """The outputs asked for, in the order asked."""
+    given = as_protobuf(x(), raw=[floats(1, 2, 3)], id="i-1", outputs=[Output(name="b"), Output(name="a")])
+
+    message = answer(codecs(giving("FP16", "BYTES")), given, np.array([[1.5]], "<f2"), np.array([["é"]], object))
+
+    response = service_pb2.ModelInferResponse.FromString(message.value)
+    assert (response.model_name, response.model_version, response.id) == ("m", "1", "i-1")
+    assert [(o.name, o.datatype, list(o.shape)) for o in response.outputs] == [
+        ("b", "BYTES", [1, 1]),
+        ("a", "FP16", [1, 1]),
+    ]
+    assert list(response.raw_output_contents) == [packed("é"), np.float16(1.5).tobytes()]
+    assert headers_of(message)["content-type"] == "application/x-protobuf"
+
+
+def test_without_an_id_there_is_none_in_the_answer() -> None:
+    """Protobuf does not tell an empty id from none, nor do we."""
+    decoded = request(codecs(), as_protobuf(x(), raw=[floats(1, 2, 3)]))
+
+    assert decoded.reply.body_id is None
+
+
+def test_a_protobuf_request_may_accept_json() -> None:
+    """The answer's encoding is its own."""
+    given = as_protobuf(x(), raw=[floats(1, 2, 3)], accept=b"application/json")
+
+    message = answer(codecs(), given, np.array([[1, 2]], "<f4"))
+
+    assert json_of(message)["outputs"][0]["data"] == [1.0, 2.0]
+
+
+def test_a_json_request_may_accept_protobuf() -> None:
+    """Whichever outputs it asks for as bytes: protobuf has no other form."""
+    value = b'{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}'
+
+    message = answer(codecs(), record(value, AS_JSON, ("accept", b"application/x-protobuf")), np.array([[1, 2]], "<f4"))
+
+    assert list(service_pb2.ModelInferResponse.FromString(message.value).raw_output_contents) == [floats(1, 2)]
+
+
+def test_an_error_is_protobuf_where_that_is_accepted() -> None:
+    """Text and id, in a message of our own."""
+    codec = codecs()
+
+    (message,) = codec.encode(rejection(codec, as_protobuf(x(), raw=[b""], id="i-1")))
+
+    error = _InferenceError.FromString(message.value)
+    assert error.error == "input x: expected 12 bytes (3 elements), got 0"
+    assert error.id == "i-1"
+    assert headers_of(message)["content-type"] == "application/x-protobuf"
+
+
+def test_our_messages_are_not_in_the_default_pool() -> None:
+    """So another client of the protocol can be imported beside us: this very module does."""
+    assert _InferenceError.DESCRIPTOR.file.pool is not service_pb2.DESCRIPTOR.pool

@@ -1,0 +1,246 @@
+"""Plain rows, and the binary-data form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.codecs.builders import (
+    AS_JSON,
+    AS_ROWS,
+    X,
+    answer,
+    as_binary,
+    codecs,
+    document,
+    elements,
+    f4,
+    floats,
+    giving,
+    headers_of,
+    json_of,
+    model,
+    packed,
+    record,
+    rejection,
+    request,
+    taking,
+    tensor,
+)
+from worker.codecs.wire import HEAD_LENGTH
+from worker.core.failures import Code
+from worker.core.signature import DTYPES, TensorSpec
+
+
+def sized(size: object, **changes: Any) -> dict[str, Any]:
+    """An input that says its elements stand behind the head."""
+    entry = tensor(parameters={"binary_data_size": size}, **changes)
+    del entry["data"]
+    return entry
+
+
+def test_rows_are_the_value_itself() -> None:
+    """Nothing is copied, and the count follows from the length."""
+    value = floats(1, 2, 3, 4, 5, 6)
+
+    decoded = request(codecs(), record(value, AS_ROWS))
+
+    assert decoded.tensors[0] is value
+    assert (decoded.rows, decoded.shapes) == (2, ((3,),))
+    assert decoded.size == len(value) + len("k") + len("content-type") + len("application/octet-stream")
+
+
+@pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BYTES"])
+def test_rows_of_every_numeric_datatype_are_taken(datatype: str) -> None:
+    """A row's length is the datatype's."""
+    value = np.array([0, 1, 1, 0, 1, 0], DTYPES[datatype]).tobytes()
+
+    decoded = request(codecs(taking(datatype)), record(value, AS_ROWS))
+
+    assert decoded.rows == 2
+    assert elements(decoded.tensors[0], DTYPES[datatype].str) == [0, 1, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("length", [1, 11, 13, 23])
+def test_rows_must_be_whole(length: int) -> None:
+    """The message says how long a row is."""
+    refused = rejection(codecs(), record(b"\0" * length, AS_ROWS))
+
+    assert refused.code == Code.INVALID_ARGUMENT
+    assert "expected rows of 12 bytes" in refused.message
+    assert f"got {length} bytes" in refused.message
+
+
+def test_too_many_rows_are_refused() -> None:
+    """Before anything is allocated for them."""
+    refused = rejection(codecs(model(max_rows=2)), record(floats(*range(9)), AS_ROWS))
+
+    assert refused.code == Code.RESOURCE_EXHAUSTED
+
+
+def test_a_boolean_is_a_byte_of_zero_or_one() -> None:
+    """A 2 would be computed with as 2."""
+    assert "BOOL" in rejection(codecs(taking("BOOL")), record(b"\0\1\2", AS_ROWS)).message
+
+
+@pytest.mark.parametrize("signature", [model(X, TensorSpec("z", "FP32", (1,))), taking("BYTES"), taking("FP32", None)])
+def test_a_model_that_rows_cannot_feed_says_so(signature: Any) -> None:
+    """Several inputs, strings, or a dynamic dimension: the message names the other ways."""
+    message = rejection(codecs(signature), record(floats(1, 2, 3), AS_ROWS)).message
+
+    assert "send application/json, application/x-protobuf or the binary-data form" in message
+
+
+def test_rows_are_answered_with_rows() -> None:
+    """Row-major, whatever the array's layout in memory."""
+    output = np.asfortranarray(np.array([[1, 2], [3, 4]], "<f4"))
+
+    message = answer(codecs(), record(floats(*range(6)), AS_ROWS), output)
+
+    assert message.value == floats(1, 2, 3, 4)
+    assert headers_of(message)["content-type"] == "application/octet-stream"
+    assert HEAD_LENGTH not in headers_of(message)
+
+
+@pytest.mark.parametrize(
+    ("signature", "outputs", "tail"),
+    [
+        (giving("FP32", "INT64"), ([[0.5]], [[7]]), floats(0.5) + (7).to_bytes(8, "little")),
+        (giving("BYTES"), ([["grüße"]],), packed("grüße")),
+    ],
+)
+def test_what_rows_cannot_say_is_answered_in_binary_data_form(signature: Any, outputs: Any, tail: bytes) -> None:
+    """Several outputs, or strings."""
+    given = [np.array(o, spec.dtype) for o, spec in zip(outputs, signature.outputs, strict=True)]
+
+    message = answer(codecs(signature), record(floats(1, 2, 3), AS_ROWS), *given)
+
+    assert message.value is not None
+    head = int(headers_of(message)[HEAD_LENGTH])
+    assert message.value[head:] == tail
+    assert message.value[:head].startswith(b'{"model_name":"m","model_version":"1","outputs":[{"name":"a"')
+
+
+@pytest.mark.parametrize("accept", [b"application/json", b"application/x-protobuf"])
+def test_rows_may_be_answered_in_another_encoding(accept: bytes) -> None:
+    """As `accept` says."""
+    message = answer(codecs(), record(floats(1, 2, 3), AS_ROWS, ("accept", accept)), np.array([[1, 2]], "<f4"))
+
+    assert headers_of(message)["content-type"] == accept.decode()
+
+
+def test_half_floats_have_no_form_in_json() -> None:
+    """So rows whose answer would need one are refused before inference."""
+    given = record(floats(1, 2, 3), AS_ROWS, ("accept", b"application/json"))
+
+    assert "FP16 has no form in JSON" in rejection(codecs(giving("FP16")), given).message
+
+
+def test_the_binary_data_form_views_the_value() -> None:
+    """In the order of the inputs named, beside inputs in JSON; nothing is copied but strings and JSON."""
+    signature = model(X, TensorSpec("t", "BYTES", (2,)), TensorSpec("n", "INT8", ()))
+    head = document(
+        inputs=[
+            sized(10, name="t", shape=[1, 2], datatype="BYTES"),
+            {"name": "n", "shape": [1], "datatype": "INT8", "data": [-5]},
+            sized(12),
+        ]
+    )
+    given = as_binary(head, packed("é", "") + floats(1, 2, 3))
+
+    decoded = request(codecs(signature), given)
+
+    x, t, n = decoded.tensors
+    assert isinstance(x, memoryview)
+    assert elements(x, "<f4") == [1, 2, 3]
+    assert elements(t, "O") == ["é", ""]
+    assert elements(n, "i1") == [-5]
+    assert decoded.size > len(given.value or b"")
+
+
+def test_json_with_a_head_length_is_the_binary_data_form_too() -> None:
+    """Some clients name the head's type; the answer then is JSON."""
+    given = as_binary(document(inputs=[sized(12)]), floats(1, 2, 3))
+    given = given._replace(headers=[AS_JSON, *given.headers[1:]])
+
+    message = answer(codecs(), given, np.array([[1, 2]], "<f4"))
+
+    assert json_of(message)["outputs"] == [{"name": "y", "shape": [1, 2], "datatype": "FP32", "data": [1.0, 2.0]}]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "tail", "said"),
+    [
+        ([sized(13)], floats(1, 2, 3), "binary_data_size is 13, 12 bytes are left"),
+        ([sized(-1)], floats(1, 2, 3), "binary_data_size is -1"),
+        ([sized(8)], floats(1, 2), "expected 12 bytes (3 elements), got 8"),
+        ([sized(12)], floats(1, 2, 3) + b"!", "13 bytes came behind the JSON head, binary_data_size speaks of 12"),
+        ([tensor()], b"!", "1 bytes came behind the JSON head, binary_data_size speaks of 0"),
+        ([sized("12")], floats(1, 2, 3), "expected `binary_data_size` to be an integer, got a string"),
+        ([sized(12.0)], floats(1, 2, 3), "expected `binary_data_size` to be an integer, got a fraction"),
+        ([sized(True)], b"!", "expected `binary_data_size` to be an integer, got true or false"),
+    ],
+)
+def test_the_sizes_must_add_up(inputs: list[Any], tail: bytes, said: str) -> None:
+    """Each to its tensor, and all to the rest of the value."""
+    assert said in rejection(codecs(), as_binary({"inputs": inputs}, tail)).message
+
+
+@pytest.mark.parametrize(
+    ("tail", "said"),
+    [
+        (packed("a", "b")[:-1], "end inside string 1"),
+        (packed("a") + b"\1\0", "end inside string 1"),
+        (packed("a"), "expected 2 strings, got 1"),
+        (packed("a", "b", "c"), "expected 2 strings, got 3"),
+        (b"\xff\xff\xff\xffab", "end inside string 0"),
+        (b"\1\0\0\0\xff" + packed("a"), "not UTF-8"),
+        (b"\3\0\0\0\xed\xa0\x80" + packed("a"), "not UTF-8"),
+    ],
+)
+def test_strings_must_fill_their_bytes(tail: bytes, said: str) -> None:
+    """No more, no fewer, and all of them UTF-8 without half characters."""
+    head = {"inputs": [sized(len(tail), shape=[1, 2], datatype="BYTES")]}
+
+    assert said in rejection(codecs(taking("BYTES", 2)), as_binary(head, tail)).message
+
+
+def test_a_head_longer_than_the_value_is_refused() -> None:
+    """The message says both lengths."""
+    refused = rejection(codecs(), record(b"{}", AS_ROWS, (HEAD_LENGTH, b"1000000")))
+
+    assert refused.message == f"{HEAD_LENGTH}: 1000000 bytes announced, the value has 2"
+
+
+@pytest.mark.parametrize(
+    ("head", "binary"),
+    [
+        (document(inputs=[sized(12)]), [True, True]),
+        (document(inputs=[sized(12)], parameters={"binary_data_output": False}), [False, False]),
+        (
+            document(inputs=[sized(12)], outputs=[{"name": "a", "parameters": {"binary_data": False}}, {"name": "b"}]),
+            [False, True],
+        ),
+        (
+            document(
+                inputs=[sized(12)],
+                parameters={"binary_data_output": False},
+                outputs=[{"name": "a"}, {"name": "b", "parameters": {"binary_data": True}}],
+            ),
+            [False, True],
+        ),
+    ],
+)
+def test_outputs_of_the_binary_data_form_are_bytes_unless_asked_for_in_json(head: Any, binary: list[bool]) -> None:
+    """Each output's parameter goes before the request's."""
+    message = answer(codecs(giving("FP32", "FP32")), as_binary(head, floats(1, 2, 3)), f4([[0.5]]), f4([[1.5]]))
+
+    assert message.value is not None
+    length = int(headers_of(message)[HEAD_LENGTH])
+    outputs = json_of(message._replace(value=message.value[:length]))["outputs"]
+    assert ["parameters" in output for output in outputs] == binary
+    assert message.value[length:] == b"".join(
+        floats(v) for v, is_binary in zip([0.5, 1.5], binary, strict=True) if is_binary
+    )
