@@ -30,8 +30,12 @@ IMAGE = f"apache/kafka:{VERSION}"
 HERE = Path(__file__).parent / "jvm"
 JARS = Path(__file__).parents[2] / ".cache" / "kafka" / VERSION
 
-START_TIMEOUT = 60.0  # 3 s on an idle machine of two cores; a busy one takes many times that
+START_TIMEOUT = 45.0  # 3 s on an idle machine of two cores; a busy one takes many times that
 STOP_TIMEOUT = 30.0
+HEAP = "-Xmx512m"
+
+# What a client must be configured with to be let in.
+Login = Mapping[str, str | int | float | bool]
 
 
 class NoBrokerError(Exception):
@@ -102,17 +106,18 @@ def _engine_listens() -> bool:
 class JvmBroker:
     """Apache Kafka as a child process in its own folder, which `stop` leaves and `remove` deletes.
 
-    Owns the process. It dies with us where `setpriv` exists, so that a test run that is killed leaves nothing behind.
+    `config` comes on top of `jvm/server.properties`; `login` is what a client needs where that asks for one. Owns
+    the process. It dies with us where `setpriv` exists, so that a test run that is killed leaves nothing behind.
     """
 
-    def __init__(self, config: Mapping[str, str] | None = None, heap: str = "512m") -> None:
-        self._heap = heap
+    def __init__(self, config: Mapping[str, str] | None = None, login: Login | None = None) -> None:
+        self._login = login
         self._classpath = f"{jars()}/*"
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-"))
         self._process: subprocess.Popen[bytes] | None = None
         port = free_port()
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        own = {**listeners("127.0.0.1", port, free_port(), advertised=port), "log.dirs": str(self._folder / "data")}
+        own = {**listeners("127.0.0.1", port, free_port(), advertised=port), "log.dirs": str(self.data)}
         self._properties = self._folder / "server.properties"
         lines = [f"{key}={value}" for key, value in {**common_config(), **own, **(config or {})}.items()]
         self._properties.write_text("\n".join(lines))
@@ -129,7 +134,7 @@ class JvmBroker:
                 stderr=subprocess.STDOUT,
             )
         try:
-            wait_until_answering(self.bootstrap_servers, self._why_dead)
+            wait_until_answering(self.bootstrap_servers, self._why_dead, self._login)
         except NoBrokerError:
             self.remove()
             raise
@@ -148,6 +153,11 @@ class JvmBroker:
         if self._process is not None:
             self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def data(self) -> Path:
+        """Where it keeps its topics, one folder for each partition."""
+        return self._folder / "data"
 
     @property
     def log(self) -> Path:
@@ -178,7 +188,7 @@ class JvmBroker:
             raise NoBrokerError(f"StorageTool failed: {result.stdout}{result.stderr}")
 
     def _java(self, main: str) -> list[str]:
-        return ["java", f"-Xmx{self._heap}", "-XX:+UseSerialGC", "-cp", self._classpath, main]
+        return ["java", HEAP, "-XX:+UseSerialGC", "-cp", self._classpath, main]
 
     def _why_dead(self) -> str | None:
         if self._process is None or self._process.poll() is None:
@@ -254,9 +264,12 @@ def free_port() -> int:
         return port
 
 
-def wait_until_answering(bootstrap_servers: str, why_dead: Callable[[], str | None] = lambda: None) -> None:
+def wait_until_answering(
+    bootstrap_servers: str, why_dead: Callable[[], str | None] = lambda: None, login: Login | None = None
+) -> None:
     """Until the broker lists itself. Raises `NoBrokerError` when it is dead or does not in time."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200})
+    config: Login = {"bootstrap.servers": bootstrap_servers, "log_level": 0, "reconnect.backoff.max.ms": 200}
+    admin = AdminClient({**config, **(login or {})})
     deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline:
         if reason := why_dead():

@@ -16,6 +16,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from tests.kafka.broker import Login
+
 Report = Callable[[KafkaError | None, object], None]
 
 TIMEOUT = 30.0
@@ -50,11 +52,12 @@ def fresh(prefix: str) -> str:
 
 
 class Cluster:
-    """A running Kafka, seen by a test. Owns an admin client."""
+    """A running Kafka, seen by a test. Owns an admin client. `login` is what every client needs to be let in."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, login: Login | None = None) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        self.login = {"bootstrap.servers": bootstrap_servers, **(login or {})}
+        self.admin = AdminClient(dict(self.login))
 
     def create_topic(
         self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, str] | None = None
@@ -84,7 +87,7 @@ class Cluster:
 
     def produce(self, topic: str, records: Iterable[Sent], config: Mapping[str, str] | None = None) -> int:
         """Send them all and wait until all are acknowledged. Returns how many; fails the test if one is refused."""
-        base = {"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "partitioner": "murmur2_random"}
+        base = {**self.login, "linger.ms": 5, "partitioner": "murmur2_random"}
         producer = Producer({**base, **(config or {})})
         failures: list[str] = []
         acknowledged = 0
@@ -146,7 +149,7 @@ class Reader:
         self._topic = topic
         self._consumer = Consumer(
             {
-                "bootstrap.servers": cluster.bootstrap_servers,
+                **cluster.login,
                 "group.id": fresh("reader"),
                 "enable.auto.commit": False,
                 "isolation.level": isolation,

@@ -1,4 +1,5 @@
-"""Fixtures that need a real Kafka: `kafka`, one broker for the whole test run, and `own_broker`, one that may be hurt.
+"""Fixtures that need a real Kafka: `kafka`, one broker for the whole test run, and `own_broker`, one that may be hurt,
+and `new_broker`, one that is configured as a test likes.
 
 Without any broker these tests are skipped and say so; where CI is set, that is an error.
 """
@@ -6,34 +7,51 @@ Without any broker these tests are skipped and say so; where CI is set, that is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Protocol, TypeVar
 
 import pytest
 
-from tests.kafka.broker import JvmBroker, NoBrokerError, any_broker
+from tests.kafka.broker import JvmBroker, Login, NoBrokerError, any_broker
 from tests.kafka.cluster import Cluster
 
 T = TypeVar("T")
 
 
+class NewBroker(Protocol):
+    """What `new_broker` gives: call it to start one."""
+
+    def __call__(self, config: Mapping[str, str], login: Login | None = None) -> JvmBroker: ...
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Cluster]:
     """A running Kafka that all tests share: make your own topics and groups, and never stop it."""
-    broker = _or_skip(any_broker)
+    broker = or_skip(any_broker)
     yield Cluster(broker.bootstrap_servers)
     broker.remove()
 
 
 @pytest.fixture
-def own_broker() -> Iterator[JvmBroker]:
+def new_broker() -> Iterator[NewBroker]:
+    """Starts a broker of this test's own, configured as it likes."""
+    with ExitStack() as brokers:
+
+        def start(config: Mapping[str, str], login: Login | None = None) -> JvmBroker:
+            return brokers.enter_context(or_skip(lambda: JvmBroker(config, login)))
+
+        yield start
+
+
+@pytest.fixture
+def own_broker(new_broker: NewBroker) -> JvmBroker:
     """A running broker of this test's own, to be killed and started again at will."""
-    broker = _or_skip(lambda: JvmBroker().start())
-    yield broker
-    broker.remove()
+    return new_broker({})
 
 
-def _or_skip(start: Callable[[], T]) -> T:
+def or_skip(start: Callable[[], T]) -> T:
+    """What `start` gives; without a broker the test is skipped, or fails where CI is set."""
     try:
         return start()
     except NoBrokerError as reason:

@@ -85,17 +85,13 @@ class _Examination:
     def run(self) -> Topics:
         can_administer = self._reach_broker()
         partitions = self._count_partitions()
-        if self._problems or not can_administer:
-            self._stop_if_wrong()
-            return Topics(partitions, self._assume_limits([*self._written.values()]), self._membership(None))
-        self._check_access()
-        self._stop_if_wrong()
-        limits = self._read_limits()
-        return Topics(partitions, limits, self._membership(self._ask_sessions()), tuple(self._notes))
-
-    def _stop_if_wrong(self) -> None:
+        if can_administer and not self._problems:
+            self._check_access()
         if self._problems:
             raise BadConfiguration("\n".join(self._problems))
+        limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
+        sessions = self._ask_sessions() if can_administer else None
+        return Topics(partitions, limits, choose_membership(self._kafka, sessions), tuple(self._notes))
 
     def _reach_broker(self) -> bool:
         """Whether a controller answers administrative requests; librdkafka's mock cluster has none."""
@@ -122,7 +118,7 @@ class _Examination:
             self._problems.append(f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {error}")
             return 0
         if found.error is not None:
-            self._problems.append(f"WORKER_KAFKA__{setting}: {_why_unusable(topic, found.error)}")
+            self._problems.append(f"WORKER_KAFKA__{setting}: {_why_unusable(setting, topic, found.error)}")
         return len(found.partitions)
 
     def _check_access(self) -> None:
@@ -178,9 +174,6 @@ class _Examination:
             return None
         return int(described[SESSION_KEY].value) / 1000
 
-    def _membership(self, sessions: float | None) -> Membership:
-        return choose_membership(self._kafka, sessions)
-
     def _result(self, future: Future[T]) -> T | None:
         """None where the broker will not tell, or is too old to."""
         try:
@@ -189,11 +182,12 @@ class _Examination:
             return None
 
 
-def _why_unusable(topic: str, error: KafkaError) -> str:
+def _why_unusable(setting: str, topic: str, error: KafkaError) -> str:
     if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
         return f"there is no topic {topic}; create it, or name another"
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return f"this client may not see topic {topic}; grant it the operation DESCRIBE, READ or WRITE"
+        operation = "READ" if setting == "REQUEST_TOPICS" else "WRITE"
+        return f"this client may not see topic {topic}; grant it the operation {operation}"
     return f"topic {topic} cannot be used: {error.str()}"
 
 

@@ -20,17 +20,17 @@ class Unreadable:
     def __init__(self) -> None:
         self._stuck: dict[Partition, tuple[int, int]] = {}
 
-    def failed(self, partition: Partition, offset: int) -> bool:
-        """Note a failure. True when the record is to be given up."""
-        at, failures = self._stuck.get(partition, (offset, 0))
-        if offset != at:
-            failures = 0
-        failures += 1
-        if failures < ATTEMPTS:
-            self._stuck[partition] = (offset, failures)
-            return False
-        self._stuck[partition] = (offset + 1, ATTEMPTS - 1)  # the next one of the batch is given up at once
-        return True
+    def failed(self, partition: Partition, offset: int) -> tuple[int, bool]:
+        """Note a failure. Returns the offset it is about, and whether that record is to be given up.
+
+        A damaged batch is reported by its first offset, however far into it we have come.
+        """
+        stuck, failures = self._stuck.get(partition, (offset, 0))
+        at, failures = (stuck, failures + 1) if offset <= stuck else (offset, 1)
+        is_certain = failures >= ATTEMPTS
+        # The next one of the batch is given up at once.
+        self._stuck[partition] = (at + 1, ATTEMPTS - 1) if is_certain else (at, failures)
+        return at, is_certain
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """They are not ours any more."""

@@ -1,0 +1,309 @@
+"""The consumer and the producer on a real Kafka: what no fake can show."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.contract.test_sink import collect, places
+from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.kafka.broker import JvmBroker
+from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.kafka.fixtures import NewBroker
+from worker.core.failures import KafkaFatal
+from worker.core.records import Message, Partition, Record
+from worker.kafka import KafkaSink, KafkaSource, Membership, Topics
+from worker.ports import Assignments
+from worker.settings import KafkaSettings
+
+PATIENCE = 30.0
+LOGGER = logging.getLogger("librdkafka")
+GZIP = b"\x1f\x8b\x08"  # how packed data begins
+CONSUMER = MEMBERSHIPS["kafka-consumer"]
+
+
+def settings(cluster: Cluster, topic: str, **changes: object) -> KafkaSettings:
+    """A worker that reads one topic; what it answers to does not matter here."""
+    values = {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "request_topics": (topic,),
+        "response_topic": "answers",
+        "group_id": fresh("group"),
+        "config": {"fetch.wait.max.ms": "10"},
+    }
+    return KafkaSettings.model_validate({**values, **changes})
+
+
+def joined(kafka: KafkaSettings, assignments: Assignments, membership: Membership = CONSUMER) -> KafkaSource:
+    """A consumer that has begun to join its group."""
+    source = KafkaSource(kafka, membership, LOGGER)
+    source.subscribe(assignments)
+    return source
+
+
+def read(source: KafkaSource, count: int) -> list[Record]:
+    """The next `count` records."""
+    deadline = time.monotonic() + PATIENCE
+    records: list[Record] = []
+    while len(records) < count:
+        assert time.monotonic() < deadline, f"{len(records)} of {count} records after {PATIENCE} s"
+        records += source.poll(count - len(records), 0.05)
+    return records
+
+
+def poll_until(source: KafkaSource, is_so: Callable[[], bool]) -> None:
+    """Serve the callbacks until it is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline, f"not so after {PATIENCE} s"
+        source.poll(1, 0.05)
+
+
+class CommitsLast(Told):
+    """Commits what it has settled as the last thing it does before its partitions move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.source: KafkaSource | None = None
+        self.settled: dict[Partition, int] = {}
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        super().revoked(partitions)
+        assert self.source is not None
+        self.source.commit({p: self.settled[p] for p in partitions if p in self.settled})
+
+
+@pytest.mark.parametrize("protocol", MEMBERSHIPS)
+def test_a_commit_sent_last_in_a_revoke_arrives_before_the_partitions_move(kafka: Cluster, protocol: str) -> None:
+    """The new owner begins at exactly the offset that the old one committed inside the callback."""
+    topic = kafka.create_topic("requests", partitions=4)
+    kafka.produce(topic, [Sent(b"k", b"v", (), n % 4) for n in range(80)])
+    config = settings(kafka, topic)
+    old, new = CommitsLast(), Told()
+    old.source = joined(config, old, MEMBERSHIPS[protocol])
+    read(old.source, 80)
+    old.settled = {Partition(topic, number): 7 + number for number in range(4)}
+
+    heir = joined(config, new, MEMBERSHIPS[protocol])
+    first: dict[Partition, int] = {}
+    deadline = time.monotonic() + PATIENCE
+    while len(first) < 2:
+        assert time.monotonic() < deadline, f"{old.events} {new.events} {first}"
+        old.source.poll(100, 0.02)
+        for record in heir.poll(100, 0.02):
+            first.setdefault(record.partition, record.offset)
+
+    assert first == {partition: old.settled[partition] for partition in new.held}
+    heir.close()
+    old.source.close()
+
+
+def test_what_fails_in_a_callback_comes_out_of_the_poll(kafka: Cluster) -> None:
+    """A failure while partitions move is not swallowed by the client."""
+
+    class Failing(Told):
+        def assigned(self, partitions: Sequence[Partition]) -> None:
+            raise KafkaFatal("the sink is broken")
+
+    source = joined(settings(kafka, kafka.create_topic()), Failing())
+
+    with pytest.raises(KafkaFatal, match="the sink is broken"):
+        read(source, 1)
+
+    source.close()
+
+
+def test_a_commit_that_the_group_refuses_is_a_result(kafka: Cluster) -> None:
+    """An offset of a member that the group does not know is reported as failed, and nothing is raised."""
+    topic = kafka.create_topic()
+    config = settings(kafka, topic)
+    source = joined(config, told := Told(), MEMBERSHIPS["kafka-classic"])
+    poll_until(source, lambda: bool(told.held))
+    source.close()
+    source.commit({Partition(topic, 0): 1})
+
+    (result,) = source.commit_results()
+    assert not result.committed
+    assert list(result.failed) == [Partition(topic, 0)]
+
+
+def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(own_broker: JvmBroker) -> None:
+    """Each of its records is delivered once, without a value and with the reason, and what follows is read."""
+    cluster = Cluster(own_broker.bootstrap_servers)
+    topic = cluster.create_topic("requests")
+    cluster.produce(topic, [Sent(b"k", b"good")])
+    packed = {"linger.ms": "100", "compression.type": "gzip"}
+    cluster.produce(topic, [Sent(b"k", b"packed together" * 20) for _ in range(3)], packed)
+    cluster.produce(topic, [Sent(b"k", b"also good")])
+    own_broker.stop()
+    damage(own_broker, topic)
+    own_broker.start()
+
+    source = joined(settings(cluster, topic), Told())
+    records = read(source, 5)
+
+    assert [(r.offset, r.value) for r in records] == [(0, b"good"), (1, None), (2, None), (3, None), (4, b"also good")]
+    assert [r.unreadable is not None for r in records] == [False, True, True, True, False]
+    source.close()
+
+
+def damage(broker: JvmBroker, topic: str) -> None:
+    """Flip bits in the middle of the log's packed batch."""
+    (segment,) = (broker.data / f"{topic}-0").glob("*.log")
+    content = bytearray(segment.read_bytes())
+    assert content.count(GZIP) == 1
+    at = content.index(GZIP) + 20
+    content[at : at + 8] = bytes(byte ^ 0xFF for byte in content[at : at + 8])
+    segment.write_bytes(content)
+
+
+def test_offsets_that_retention_deleted_stop_a_worker_that_asked_for_it(kafka: Cluster) -> None:
+    """AUTO_OFFSET_RESET=error: records lost before they were answered are no reason to go on quietly."""
+    topic = kafka.create_topic()
+    config = settings(kafka, topic, auto_offset_reset="error")
+    kafka.produce(topic, [Sent(b"k", b"v") for _ in range(10)])
+    commit(config, TopicPartition(topic, 0, 2))
+    kafka.delete_records(topic, 0, 5)
+
+    source = joined(config, Told())
+
+    with pytest.raises(KafkaFatal, match="AUTO_OFFSET_RESET is `error`"):
+        read(source, 1)
+    source.close()
+
+
+def test_offsets_that_retention_deleted_are_logged(kafka: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """AUTO_OFFSET_RESET=earliest goes on at the first record there is, and says so."""
+    topic = kafka.create_topic()
+    config = settings(kafka, topic)
+    kafka.produce(topic, [Sent(b"k", b"v") for _ in range(10)])
+    commit(config, TopicPartition(topic, 0, 2))
+    kafka.delete_records(topic, 0, 5)
+
+    source = joined(config, Told())
+    (record,) = read(source, 1)
+
+    assert record.offset == 5
+    assert any("offset reset (at offset 2" in line and line.startswith("OFFSET") for line in caplog.messages)
+    source.close()
+
+
+def commit(config: KafkaSettings, *positions: TopicPartition) -> None:
+    """As somebody else of this group did earlier."""
+    consumer = Consumer({"bootstrap.servers": config.bootstrap_servers, "group.id": config.group_id})
+    consumer.commit(offsets=list(positions), asynchronous=False)
+    consumer.close()
+
+
+def test_a_broker_without_the_new_protocol_gets_a_classic_member(
+    new_broker: NewBroker,
+) -> None:
+    """`auto` finds out by joining, and goes on by itself."""
+    cluster = Cluster(new_broker({"group.coordinator.rebalance.protocols": "classic"}).bootstrap_servers)
+    topic = cluster.create_topic()
+    cluster.produce(topic, [Sent(b"k", b"v")])
+    source = joined(settings(cluster, topic), told := Told())
+
+    records = read(source, 1)
+
+    assert records[0].value == b"v"
+    assert told.events == [("assigned", Partition(topic, 0))]
+    assert source.membership.protocol == "classic"
+    assert source.membership.takeover_seconds == 45.0
+    source.close()
+
+
+def test_a_broker_that_is_away_is_waited_for(own_broker: JvmBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither client fails: nothing comes, nothing is reported, and all goes on when the broker is back."""
+    cluster = Cluster(own_broker.bootstrap_servers)
+    topic, answers = cluster.create_topic(), cluster.create_topic()
+    source = joined(settings(cluster, topic), told := Told())
+    poll_until(source, lambda: bool(told.held))
+    sink = new_sink(cluster, answers)
+    taken = places(2)
+    sink.send(Message(answers, b"k", b"before", (), 0), taken[0])
+    collect(sink, 1)
+
+    own_broker.kill()
+    sink.send(Message(answers, b"k", b"while away", (), 0), taken[1])
+    for _ in range(20):
+        assert not source.poll(10, 0.05)
+        assert not sink.poll(0.01)
+    assert sink.undelivered == 1
+    own_broker.start()
+
+    assert collect(sink, 1) == [taken[1]]
+    cluster.produce(topic, [Sent(b"k", b"after")])
+    assert read(source, 1)[0].value == b"after"
+    assert any("Connection refused" in line for line in caplog.messages)
+    sink.close(1.0)
+    source.close()
+
+
+def new_sink(
+    cluster: Cluster, topic: str, limit: int = 1_000_000, config: Mapping[str, str] | None = None
+) -> KafkaSink:
+    """A producer for one topic of one partition."""
+    kafka = settings(cluster, "requests", response_topic=topic, config=config or {})
+    return KafkaSink(kafka, Topics({topic: 1}, {topic: limit}, CONSUMER), LOGGER)
+
+
+def test_an_answer_that_the_broker_refuses_is_fatal(kafka: Cluster) -> None:
+    """What can never be delivered stops the worker, and nothing behind it is reported as delivered."""
+    topic = kafka.create_topic(config={"max.message.bytes": "1000"})
+    sink = new_sink(kafka, topic)
+
+    sink.send(Message(topic, b"k", b"x" * 2000, (), 0), places(1)[0])
+
+    with pytest.raises(KafkaFatal, match=f"refused a record for topic {topic}.*requests/0/0"):
+        collect(sink, 1)
+    sink.close(1.0)
+
+
+def test_an_answer_that_the_client_refuses_is_fatal(kafka: Cluster) -> None:
+    """A record over every topic's limit does not leave the process."""
+    topic = kafka.create_topic()
+    sink = new_sink(kafka, topic, limit=1000)
+
+    with pytest.raises(KafkaFatal, match=f"does not take a record for {topic}"):
+        sink.send(Message(topic, b"k", b"x" * 2000, (), 0), places(1)[0])
+
+    sink.close(1.0)
+
+
+def test_what_the_client_has_no_room_for_waits_in_order(kafka: Cluster) -> None:
+    """A full queue neither blocks nor reorders."""
+    topic = kafka.create_topic()
+    sink = new_sink(kafka, topic, config={"queue.buffering.max.messages": "7"})
+    taken = places(100)
+
+    for n, place in enumerate(taken):
+        sink.send(Message(topic, b"k", b"%d" % n, (), 0), place)
+    assert sink.undelivered == 100
+    reported = collect(sink, 100)
+
+    assert reported == taken
+    assert sink.undelivered == 0
+    assert [r.value for r in kafka.read(topic, 100)] == [b"%d" % n for n in range(100)]
+
+
+def test_a_sink_that_closes_says_what_it_gave_up(own_broker: JvmBroker) -> None:
+    """With the broker gone, closing takes its time limit and counts what was not acknowledged."""
+    cluster = Cluster(own_broker.bootstrap_servers)
+    topic = cluster.create_topic()
+    sink = new_sink(cluster, topic)
+    sink.send(Message(topic, b"k", b"v", (), 0), places(1)[0])
+    collect(sink, 1)
+    own_broker.kill()
+    for place in places(3):
+        sink.send(Message(topic, b"k", b"v", (), 0), place)
+
+    began = time.monotonic()
+    given_up = sink.close(0.5)
+
+    assert given_up == 3
+    assert time.monotonic() - began < 5.0

@@ -1,0 +1,167 @@
+"""What the clients are configured with, and what may not be passed through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from worker.kafka.client_config import DENIED, admin_config, consumer_config, denied_keys, producer_config
+from worker.kafka.membership import Membership, choose_membership, fall_back
+from worker.settings import KafkaSettings
+
+CONSUMER = Membership("consumer", "test", None)
+CLASSIC = Membership("classic", "test", None)
+
+
+def settings(**changes: object) -> KafkaSettings:
+    base = {"bootstrap_servers": "127.0.0.1:9092", "request_topics": "r", "response_topic": "a", "group_id": "g"}
+    return KafkaSettings.model_validate({**base, **changes})
+
+
+def test_the_consumer_commits_nothing_by_itself() -> None:
+    """Only what the ledger says is ever committed."""
+    config = consumer_config(settings(), CONSUMER)
+
+    assert config["enable.auto.commit"] is False
+    assert config["enable.auto.offset.store"] is False
+    assert config["auto.offset.reset"] == "earliest"
+    assert config["isolation.level"] == "read_committed"
+
+
+def test_the_new_protocol_leaves_sessions_to_the_broker() -> None:
+    """librdkafka refuses to start with both."""
+    config = consumer_config(settings(), CONSUMER)
+
+    assert config["group.protocol"] == "consumer"
+    assert not {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} & set(config)
+
+
+def test_a_short_classic_session_beats_three_times() -> None:
+    """Two heartbeats may get lost before a replica counts as dead."""
+    config = consumer_config(settings(session_timeout_ms=1500), CLASSIC)
+
+    assert config["session.timeout.ms"] == 1500
+    assert config["heartbeat.interval.ms"] == 500
+    assert config["partition.assignment.strategy"] == "cooperative-sticky"
+
+
+def test_the_producer_waits_for_ever_and_fits_every_topic() -> None:
+    """Nothing expires, and no batch is larger than the smallest topic takes."""
+    config = producer_config(settings(), message_bytes=2_000_000, batch_bytes=50_000)
+
+    assert config["enable.idempotence"] is True
+    assert config["acks"] == "all"
+    assert config["message.timeout.ms"] == 0
+    assert (config["message.max.bytes"], config["batch.size"]) == (2_000_000, 50_000)
+    assert producer_config(settings(), 100, 5_000_000)["message.max.bytes"] == 1_000, "the least librdkafka takes"
+
+
+def test_operators_may_tune_every_client() -> None:
+    """A passed-through key wins over a choice of ours."""
+    kafka = settings(config={"linger.ms": "20", "client.id": "mine", "queued.min.messages": "7"})
+
+    assert producer_config(kafka, 1000, 1000)["linger.ms"] == "20"
+    assert consumer_config(kafka, CONSUMER)["queued.min.messages"] == "7"
+    assert admin_config(kafka)["client.id"] == "mine"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [*(key for key in DENIED if "*" not in key), "test.mock.num.brokers", "ut_x", "stats_cb", "auto.commit.enable"],
+)
+def test_a_promise_cannot_be_configured_away(key: str) -> None:
+    """Each denied key is one line that names it and says why."""
+    (line,) = denied_keys(settings(config={key: "1"}))
+
+    assert line.startswith(f"WORKER_KAFKA__CONFIG: {key} is not passed through, ")
+    assert line.endswith("; remove it")
+
+
+def test_what_is_not_denied_is_passed_on() -> None:
+    """The list denies keys, not families of keys."""
+    assert (
+        denied_keys(settings(config={"fetch.wait.max.ms": "5", "compression.type": "lz4", "ssl.cipher.suites": "x"}))
+        == []
+    )
+
+
+def test_a_password_reaches_the_client_and_no_text(tmp_path: Path) -> None:
+    """Secrets leave the settings only in the dictionary for the client."""
+    key = tmp_path / "key.pem"
+    kafka = settings(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="worker",
+        sasl_password="very-secret",  # noqa: S106  # of nobody
+        ssl_key_location=key,
+        ssl_key_password="also-secret",  # noqa: S106  # of nobody
+    )
+
+    config = admin_config(kafka)
+
+    assert config["security.protocol"] == "SASL_SSL"
+    assert (config["sasl.mechanism"], config["sasl.username"]) == ("SCRAM-SHA-512", "worker")
+    assert (config["sasl.password"], config["ssl.key.password"]) == ("very-secret", "also-secret")
+    assert config["ssl.key.location"] == str(key)
+    assert "enable.ssl.certificate.verification" not in config
+    assert "very-secret" not in repr(kafka)
+    assert "also-secret" not in repr(kafka)
+
+
+def test_tokens_come_from_the_identity_provider() -> None:
+    """OAUTHBEARER is OIDC: the client fetches and renews its tokens."""
+    kafka = settings(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="OAUTHBEARER",
+        oauth_token_endpoint_url="https://id.example/token",  # noqa: S106  # of nobody
+        oauth_client_id="worker",
+        oauth_client_secret="s",  # noqa: S106  # of nobody
+        oauth_scope="kafka",
+    )
+
+    config = admin_config(kafka)
+
+    assert config["sasl.oauthbearer.method"] == "oidc"
+    assert config["sasl.oauthbearer.token.endpoint.url"] == "https://id.example/token"
+    assert config["sasl.oauthbearer.client.secret"] == "s"
+    assert config["sasl.oauthbearer.scope"] == "kafka"
+
+
+def test_certificates_go_unchecked_only_when_asked_for() -> None:
+    """INSECURE_TLS is the only way."""
+    kafka = settings(security_protocol="SSL", insecure_tls=True)
+
+    assert admin_config(kafka)["enable.ssl.certificate.verification"] is False
+
+
+@pytest.mark.parametrize(
+    ("changes", "protocol", "seconds"),
+    [
+        ({}, "consumer", 3.0),
+        ({"group_protocol": "consumer"}, "consumer", 3.0),
+        ({"group_protocol": "classic"}, "classic", 45.0),
+        ({"group_protocol": "classic", "session_timeout_ms": 6000}, "classic", 6.0),
+        ({"session_timeout_ms": 6000}, "classic", 6.0),
+        ({"group_instance_id": "replica-0"}, "classic", 45.0),
+        ({"group_protocol": "consumer", "group_instance_id": "replica-0"}, "consumer", 3.0),
+    ],
+)
+def test_the_protocol_follows_from_the_settings(changes: dict[str, object], protocol: str, seconds: float) -> None:
+    """KIP-848, unless a setting of the classic protocol is in use or it was chosen."""
+    membership = choose_membership(settings(**changes), group_sessions=3.0)
+
+    assert (membership.protocol, membership.takeover_seconds) == (protocol, seconds)
+
+
+def test_one_line_says_which_protocol_why_and_for_how_long() -> None:
+    """What an operator wants to know when a replica dies."""
+    told = choose_membership(settings(session_timeout_ms=6000), None)
+    untold = choose_membership(settings(), None)
+
+    assert str(told) == (
+        "group protocol classic (WORKER_KAFKA__SESSION_TIMEOUT_MS is set, which KIP-848 leaves to the broker); "
+        "a killed replica's partitions move after 6 s"
+    )
+    assert "after an unknown time" in str(untold)
+    assert fall_back("API version not supported").protocol == "classic"

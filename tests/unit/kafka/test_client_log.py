@@ -1,0 +1,71 @@
+"""The Kafka clients repeat themselves; the log does not."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from worker.kafka.client_log import REPEAT_EVERY, ClientLog
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def log(clock: Clock) -> ClientLog:
+    return ClientLog(logging.getLogger("librdkafka"), clock)
+
+
+def refused(log: ClientLog, broker: str) -> None:
+    """As librdkafka says it."""
+    log.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#consumer-1", f"[thrd:{broker}]: {broker}: Connection refused")
+
+
+def test_what_goes_on_is_told_once_and_counted(log: ClientLog, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    """The first line at once, then one line every ten seconds that says how many were left out."""
+    for _ in range(51):
+        refused(log, "b1:9092")
+    clock.now += REPEAT_EVERY
+    refused(log, "b1:9092")
+
+    assert caplog.messages == [
+        "FAIL: b1:9092: Connection refused",
+        "FAIL: b1:9092: Connection refused (50 more like it since the last line)",
+    ]
+
+
+def test_each_broker_is_told_of(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
+    """One broker's failure does not hide another's."""
+    refused(log, "b1:9092")
+    refused(log, "b2:9092")
+
+    assert caplog.messages == ["FAIL: b1:9092: Connection refused", "FAIL: b2:9092: Connection refused"]
+
+
+def test_what_nobody_need_act_on_is_left_out(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
+    """Information, and warnings about keys that another of our clients uses."""
+    caplog.set_level(logging.DEBUG)
+
+    log.log(logging.INFO, "%s [%s] %s", "REBALANCE", "rdkafka#consumer-1", "[thrd:main]: all is well")
+    log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "rdkafka#consumer-1", "[thrd:app]: linger.ms is a producer's")
+
+    assert not caplog.messages
+    assert log.last == ""
+
+
+def test_the_last_line_is_kept_for_whoever_must_say_why(log: ClientLog) -> None:
+    """Also when it is not logged again."""
+    refused(log, "b1:9092")
+    refused(log, "b1:9092")
+
+    assert log.last == "b1:9092: Connection refused"
