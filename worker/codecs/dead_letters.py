@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from worker.codecs.answers import Header, readable
 from worker.codecs.sizes import HEADERS_OMITTED, KEY_OMITTED, VALUE_OMITTED, size_of, without_key, without_value
+from worker.codecs.wire import SHORT_MESSAGE
 from worker.core.records import Message, Rejection
 
 _PREFIX = "__dlq.errors."
@@ -11,8 +12,6 @@ _NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
 
 # Ours win: a request that was a dead letter before carries these names from then.
 _OURS = frozenset({"error-code", VALUE_OMITTED, KEY_OMITTED, HEADERS_OMITTED, *(_PREFIX + name for name in _NAMES)})
-
-_SHORT = 200  # characters of the message where space is scarce
 
 
 class DeadLetters:
@@ -36,7 +35,7 @@ class DeadLetters:
         return letter if size_of(letter) <= self._limit else self._bare(letter, rejection, len(original))
 
     def _bare(self, letter: Message, rejection: Rejection, omitted: int) -> Message:
-        said = self._ours(rejection._replace(message=rejection.message[:_SHORT]))
+        said = self._ours(rejection._replace(message=rejection.message[:SHORT_MESSAGE]))
         kept = [header for header in letter.headers if header[0] in (VALUE_OMITTED, KEY_OMITTED)]
         return letter._replace(headers=[*said, *kept, (HEADERS_OMITTED, b"%d" % omitted)])
 

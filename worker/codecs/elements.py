@@ -23,6 +23,16 @@ _KINDS: dict[str, frozenset[type]] = {
     "f": frozenset({int, float}),
     "O": frozenset({str}),
 }
+# What comes out of a JSON parser, in words for messages.
+NAMES: dict[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a fraction",
+    str: "a string",
+    type(None): "null",
+    list: "an array",
+    dict: "an object",
+}
 _LENGTH = struct.Struct("<I")  # before each string in binary form
 
 
@@ -32,24 +42,13 @@ def from_values(spec: TensorSpec, values: Sequence[object]) -> Array:
         raise Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
     odd = set(map(type, values)) - _KINDS[spec.dtype.kind]
     if odd:
-        names = ", ".join(sorted(_JSON_NAMES.get(kind, kind.__name__) for kind in odd))
+        names = ", ".join(sorted(NAMES[kind] for kind in odd))
         raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {names} among them")
     try:
         with np.errstate(over="raise"):
             return np.array(values, spec.dtype)
     except (OverflowError, FloatingPointError):
         raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}") from None
-
-
-_JSON_NAMES: dict[type, str] = {
-    bool: "a boolean",
-    int: "an integer",
-    float: "a fraction",
-    str: "a string",
-    type(None): "null",
-    list: "an array",
-    dict: "an object",
-}
 
 
 def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) -> list[object]:

@@ -21,6 +21,9 @@ CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
 _HEAD_LENGTH = HEAD_LENGTH.lower()
 _READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, _HEAD_LENGTH, *ECHOED})
 
+# The headers that mean something, as they were sent, by their names in lower case.
+Found = dict[str, tuple[str, bytes]]
+
 _MAX_KNOWN = 64  # publishers agree on a handful of content types; more are read each time
 
 
@@ -88,11 +91,8 @@ class Envelopes:
         return ""
 
 
-Found = dict[str, tuple[str, bytes]]
-
-
 def _last_of_each(headers: Headers) -> tuple[Found, int]:
-    """The headers that mean something, by their name in lower case, as they were sent; and the bytes of all."""
+    """The headers that mean something, and the bytes of all."""
     found: Found = {}
     size = 0
     for name, value in headers:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from worker.codecs.elements import to_bytes
+from worker.codecs.elements import NAMES, to_bytes
 from worker.codecs.envelope import Envelope
 from worker.codecs.wire import JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.failures import Reject
@@ -64,7 +64,7 @@ def checked_id(body_id: object) -> str | None:
     if body_id is None:
         return None
     if not isinstance(body_id, str):
-        raise Reject(f"id: expected a string, got {type(body_id).__name__}")
+        raise Reject(f"id: expected a string, got {NAMES[type(body_id)]}")
     if len(body_id.encode()) > MAX_TEXT:
         raise Reject(f"id: at most {MAX_TEXT} bytes, got {len(body_id.encode())}")
     return body_id

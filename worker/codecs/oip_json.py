@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from worker.codecs.elements import flat, from_bytes, from_values
+from worker.codecs.elements import NAMES, flat, from_bytes, from_values
 from worker.codecs.oip import Claim, Output, Question, WantedOutput, checked_id
 from worker.codecs.raw_tensor import split
 from worker.core.failures import Reject
@@ -40,7 +40,7 @@ class JsonBody:
         except orjson.JSONDecodeError as error:
             raise Reject(f"the value is not JSON: {error}") from None
         if not isinstance(document, dict):
-            raise Reject(f"expected a JSON object with `inputs`, got {_kind(document)}")
+            raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
         return cls(document, tail)
 
     @property
@@ -107,7 +107,7 @@ def _objects(holder: Object, name: str) -> list[Object]:
     entries = _optional(holder, name, list, "the request") or []
     odd = [entry for entry in entries if not isinstance(entry, dict)]
     if odd:
-        raise Reject(f"`{name}`: expected an array of objects, got {_kind(odd[0])} in it")
+        raise Reject(f"`{name}`: expected an array of objects, got {NAMES[type(odd[0])]} in it")
     return entries
 
 
@@ -126,23 +126,8 @@ def _optional(holder: Object, name: str, kind: type, where: str) -> Any:
     """The member of that name, None when it is absent or null. Raises `Reject` when it is of another kind."""
     found = holder.get(name)
     if found is not None and type(found) is not kind:
-        raise Reject(f"{where}: expected `{name}` to be {_KINDS[kind]}, got {_kind(found)}")
+        raise Reject(f"{where}: expected `{name}` to be {NAMES[kind]}, got {NAMES[type(found)]}")
     return found
-
-
-_KINDS: dict[type, str] = {
-    str: "a string",
-    bool: "true or false",
-    int: "an integer",
-    float: "a fraction",
-    list: "an array",
-    dict: "an object",
-    type(None): "null",
-}
-
-
-def _kind(value: object) -> str:
-    return _KINDS[type(value)]
 
 
 def answer(signature: Signature, outputs: Sequence[Output], body_id: str | None) -> bytes:

@@ -16,12 +16,10 @@ from worker.codecs.oip_json import JsonBody
 from worker.codecs.oip_protobuf import ProtobufBody
 from worker.codecs.raw_tensor import Rows
 from worker.codecs.sizes import fits, size_of, without_key
-from worker.codecs.wire import PROTOBUF, Wire
+from worker.codecs.wire import PROTOBUF, SHORT_MESSAGE, Wire
 from worker.core.failures import Code, Reject
 from worker.core.records import Message, Outcome, Record, Rejection, Reply, Request
 from worker.core.signature import Signature
-
-_SHORT = 200  # characters of an error's message where space is scarce
 
 
 class Codecs:
@@ -107,7 +105,7 @@ class Codecs:
             return message
         if message.key is not None and fits(keyless := without_key(message), limit):
             return keyless
-        bare = rejection._replace(message=rejection.message[:_SHORT], reply=Reply(rejection.reply.content_type))
+        bare = rejection._replace(message=rejection.message[:SHORT_MESSAGE], reply=Reply(rejection.reply.content_type))
         return without_key(self._answers.error(bare))
 
 

@@ -23,6 +23,7 @@ MAX_TEXT = 1024
 
 # Longest message of an error, in characters: a line or two for people, whatever a model had to say.
 MAX_MESSAGE = 1024
+SHORT_MESSAGE = 200  # where a topic has no room for more
 
 
 @dataclass(frozen=True, slots=True)

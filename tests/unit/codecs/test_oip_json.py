@@ -132,7 +132,7 @@ def test_elements_belong_to_their_datatype(datatype: str, element: Any, said: st
         (b"7", "got an integer"),
         (b"7.5", "got a fraction"),
         (b'"text"', "got a string"),
-        (b"true", "got true or false"),
+        (b"true", "got a boolean"),
     ],
 )
 def test_a_value_that_is_no_json_object_is_refused(value: bytes, said: str) -> None:
@@ -166,15 +166,15 @@ def test_a_value_that_is_no_json_object_is_refused(value: bytes, said: str) -> N
         ({"inputs": [tensor(parameters=[])]}, "expected `parameters` to be an object, got an array"),
         ({"inputs": [{k: v for k, v in tensor().items() if k != "data"}]}, "expected `data`, or the parameter"),
         ({"inputs": [tensor(), tensor()]}, "an input is given twice"),
-        (document(parameters={"binary_data_output": 1}), "expected `binary_data_output` to be true or false"),
+        (document(parameters={"binary_data_output": 1}), "expected `binary_data_output` to be a boolean"),
         (document(outputs={}), "expected `outputs` to be an array, got an object"),
         (document(outputs=["y"]), "`outputs`: expected an array of objects, got a string in it"),
         (document(outputs=[{}]), "an output: `name` is missing"),
         (document(outputs=[{"name": "nope"}]), "the model has no output 'nope'; it gives y FP32[batch, 2]"),
         (document(outputs=[{"name": "y"}, {"name": "y"}]), "an output is asked for twice"),
-        (document(outputs=[{"name": "y", "parameters": {"binary_data": "yes"}}]), "`binary_data` to be true or false"),
+        (document(outputs=[{"name": "y", "parameters": {"binary_data": "yes"}}]), "`binary_data` to be a boolean"),
         (document(model_name=7), "expected `model_name` to be a string"),
-        (document(id=7), "id: expected a string, got int"),
+        (document(id=7), "id: expected a string, got an integer"),
         (document(id="é" * 513), "id: at most 1024 bytes, got 1026"),
     ],
 )

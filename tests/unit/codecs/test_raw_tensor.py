@@ -180,7 +180,7 @@ def test_json_with_a_head_length_is_the_binary_data_form_too() -> None:
         ([tensor()], b"!", "1 bytes came behind the JSON head, binary_data_size speaks of 0"),
         ([sized("12")], floats(1, 2, 3), "expected `binary_data_size` to be an integer, got a string"),
         ([sized(12.0)], floats(1, 2, 3), "expected `binary_data_size` to be an integer, got a fraction"),
-        ([sized(True)], b"!", "expected `binary_data_size` to be an integer, got true or false"),
+        ([sized(True)], b"!", "expected `binary_data_size` to be an integer, got a boolean"),
     ],
 )
 def test_the_sizes_must_add_up(inputs: list[Any], tail: bytes, said: str) -> None:
