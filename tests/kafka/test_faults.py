@@ -95,13 +95,18 @@ def test_a_rebalance_storm_loses_and_repeats_nothing(kafka: Cluster, tmp_path: P
 
 def visit(scene: Scene, protocol: str, seconds: float) -> None:
     """A plain consumer in the workers' group, for a while; it answers nothing and commits nothing."""
-    classic = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": "500"}
     config = {
         "bootstrap.servers": scene.kafka.bootstrap_servers,
         "group.id": scene.group,
         "group.protocol": protocol,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
+    }
+    # One that leaves in the middle of a classic rebalance is missed only after its session.
+    classic = {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": "3000",
+        "heartbeat.interval.ms": "500",
     }
     visitor = Consumer(config | (classic if protocol == "classic" else {}))
     visitor.subscribe(scene.topics)

@@ -308,8 +308,8 @@ def _any_total(replica: Replica, count: int) -> bool:
 
 
 def test_no_log_and_no_metric_holds_what_a_request_held(kafka: Cluster, tmp_path: Path) -> None:
-    """Payloads, keys, ids and header values stay out of logs and metrics, even of refused requests."""
-    headers = [RAW_HEADER, ("request-id", b"hidden-id"), ("correlation-id", b"hidden-correlation")]
+    """Payloads, keys and header values stay out of logs and metrics, even of refused requests and at DEBUG."""
+    headers = [RAW_HEADER, ("correlation-id", b"hidden-correlation"), ("hidden-name", b"1")]
     bad = Sent(b"hidden-key", b'{"hidden-payload": ', [("content-type", b"application/json"), *headers[1:]])
     with Scene(kafka, tmp_path, {"TELEMETRY__LOG_LEVEL": "DEBUG"}, partitions=1) as scene:
         replica = scene.replica()
