@@ -66,6 +66,14 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert settings.kafka.request_topics == ("a", "b")
 
 
+def test_the_environment_is_the_one_that_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process happens to run with is not looked at."""
+    monkeypatch.setenv("WORKER_BATCHING__LANES", "2")
+    monkeypatch.setenv("WORKER_KAFKA", "{}")
+
+    assert loaded().batching.lanes == 1
+
+
 def test_lists_are_comma_separated_in_the_environment() -> None:
     """Blanks around the commas do not count."""
     assert loaded(request_topics="a, b ,c").kafka.request_topics == ("a", "b", "c")
@@ -109,15 +117,29 @@ def test_a_mistyped_name_is_an_error_that_guesses_the_right_one(name: str, meant
 
 
 def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
-    """A wrong key, a wrong table, and a value where a table belongs."""
+    """A wrong key, a wrong table, a table that shouts, and a stray value."""
     config = tmp_path / "worker.toml"
-    config.write_text("stray = 1\n[batching]\nlinger = 2\n[modle]\npath = 'x'\n")
+    config.write_text(
+        "stray = 1\n[batching]\nlinger = 2\n[modle]\npath = 'x'\n[BATCHING]\nlanes = 2\n[empty]\n[kafka]\n"
+    )
 
     assert refused({}, config) == [
         f"stray in {config}: no such setting; sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY",
         f"batching.linger in {config}: no such setting; did you mean WORKER_BATCHING__LINGER_MS?",
         f"modle.path in {config}: no such setting; did you mean WORKER_MODEL__PATH?",
+        f"BATCHING.lanes in {config}: no such setting; did you mean WORKER_BATCHING__LANES?",
+        f"empty in {config}: no such setting; sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY",
     ]
+
+
+def test_a_value_where_a_table_belongs_is_an_error(tmp_path: Path) -> None:
+    """One that bears a section's name is told, and nothing else of that section."""
+    config = tmp_path / "worker.toml"
+    config.write_text("batching = 1\n")
+
+    [line] = refused({}, config)
+
+    assert line.startswith(f"batching in {config}: no such setting; ")
 
 
 @pytest.mark.parametrize("content", [None, b"[kafka", b"\xff"])
@@ -130,6 +152,11 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     [line] = refused({}, config)
 
     assert line.startswith(f"--config {config}: cannot be read: ")
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    """A mount that brought the folder for the file does not start a worker on defaults."""
+    assert refused({}, tmp_path) == [f"--config {tmp_path}: cannot be read: there is no such file"]
 
 
 def test_all_problems_are_told_at_once_each_on_its_line() -> None:

@@ -1,28 +1,30 @@
 """The only reader of the environment: variables and a TOML file in, frozen `Settings` out.
 
-The environment wins over the file. Every `WORKER_*__*` name must be known, so that a mistyped one is an error and not
-a default; names without `__` are not ours (Kubernetes injects `WORKER_SERVICE_HOST`). A secret may stand in a file
-instead: `WORKER_KAFKA__SASL_PASSWORD_FILE` names it. All problems are found before one exception reports them.
+pydantic-settings reads, the environment winning over the file. Ours is to judge names and to tell problems. Every
+`WORKER_*__*` name must be known, so that a mistyped one is an error and not a default; names without `__` are not ours
+(Kubernetes injects `WORKER_SERVICE_HOST`). A secret may stand in a file instead: `WORKER_KAFKA__SASL_PASSWORD_FILE`
+names it. All problems are found before one exception reports them.
 """
 
 from __future__ import annotations
 
 import difflib
-import json
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
+from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
 
 from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import conflicts
 from worker.settings.sections import SECTIONS, Settings, is_secret, variable
 
-_PREFIX = "WORKER_"
-_FILE = "_file"
+_KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
+_SECRET_FILES = {f"{name}_FILE": name for name, setting in _KNOWN.items() if is_secret(*setting)}
+
+# Strangers are told with the place they stand in; a default made from a wrong value is no second mistake.
+_TOLD_ELSEWHERE = ("extra_forbidden", "model_type", "default_factory_not_called")
 
 
 def load(config_path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -30,106 +32,65 @@ def load(config_path: Path | None, environ: Mapping[str, str]) -> Settings:
 
     Raises `BadConfiguration`, each problem a line of its message, without ever showing a secret.
     """
-    given = _Given()
-    if config_path is not None:
-        given.read_file(config_path)
-    given.read_environment(environ)
-    settings = given.settings()
-    _report(conflicts(settings))
+    file = _file(config_path)
+    problems = list(_strangers(file, config_path))
+    environment = EnvSettingsSource(Settings)
+    environment.env_vars = {name.lower(): value for name, value in _variables(environ, problems)}
+    # Every section is there, at least empty: what it lacks is then told key by key.
+    sections = InitSettingsSource(Settings, {section: {} for section in SECTIONS})
+    try:
+        settings = Settings(_build_sources=((environment, file, sections), {}))
+    except ValidationError as error:
+        problems += [_told(e) for e in error.errors(include_url=False) if e["type"] not in _TOLD_ELSEWHERE]
+        # Not `from error`: its traceback would carry the values.
+        raise BadConfiguration("\n".join(dict.fromkeys(problems))) from None
+    if found := problems or list(conflicts(settings)):
+        raise BadConfiguration("\n".join(found))
     return settings
 
 
-def _report(problems: Iterable[str]) -> None:
-    found = list(problems)
-    if found:
-        raise BadConfiguration("\n".join(found))
+def _file(path: Path | None) -> TomlConfigSettingsSource:
+    """pydantic-settings passes over what is no regular file in silence; here that is an error."""
+    try:
+        if path is not None and not path.is_file():
+            raise FileNotFoundError("there is no such file")
+        return TomlConfigSettingsSource(Settings, path)
+    except (OSError, ValueError) as error:
+        raise BadConfiguration(f"--config {path}: cannot be read: {error}") from None
 
 
-class _Given:
-    """What was given so far, by section and key, and what was wrong with it."""
+def _strangers(file: TomlConfigSettingsSource, path: Path | None) -> Iterator[str]:
+    for section, table in file.toml_data.items():
+        # A stray value, or an empty table of no section's name, has no key to name.
+        is_read = isinstance(table, dict) and (table or section in SECTIONS)
+        for setting in [(section, key) for key in table] if is_read else [("", section)]:
+            if setting not in _KNOWN.values():
+                yield _unknown(f"{'.'.join(setting).removeprefix('.')} in {path}", variable(*setting))
 
-    def __init__(self) -> None:
-        self._values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-        self._problems: list[str] = []
 
-    def read_file(self, path: Path) -> None:
-        try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadConfiguration(f"--config {path}: cannot be read: {error}") from None
-        for section, table in tables.items():
-            if not isinstance(table, dict):
-                self._unknown(f"{section} in {path}", "", section)
-                continue
-            for key, value in table.items():
-                self._take(f"{section}.{key} in {path}", section, key, value)
-
-    def read_environment(self, environ: Mapping[str, str]) -> None:
-        """An empty variable counts as not set: that is what `${NAME:-}` in a compose file leaves."""
-        ours = {n: v for n, v in environ.items() if n.startswith(_PREFIX) and "__" in n and v}
-        for name, value in ours.items():
-            section, _, key = name.lower().removeprefix(_PREFIX.lower()).partition("__")
-            if name != name.upper():
-                self._unknown(name, section, key)
-            elif _is_secret_file(section, key):
-                self._read_secret(name, section, key.removesuffix(_FILE), value, ours)
-            else:
-                self._take(name, section, key, self._decoded(name, value))
-
-    def _take(self, name: str, section: str, key: str, value: Any) -> None:
-        if section in SECTIONS and key in SECTIONS[section].model_fields:
-            self._values[section][key] = value
+def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
+    """The known names with their values. An empty variable counts as not set: `${NAME:-}` in a compose file."""
+    ours = {name: value for name, value in environ.items() if name.startswith("WORKER_") and "__" in name and value}
+    for name, value in ours.items():
+        if name in _KNOWN:
+            yield name, value
+        elif name not in _SECRET_FILES:
+            problems.append(_unknown(name, name.upper()))
+        elif _SECRET_FILES[name] in ours:
+            problems.append(f"{name}: {_SECRET_FILES[name]} is set as well; unset one of them")
         else:
-            self._unknown(name, section, key)
-
-    def _unknown(self, name: str, section: str, key: str) -> None:
-        self._problems.append(f"{name}: no such setting{_guess(section, key)}")
-
-    def _read_secret(self, name: str, section: str, key: str, path: str, ours: Mapping[str, str]) -> None:
-        if variable(section, key) in ours:
-            self._problems.append(f"{name}: {variable(section, key)} is set as well; unset one of them")
-            return
-        try:
-            self._values[section][key] = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            self._problems.append(f"{name}: cannot read {path}: {reason}")
-
-    def _decoded(self, name: str, value: str) -> Any:
-        if name != variable("kafka", "config"):
-            return value
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            # The value may hold a secret: it is not shown, and neither is the parser's excerpt of it.
-            self._problems.append(f'{name}: must be a JSON object, for example {{"client.id": "worker-1"}}')
-            return {}
-
-    def settings(self) -> Settings:
-        """Raises `BadConfiguration` with every problem met so far and those of the values themselves."""
-        try:
-            settings = Settings.model_validate(self._values)
-        except ValidationError as error:
-            self._problems += [
-                _told(e) for e in error.errors(include_url=False) if e["type"] != "default_factory_not_called"
-            ]
-            # Not `from error`: its traceback would carry the values.
-            raise BadConfiguration("\n".join(dict.fromkeys(self._problems))) from None
-        _report(self._problems)
-        return settings
+            try:
+                yield _SECRET_FILES[name], Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+                problems.append(f"{name}: cannot read {value}: {reason}")
 
 
-def _is_secret_file(section: str, key: str) -> bool:
-    secret = key.removesuffix(_FILE)
-    is_field = section in SECTIONS and secret in SECTIONS[section].model_fields
-    return key.endswith(_FILE) and is_field and is_secret(section, secret)
-
-
-def _guess(section: str, key: str) -> str:
+def _unknown(name: str, like: str) -> str:
     """Did they mean another one? Close names only: a wrong guess sends people the wrong way."""
-    known = [variable(s, k) for s, cls in SECTIONS.items() for k in cls.model_fields]
-    close = difflib.get_close_matches(variable(section, key), known, n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else f"; sections are {', '.join(s.upper() for s in SECTIONS)}"
+    close = difflib.get_close_matches(like, _KNOWN, n=1, cutoff=0.75)
+    guess = f"did you mean {close[0]}?" if close else f"sections are {', '.join(SECTIONS).upper()}"
+    return f"{name}: no such setting; {guess}"
 
 
 def _told(error: ErrorDetails) -> str:

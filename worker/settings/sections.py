@@ -6,10 +6,12 @@ from one value is judged by its type here; what needs two values is judged in `c
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1024 * 1024
 
@@ -25,6 +27,14 @@ def _joined(value: Any) -> Any:
 
 def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
+
+
+def _object(value: Any) -> Any:
+    """In the environment it is JSON. It may hold a secret: the message has neither it nor the parser's excerpt."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        raise ValueError('must be a JSON object, for example {"client.id": "worker-1"}') from None
 
 
 def _flat(value: Any) -> Any:
@@ -46,10 +56,11 @@ def _text(value: Any) -> Any:
 # Kafka's own rule for topic names. A leading `^` would make librdkafka read the name as a pattern.
 TopicName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
-TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_split), Field(min_length=1)]
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_split)]
-RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_split)]
-PassedThrough = Annotated[dict[str, str], BeforeValidator(_flat)]
+# NoDecode: pydantic-settings would take these for JSON, and end at the first that is none with the rest untold.
+TopicNames = Annotated[tuple[TopicName, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
+Texts = Annotated[tuple[Text, ...], NoDecode, BeforeValidator(_split)]
+RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(_split)]
+PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_flat), BeforeValidator(_object)]
 
 
 class Section(BaseModel):
@@ -205,14 +216,23 @@ class TelemetrySettings(Section):
     )
 
 
-class Settings(Section):
+class Settings(BaseSettings):
     """All of it. Made by `load`; passed to the composition root, which hands each room its own section."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="WORKER_",
+        env_nested_delimiter="__",
+        env_nested_max_split=1,  # section and key: nothing lies deeper
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+    )
 
     kafka: KafkaSettings
     model: ModelSettings
-    batching: BatchingSettings = BatchingSettings()
-    delivery: DeliverySettings = DeliverySettings()
-    telemetry: TelemetrySettings = TelemetrySettings()
+    batching: BatchingSettings
+    delivery: DeliverySettings
+    telemetry: TelemetrySettings
 
 
 SECTIONS: dict[str, type[Section]] = {
