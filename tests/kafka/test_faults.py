@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.kafka.broker import JvmBroker
+from tests.kafka.checker import Verdict
 from tests.kafka.cluster import Cluster
 from tests.kafka.publisher import Acknowledged
 from tests.kafka.replica import Replica
@@ -34,47 +35,52 @@ PROTOCOLS = {
 both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
-def kill_under_load(scene: Scene, kills: int) -> None:
+def kill_under_load(scene: Scene, kills: int) -> Verdict:
     """Two replicas under load; so many times one that has settled 200 answers dies by kill -9 and is replaced."""
     replicas = scene.replicas(2)
     with scene.publishing(RATE) as load:
         for _ in range(kills):
             scene.wait_for_progress(200)
-            victim = replicas.pop(random.randrange(2))
-            victim.kill()
+            replicas.pop(random.randrange(2)).kill()
             replicas += scene.replicas(1)
         scene.wait_for_progress(50)
         load.stop()
     verdict = scene.verdict()
-    verdict.expect_clean(repeats=kills * REPEATS_PER_DEATH)
     scene.expect_right_values()
     scene.expect_all_committed()
+    return verdict
+
+
+def restart_under_load(scene: Scene, restarts: int) -> Verdict:
+    """Two replicas under load; so many times a new one joins and the oldest leaves by SIGTERM, with exit code 0."""
+    replicas = scene.replicas(2)
+    with scene.publishing(RATE) as load:
+        for _ in range(restarts):
+            scene.wait_for_progress(100)
+            replicas.append(scene.start().wait_until_ready())
+            oldest = replicas.pop(0)
+            oldest.terminate()
+            assert oldest.exit_code() == 0, oldest.log
+            scene.wait_for_members(2)
+        load.stop()
+    verdict = scene.verdict()
+    scene.expect_right_values()
+    scene.expect_all_committed()
+    return verdict
 
 
 @both_protocols
 def test_nothing_is_lost_when_a_replica_is_killed(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
     """kill -9 under load: the other replica takes over; repeats are at most what was not committed."""
     with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
-        kill_under_load(scene, 1)
+        kill_under_load(scene, 1).expect_clean(repeats=REPEATS_PER_DEATH)
 
 
 @both_protocols
 def test_a_rolling_restart_repeats_nothing(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
     """Each of two replicas is replaced under load by SIGTERM: nothing lost, nothing answered twice, both exit 0."""
     with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
-        replicas = scene.replicas(2)
-        with scene.publishing(RATE) as load:
-            for old in replicas:
-                scene.wait_for_progress(100)
-                scene.start().wait_until_ready()
-                old.terminate()
-                assert old.exit_code() == 0, old.log
-                scene.wait_for_members(2)
-            load.stop()
-
-        scene.verdict().expect_clean()
-        scene.expect_right_values()
-        scene.expect_all_committed()
+        restart_under_load(scene, 2).expect_clean()
 
 
 @both_protocols
@@ -146,6 +152,7 @@ def test_a_broker_restart_loses_nothing(own_broker: JvmBroker, tmp_path: Path, w
             scene.wait_for_progress(100)
             getattr(own_broker, way)()
             time.sleep(1.5)
+            assert replica.status("/healthz") == 200, "a broker that is away is no reason to restart"
             own_broker.start()
             scene.wait_for_progress(200)
             load.stop()

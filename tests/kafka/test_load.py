@@ -1,0 +1,163 @@
+"""More than it can take, and topics that change under it: pressure, backlogs, partitions, transactions, retention."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from confluent_kafka import Producer
+from confluent_kafka.cimpl import NewPartitions
+
+from tests.kafka.broker import JvmBroker
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent
+from tests.kafka.scene import RAW_HEADER, Scene, raw, row
+from tests.models import mlp, spinner
+
+MIB = 1024 * 1024
+SLOW = int(0.02 / 4e-6)  # turns of the spinner that take about 20 ms
+
+
+def slow(number: int, partition: int = -1) -> Sent:
+    """A request whose batch takes about 20 ms; its answer is its own number of turns."""
+    return Sent(b"key-%d" % (number % 97), np.int64(SLOW + number % 50).tobytes(), [RAW_HEADER], partition)
+
+
+def expect_own_turns(scene: Scene) -> None:
+    """Fail the test unless each answer is the number that its request held."""
+    for found in scene.answers():
+        assert found.source is not None
+        value = scene.acknowledged[found.source].value
+        assert np.frombuffer(found.value or b"", "<f4")[0] == np.frombuffer(value or b"", "<i8")[0], found
+
+
+def test_a_replica_that_joins_a_full_one_takes_its_share(kafka: Cluster, tmp_path: Path) -> None:
+    """In-flight bound reached, fetching paused, partitions move, then all is answered once and in order."""
+    settings = {"BATCHING__MAX_INFLIGHT_RECORDS": "64"}
+    with Scene(kafka, tmp_path, settings, model=spinner()) as scene:
+        scene.replica()
+        scene.publish([slow(n) for n in range(6000)])
+        time.sleep(1.0)
+
+        scene.replica()
+
+        scene.verdict(45.0).expect_clean()
+        expect_own_turns(scene)
+        scene.expect_all_committed()
+
+
+def test_a_worker_with_a_backlog_stops_soon(kafka: Cluster, tmp_path: Path) -> None:
+    """SIGTERM finishes what was taken, not what waits in Kafka; the next worker goes on, and nothing comes twice."""
+    with Scene(kafka, tmp_path, {"BATCHING__MAX_INFLIGHT_RECORDS": "200"}, model=spinner(), partitions=2) as scene:
+        scene.publish([slow(n) for n in range(4000)])
+        first = scene.replica()
+        scene.wait_for_progress(50)
+
+        began = time.monotonic()
+        first.terminate()
+
+        assert first.exit_code() == 0, first.log
+        assert time.monotonic() - began < 3.0
+        assert len(scene.auditor.answers) < 3000, "there was no backlog any more"
+        scene.replica()
+        scene.verdict().expect_clean()
+        expect_own_turns(scene)
+
+
+def test_new_partitions_are_picked_up(kafka: Cluster, tmp_path: Path) -> None:
+    """Requests of partitions that were added later are answered, those of the first ones as before."""
+    metadata = {"KAFKA__CONFIG": '{"topic.metadata.refresh.interval.ms": "1000", "metadata.max.age.ms": "2000"}'}
+    with Scene(kafka, tmp_path, metadata, partitions=1) as scene:
+        scene.replica()
+        scene.publish([raw(n, key=b"k", partition=0) for n in range(50)])
+        scene.verdict().expect_clean()
+
+        grown = kafka.admin.create_partitions([NewPartitions(scene.topic, 3)])
+        grown[scene.topic].result(TIMEOUT)
+        scene.publish([raw(n, key=b"k%d" % n, partition=n % 3) for n in range(50, 200)])
+
+        scene.verdict().expect_clean()
+        scene.expect_right_values()
+
+
+def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: Path) -> None:
+    """The group's offset points at records that are gone: the worker says so and answers what is left."""
+    with Scene(kafka, tmp_path, partitions=1) as scene:
+        first = scene.replica()
+        scene.publish([raw(n, key=b"k") for n in range(20)])
+        scene.answers()
+        first.terminate()
+        assert first.exit_code() == 0
+        owed = scene.publish([raw(n, key=b"k") for n in range(20, 100)])
+        kafka.delete_records(scene.topic, 0, before=60)
+        for position in [position for position in owed if position.offset < 60]:
+            del scene.acknowledged[position]
+
+        second = scene.replica()
+
+        scene.verdict().expect_clean()
+        scene.expect_all_committed()
+        assert "gone" in second.log or "out of range" in second.log.lower(), second.log
+
+
+def test_requests_of_an_aborted_transaction_are_not_answered(kafka: Cluster, tmp_path: Path) -> None:
+    """Holes in the offsets hold nothing up: what was committed is answered, in order, and nothing else."""
+    with Scene(kafka, tmp_path, partitions=1) as scene:
+        scene.replica()
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": scene.group})
+        producer.init_transactions(TIMEOUT)
+
+        for chunk in range(6):
+            producer.begin_transaction()
+            for number in range(chunk * 10, chunk * 10 + 10):
+                producer.produce(scene.topic, row(number), b"%d" % number, 0, headers=[RAW_HEADER])
+            producer.flush(TIMEOUT)
+            if chunk % 2:
+                producer.abort_transaction(TIMEOUT)
+            else:
+                producer.commit_transaction(TIMEOUT)
+
+        kept = [b"%d" % number for number in range(60) if number // 10 % 2 == 0]
+        deadline = time.monotonic() + TIMEOUT
+        while len(scene.auditor.answers) < len(kept) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)
+        assert [found.key for found in scene.auditor.answers] == kept
+
+
+def test_a_response_topic_that_vanishes_stops_the_worker(own_broker: JvmBroker, tmp_path: Path) -> None:
+    """What cannot be answered is not committed: the worker ends, and answers it once there is a topic again."""
+    cluster = Cluster(own_broker.bootstrap_servers)
+    metadata = {"KAFKA__CONFIG": '{"topic.metadata.propagation.max.ms": "1000", "metadata.max.age.ms": "2000"}'}
+    with Scene(cluster, tmp_path, metadata, partitions=1) as scene:
+        answers = cluster.create_topic("vanishing")
+        replica = scene.start({"KAFKA__RESPONSE_TOPIC": answers}).wait_until_ready()
+        scene.publish([raw(n, key=b"k") for n in range(10)])
+        cluster.read(answers, 10)
+        scene.acknowledged.clear()
+        scene.expect_all_committed()
+
+        cluster.delete_topic(answers)
+        scene.publish([raw(n, key=b"k") for n in range(10)])
+
+        assert replica.exit_code(30.0) == 4, replica.log
+        assert scene.committed() == {0: 10}
+        scene.replica()
+        scene.verdict().expect_clean()
+
+
+def test_a_backlog_does_not_fill_the_memory(kafka: Cluster, tmp_path: Path) -> None:
+    """150 MB wait for a slow model; the worker holds its prefetch and its bound, not the backlog."""
+    model = mlp(256, (2048, 2048, 2048), 16)
+    settings = {"BATCHING__MAX_INFLIGHT_BYTES": str(4 * MIB), "BATCHING__MAX_BATCH_BYTES": str(MIB)}
+    with Scene(kafka, tmp_path, settings, model=model) as scene:
+        replica = scene.replica()
+        base = replica.peak_rss
+        value = np.random.default_rng(1).standard_normal(256, np.float32).tobytes()
+        kafka.produce(scene.topic, (Sent(b"%d" % n, value, [RAW_HEADER]) for n in range(150_000)))
+
+        time.sleep(4.0)
+
+        # 32 MiB of prefetch, a fetch of 16 MiB being unpacked, 4 MiB in flight as record, row and batch, answers.
+        assert replica.peak_rss - base < 100 * MIB, f"{base / MIB:.0f} MiB, then {replica.peak_rss / MIB:.0f} MiB"
+        assert sum(kafka.end_offsets(scene.response_topic).values()) < 140_000, "there was no backlog any more"
