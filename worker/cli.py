@@ -21,8 +21,8 @@ app = typer.Typer(
     # typer's own tracebacks print local variables, and with them whatever secret a frame holds.
     pretty_exceptions_enable=False,
     help="Batched ONNX inference from Kafka request topics to a Kafka response topic, nothing lost.",
-    epilog="Exit codes: 0 clean, 2 configuration, 3 drain or watchdog deadline, 4 Kafka refuses us for good, "
-    "5 model or device, 6 rejection limit.",
+    epilog="Exit codes: 0 clean, 1 a defect, 2 configuration, 3 drain or watchdog deadline, 4 Kafka refuses us for "
+    "good, 5 model or device, 6 rejection limit.",
 )
 
 Config = Annotated[
