@@ -102,6 +102,7 @@ def test_fetching_resumes_when_half_of_every_bound_is_free() -> None:
     settle(ledger, places[499:500])
 
     assert not gate.should_pause()
+    assert not gate.should_pause()
     assert gate.room() > 0
     take(ledger, 1000)
     use_up(gate)

@@ -47,6 +47,28 @@ def test_an_idle_worker_leaves_at_once() -> None:
     assert world.clock.now < 1000.0 + 0.5
 
 
+def test_a_draining_worker_does_not_wait_for_the_next_commit() -> None:
+    """However long the interval, the last commit goes as soon as there is something to commit."""
+    world = world_of(commit_interval=15.0)
+    world.broker.append(record(0))
+    stop_at(world, 0.1)
+
+    world.worker.run()
+
+    assert world.broker.committed == {P0: 1}
+    assert world.clock.now < 1000.0 + 0.5
+
+
+def test_a_draining_worker_stops_fetching() -> None:
+    """Records fetched on the way home would only be thrown away."""
+    world = world_of()
+    stop_at(world, 0.1)
+
+    world.worker.run()
+
+    assert world.source.is_paused
+
+
 def test_a_draining_worker_takes_nothing_more() -> None:
     """A record that still comes is left to the next owner: unanswered, and not committed past."""
     world = world_of()

@@ -16,6 +16,10 @@ def world_of(**fields: object) -> World:
     return World(**fields).start(P0, P1)  # type: ignore[arg-type]
 
 
+def ran(world: World) -> list[str]:
+    return [request.record.source for batch in world.lanes.ran for request in batch.requests]
+
+
 def test_what_runs_comes_home_and_is_committed_before_the_partition_leaves() -> None:
     """A revoke repeats nothing that was begun."""
     world = world_of()
@@ -48,6 +52,7 @@ def test_what_waits_is_left_to_the_next_owner() -> None:
     assert world.broker.committed == {P0: 4, P1: 1}
     assert world.answered()[-1] == "requests/1/0"
     assert world.events.revocations[0][2] == 1
+    assert ran(world) == ["requests/0/0", "requests/0/1", "requests/0/2", "requests/0/3", "requests/1/0"]
 
 
 def test_a_revoke_waits_for_a_bisect() -> None:
@@ -111,6 +116,18 @@ def test_a_lost_partition_is_let_go_without_a_commit() -> None:
     assert world.source.commits == []
     assert world.events.counted["lost"] == 1
     assert world.ledger.records == 0
+
+
+def test_what_waits_of_a_lost_partition_is_not_run() -> None:
+    """No lane works for somebody else's records."""
+    world = world_of()
+    world.broker.append(record(0), record(0, partition=P1))
+    world.turn()
+
+    world.source.lose(P0)
+    world.turn_for(0.1)
+
+    assert ran(world) == ["requests/1/0"]
 
 
 def test_pieces_of_a_cut_request_are_dropped_with_their_partition() -> None:

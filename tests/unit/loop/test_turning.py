@@ -84,6 +84,20 @@ def test_an_idle_worker_sleeps_in_the_poll() -> None:
     assert [timeout for _, timeout in world.source.polls] == [POLL_SLICE] * 3
 
 
+@pytest.mark.parametrize(("left", "waits"), [(0.02, 0.02), (0.0003, SHORTEST_WAIT)])
+def test_the_poll_waits_until_something_falls_due(left: float, waits: float) -> None:
+    """But never for less than a millisecond: the client would not wait at all, and the loop spin until it is over."""
+    world = world_of(policy=dataclasses.replace(POLICY, linger=0.05))
+    world.turn()
+    world.broker.append(record(0))
+    world.turn()
+
+    world.clock.wait(0.05 - left)
+    world.turn()
+
+    assert world.source.polls[-1][1] == pytest.approx(waits)
+
+
 def test_the_poll_does_not_wait_while_a_lane_runs() -> None:
     """A finished lane cannot wake a poll, so the waiting is done on the lanes."""
     world = world_of()
@@ -106,6 +120,32 @@ def test_the_poll_does_not_wait_while_the_device_is_asked() -> None:
 
     assert world.lanes.probes == 1
     assert world.answered("error") == names(0)
+
+
+def test_at_the_bound_nothing_waits_for_company() -> None:
+    """When no more may be taken, the open batch goes at once, however long the linger."""
+    world = world_of(bounds=dataclasses.replace(BOUNDS, records=3), policy=dataclasses.replace(POLICY, linger=50.0))
+    world.broker.append(*[record(at) for at in range(6)])
+
+    world.turn_for(0.5)
+
+    assert world.answered() == names(*range(6))
+    assert {batch.closed_by for batch, _ in world.events.closed} == {ClosedBy.PRESSURE}
+
+
+def test_at_the_bound_kafka_is_glanced_at_ten_times_a_second() -> None:
+    """Callbacks must run, but each glance may bring a record that there is no room for."""
+    world = world_of(bounds=dataclasses.replace(BOUNDS, records=4))
+    world.lanes.seconds = lambda: 50.0
+    world.broker.append(*[record(at) for at in range(20)])
+    world.turn(2)
+    world.source.polls.clear()
+
+    world.turn_for(1.0)
+
+    assert world.source.polls == [(1, 0.0)] * len(world.source.polls)
+    assert 9 <= len(world.source.polls) <= 11
+    assert world.ledger.records <= 4 + 11
 
 
 def test_a_worker_that_waits_for_the_broker_does_not_spin() -> None:
