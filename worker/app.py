@@ -7,10 +7,12 @@ the rooms meet, and where mypy proves that each satisfies the protocols of `port
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from worker import telemetry
 from worker.codecs import Codecs, Wire
@@ -30,8 +32,9 @@ from worker.signals import StopSignals, stop_signals
 REVOKE_TIMEOUT = 10.0
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured).
 TURN_TIMEOUT = 60.0
-# After a drain that missed its deadline: what the clients may take to let go before the watchdog ends the process.
-CLOSE_TIMEOUT = 10.0
+# After the drain's deadline: what leaving the group may take before the watchdog ends the process. With a broker it is
+# milliseconds, and the group's others need not wait for a session to end; without one it is 42 s (measured).
+CLOSE_TIMEOUT = 3.0
 # What a failed worker gives the broker to take what was already sent. It commits nothing any more.
 GIVE_UP_TIMEOUT = 1.0
 # How long Python lets a busy thread keep the interpreter. At the default of 5 ms a lane that finishes while the loop is
@@ -39,31 +42,48 @@ GIVE_UP_TIMEOUT = 1.0
 SWITCH_INTERVAL = 0.0005
 
 
+@dataclass(slots=True)
+class Ending:
+    """How the worker ended: its exit code, and whether an inference still runs."""
+
+    exit_code: int = 0
+    is_lane_running: bool = False
+
+    def close(self, lanes: InferenceLanes) -> None:
+        self.is_lane_running = not lanes.close(GIVE_UP_TIMEOUT)
+
+
 def run(settings: Settings) -> int:
     """Serve until told to stop. Returns the exit code; raises `BadConfiguration` when it cannot start."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
-    with stop_signals() as signals, _told(events) as outcome, ExitStack() as closing:
-        _wire(settings, signals, events, closing).run()
-    return outcome[0]
+    with stop_signals() as signals, _told(events) as ending, ExitStack() as closing:
+        _wire(settings, signals, events, ending, closing).run()
+    if ending.is_lane_running:
+        # The interpreter's own end would kill that thread in the middle of native code, and abort (SIGABRT).
+        sys.stderr.flush()
+        os._exit(ending.exit_code)
+    return ending.exit_code
 
 
 @contextmanager
-def _told(events: telemetry.WorkerEvents) -> Iterator[list[int]]:
-    """Log how the worker ended, once; the list holds the exit code. What keeps it from starting is the caller's."""
-    outcome = [0]
+def _told(events: telemetry.WorkerEvents) -> Iterator[Ending]:
+    """Log how the worker ended, once. What keeps it from starting is the caller's to tell."""
+    ending = Ending()
     try:
-        yield outcome
+        yield ending
         events.stopped(0, "asked to; everything taken is answered and committed")
     except BadConfiguration:
         raise
     except Stop as stop:
-        outcome[0] = stop.exit_code
+        ending.exit_code = stop.exit_code
         events.stopped(stop.exit_code, str(stop))
 
 
-def _wire(settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, closing: ExitStack) -> Worker:
+def _wire(
+    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, ending: Ending, closing: ExitStack
+) -> Worker:
     """A worker ready to run. Raises `BadConfiguration`."""
     patience = telemetry.Patience(TURN_TIMEOUT, settings.model.run_timeout_s)
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
@@ -74,7 +94,7 @@ def _wire(settings: Settings, signals: StopSignals, events: telemetry.WorkerEven
     model = _warm_model(settings, events)
     topics = _examined_topics(settings, events)
     lanes = InferenceLanes(model, settings.batching.lanes)
-    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
+    closing.callback(ending.close, lanes)
     ledger = OffsetLedger()
     events.watch(ledger, lanes, signals)
     _watchdog(settings, signals, events, lanes, closing)
