@@ -102,6 +102,34 @@ def test_a_commit_sent_last_in_a_revoke_arrives_before_the_partitions_move(kafka
     old.source.close()
 
 
+@pytest.mark.parametrize("protocol", MEMBERSHIPS)
+def test_a_replica_without_a_partition_is_told_that_it_is_in_the_group(kafka: Cluster, protocol: str) -> None:
+    """A stand-by is ready: a rollout with more replicas than partitions does not wait for ever."""
+
+    class Counting(Told):
+        times = 0
+
+        def assigned(self, partitions: Sequence[Partition]) -> None:
+            super().assigned(partitions)
+            self.times += 1
+
+    config = settings(kafka, kafka.create_topic())
+    first = joined(config, holder := Counting(), MEMBERSHIPS[protocol])
+    poll_until(first, lambda: bool(holder.held))
+    second = joined(config, stand_by := Counting(), MEMBERSHIPS[protocol])
+
+    deadline = time.monotonic() + PATIENCE
+    while not stand_by.times:
+        assert time.monotonic() < deadline, "the stand-by hears nothing"
+        first.poll(1, 0.02)
+        second.poll(1, 0.02)
+
+    assert holder.held
+    assert not stand_by.held
+    second.close()
+    first.close()
+
+
 def test_what_fails_in_a_callback_comes_out_of_the_poll(kafka: Cluster) -> None:
     """A failure while partitions move is not swallowed by the client."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -18,17 +17,10 @@ from worker.core.records import CommitResult, Partition, Record
 from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.errors import FATAL, UNREADABLE, refusal
-from worker.kafka.membership import Membership, fall_back
+from worker.kafka.membership import Membership, StandBy, fall_back
 from worker.kafka.unreadable import Unreadable
+from worker.ports import Assignments
 from worker.settings import KafkaSettings
-
-
-class Assignments(Protocol):
-    """Who is told, inside `poll` and `close`, when partitions come and go."""
-
-    def assigned(self, partitions: Sequence[Partition]) -> None: ...
-    def revoked(self, partitions: Sequence[Partition]) -> None: ...
-    def lost(self, partitions: Sequence[Partition]) -> None: ...
 
 
 class KafkaSource:
@@ -46,6 +38,7 @@ class KafkaSource:
         self._is_paused = False
         self._is_assignment_new = False
         self._was_assigned = False
+        self._stand_by = StandBy()
         self._consumer = self._open()
 
     def subscribe(self, assignments: Assignments) -> None:
@@ -112,7 +105,8 @@ class KafkaSource:
     def _open(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)
         try:
-            return Consumer({**config, "on_commit": self._on_commit, "error_cb": self._on_error}, logger=self._log)
+            callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
+            return Consumer({**config, **callbacks}, logger=self._log)
         except (KafkaException, ValueError, TypeError) as error:
             raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the consumer refuses its configuration: {error}") from error
 
@@ -229,13 +223,19 @@ class KafkaSource:
 
     def _on_assign(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._is_assignment_new = self._was_assigned = True
+        self._stand_by.is_known()
         self._tell("assigned", positions)
 
     def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._tell("revoked", positions)
 
     def _on_lost(self, _: Consumer, positions: list[TopicPartition]) -> None:
+        self._stand_by.lost()
         self._tell("lost", positions)
+
+    def _on_statistics(self, statistics: str) -> None:
+        if self._assignments is not None and self._stand_by.heard(statistics):
+            self._tell("assigned", [])
 
     def _tell(self, what: str, positions: list[TopicPartition]) -> None:
         partitions = [self._partitions[at.topic][at.partition] for at in positions]

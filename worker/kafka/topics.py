@@ -90,8 +90,8 @@ class _Examination:
         if self._problems:
             raise BadConfiguration("\n".join(self._problems))
         limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
-        sessions = self._ask_sessions() if can_administer else None
-        return Topics(partitions, limits, choose_membership(self._kafka, sessions), tuple(self._notes))
+        membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
+        return Topics(partitions, limits, membership, tuple(self._notes))
 
     def _reach_broker(self) -> bool:
         """Whether a controller answers administrative requests; librdkafka's mock cluster has none."""
@@ -165,14 +165,19 @@ class _Examination:
             ]
         return dict.fromkeys(topics, limit)
 
-    def _ask_sessions(self) -> float | None:
-        """Seconds that the broker allows a KIP-848 member of this group; None where it does not tell."""
+    def _ask_group(self) -> Membership:
+        """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""
         resource = ConfigResource(ResourceType.GROUP, self._kafka.group_id)
         asked = self._admin.describe_configs([resource], request_timeout=self._timeout)
-        described = self._result(asked[resource])
-        if described is None or SESSION_KEY not in described:
-            return None
-        return int(described[SESSION_KEY].value) / 1000
+        try:
+            described = asked[resource].result(self._timeout)
+        except KafkaException as error:
+            is_absent = error.args[0].code() == KafkaError.INVALID_REQUEST
+            return choose_membership(self._kafka, None, is_absent=is_absent)
+        session = described.get(SESSION_KEY)
+        if session is None:
+            return choose_membership(self._kafka, None, is_absent=True)
+        return choose_membership(self._kafka, int(session.value) / 1000)
 
     def _result(self, future: Future[T]) -> T | None:
         """None where the broker will not tell, or is too old to."""
