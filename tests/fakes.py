@@ -380,14 +380,15 @@ class RowCodec:
     def decode(self, record: Record) -> Request | Rejection:
         value = record.value or b""
         if value == b"skip" or not value or len(value) % 4:
-            return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"))
+            is_silent = value == b"skip"
+            return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"), is_silent)
         return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value))
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
         if isinstance(outcome, Prediction):
             rows = np.ascontiguousarray(outcome.outputs[0], dtype="<f4")
             return [_message("responses", outcome.request.record, rows.tobytes(), "ok")]
-        if outcome.record.value == b"skip":
+        if outcome.is_silent:
             return []
         error = _message("responses", outcome.record, outcome.message.encode(), "error")
         letter = _message("dead-letters", outcome.record, outcome.record.value, "error")

@@ -102,7 +102,7 @@ def _wire(
     sink = KafkaSink(settings.kafka, topics, telemetry.kafka_logger())
     closing.callback(sink.close, GIVE_UP_TIMEOUT)
     source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger())
-    codec = Codecs(model.signature, _wire_contract(settings, topics))
+    codec = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected)
     batching = settings.batching
     return Worker(
         source=source,

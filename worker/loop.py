@@ -258,8 +258,9 @@ class Worker:
         self._answer(rejections)
         for _, rejection in rejections:
             assert isinstance(rejection, Rejection)
-            self._events.rejected(rejection)
-        self._rejected_in_a_row += len(rejections)
+            if not rejection.is_silent:
+                self._events.rejected(rejection)
+                self._rejected_in_a_row += 1
         limit = self._conduct.rejection_limit
         if limit is not None and self._rejected_in_a_row >= limit:
             raise TooManyRejections(

@@ -60,7 +60,9 @@ def arrays(exchange: str, specs: Sequence[TensorSpec]) -> list[Array]:
 
 
 def codecs(exchange: str) -> Codecs:
-    return Codecs(signature(exchange), Wire("responses", MANIFEST["source"]["group"], "dead-letters"))
+    return Codecs(
+        signature(exchange), Wire("responses", MANIFEST["source"]["group"], "dead-letters"), tell=lambda _: None
+    )
 
 
 def record(exchange: str) -> Record:

@@ -46,7 +46,7 @@ class Answers:
 
     def error(self, rejection: Rejection) -> Message:
         """The answer to a request that gets none from the model."""
-        record, code, message, reply = rejection
+        record, code, message, reply, _ = rejection
         is_protobuf = reply.content_type == PROTOBUF
         write = oip_protobuf.error if is_protobuf else oip_json.error
         headers = [_CONTENT_TYPE[PROTOBUF if is_protobuf else JSON], _ERROR, _CODE[code]]

@@ -6,7 +6,7 @@ takes. Pure: it owns the model's signature, the deployment's decisions, and what
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import DeadLetters
@@ -25,8 +25,10 @@ from worker.core.signature import Signature
 class Codecs:
     """The wire contract for one model: `decode` on the way in, `encode` on the way out."""
 
-    def __init__(self, signature: Signature, wire: Wire) -> None:
+    def __init__(self, signature: Signature, wire: Wire, tell: Callable[[Rejection], object]) -> None:
+        """`tell` hears of each rejection that `encode` makes of a prediction, which nobody else can know of."""
         self._signature = signature
+        self._tell = tell
         self._wire = wire
         self._envelopes = Envelopes(wire.default_content_type)
         self._rows = Rows(signature)
@@ -46,7 +48,7 @@ class Codecs:
             body = _parse(value, envelope)
             reply = _named(envelope.reply, body.body_id)
         except Reject as no:
-            return Rejection(record, no.code, no.message, envelope.reply)
+            return Rejection(record, no.code, no.message, envelope.reply, is_silent=self._is_skipped(record))
         try:
             return self._request(record, envelope, body, reply)
         except Reject as no:
@@ -78,22 +80,28 @@ class Codecs:
     # On the way out
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
-        """The answer; for a rejection also the dead letter. Nothing for a null value that is to be skipped."""
+        """The answer; for a rejection also the dead letter. Nothing for a silent one."""
         if isinstance(outcome, Rejection):
-            return self._refusal(outcome)
+            return () if outcome.is_silent else self._refusal(outcome)
         try:
             message = self._answers.result(outcome)
         except Reject as no:
-            return self._refusal(Rejection(outcome.request.record, no.code, no.message, outcome.request.reply))
+            return self._late_refusal(outcome.request, no.code, no.message)
         if fits(message, self._wire.max_answer_bytes):
             return (message,)
         why = f"the answer takes {size_of(message)} bytes, the response topic at most {self._wire.max_answer_bytes}"
-        return self._refusal(Rejection(outcome.request.record, Code.RESOURCE_EXHAUSTED, why, outcome.request.reply))
+        return self._late_refusal(outcome.request, Code.RESOURCE_EXHAUSTED, why)
+
+    def _late_refusal(self, request: Request, code: Code, why: str) -> Sequence[Message]:
+        """Only in writing it the answer turned out to be none that can be sent."""
+        rejection = Rejection(request.record, code, why, request.reply)
+        self._tell(rejection)
+        return self._refusal(rejection)
+
+    def _is_skipped(self, record: Record) -> bool:
+        return self._wire.null_value == "skip" and record.value is None and record.unreadable is None
 
     def _refusal(self, rejection: Rejection) -> Sequence[Message]:
-        record = rejection.record
-        if self._wire.null_value == "skip" and record.value is None and record.unreadable is None:
-            return ()
         error = self._error(rejection)
         return (error,) if self._dead_letters is None else (error, self._dead_letters.letter(rejection))
 

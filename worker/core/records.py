@@ -128,12 +128,13 @@ class Prediction(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """Why one record gets an error for an answer."""
+    """Why one record gets an error for an answer; or, `is_silent`, none: a null value that the operator skips."""
 
     record: Record
     code: Code
     message: str
     reply: Reply
+    is_silent: bool = False
 
 
 Outcome = Prediction | Rejection

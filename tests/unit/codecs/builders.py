@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,8 +39,10 @@ def giving(*datatypes: str) -> Signature:
     return model(outputs=[TensorSpec(name, of, (1,)) for name, of in zip("abcdefg", datatypes, strict=False)])
 
 
-def codecs(signature: Signature | None = None, **decisions: Any) -> Codecs:
-    return Codecs(signature or model(), replace(PLAIN_WIRE, **decisions))
+def codecs(
+    signature: Signature | None = None, tell: Callable[[Rejection], object] = lambda _: None, **decisions: Any
+) -> Codecs:
+    return Codecs(signature or model(), replace(PLAIN_WIRE, **decisions), tell)
 
 
 def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:

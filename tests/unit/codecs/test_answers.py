@@ -193,8 +193,9 @@ def sizes(**limits: Any) -> Any:
 
 
 def test_an_answer_that_does_not_fit_becomes_an_error() -> None:
-    """And its request a dead letter: a rejection like any other."""
-    codec = sizes(max_answer_bytes=400)
+    """And its request a dead letter: a rejection like any other, which the worker hears of."""
+    told: list[Rejection] = []
+    codec = sizes(max_answer_bytes=400, tell=told.append)
     output = np.zeros((1, 100), "<f4")
 
     error, letter = codec.encode(Prediction(request(codec, rows()), (output,)))
@@ -204,6 +205,7 @@ def test_an_answer_that_does_not_fit_becomes_an_error() -> None:
     assert json_of(error)["error"] == f"the answer takes {takes} bytes, the response topic at most 400"
     assert letter.value == rows().value
     assert size_of(error) <= 400
+    assert [rejection.code for rejection in told] == ["RESOURCE_EXHAUSTED"]
 
 
 def test_an_answer_may_fill_its_topic_to_the_byte() -> None:

@@ -154,6 +154,17 @@ def test_the_operator_may_have_rejections_stop_the_worker() -> None:
         world.turn_for(0.1)
 
 
+def test_what_the_operator_skips_is_no_rejection() -> None:
+    """It is settled, and nobody hears of it."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, rejection_limit=2))
+    world.broker.append(*[record(at, value=b"skip") for at in range(3)])
+
+    world.turn_for(0.5)
+
+    assert world.events.rejections == []
+    assert world.ledger.records == 0
+
+
 def test_a_result_ends_a_row_of_rejections() -> None:
     """Only an unbroken row counts."""
     world = world_of(
