@@ -21,7 +21,9 @@ class Source(Protocol):
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
         """At most `max_records`: at once if any wait, else the first that comes within `timeout` seconds.
 
-        Serves rebalance and commit callbacks. Raises `KafkaFatal`, also for a commit refused for good.
+        Serves rebalance and commit callbacks. What a callback took away is not among the records, even if it was
+        fetched before, in the same call: its next owner answers it. Raises `KafkaFatal`, also for a commit refused for
+        good, and whatever a callback raised.
         """
 
     def pause(self) -> None:
@@ -40,7 +42,10 @@ class Source(Protocol):
 
 
 class Assignments(Protocol):
-    """What a source calls, inside `poll` and `close`, when partitions come and go. The worker is one."""
+    """What a source calls, inside `poll` and `close`, when partitions come and go. The worker is one.
+
+    `revoked` brings running batches home, so it may raise a `Stop`.
+    """
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def revoked(self, partitions: Sequence[Partition]) -> None: ...

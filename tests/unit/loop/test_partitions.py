@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, World, record
+from worker.core.failures import ModelBroken
 from worker.core.intake import RESERVE
 
 FAR = 1e9
@@ -66,6 +67,21 @@ def test_a_revoke_waits_for_a_bisect() -> None:
 
     assert world.answered() == [f"requests/0/{at}" for at in range(4)]
     assert world.broker.committed == {P0: 4}
+
+
+def test_a_device_found_dead_during_a_revoke_stops_the_worker() -> None:
+    """The verdict leaves through the poll that ran the callback, and nothing is committed for the suspects."""
+    world = world_of()
+    world.broker.append(*[record(at) for at in range(64)])
+    world.turn(1)
+    world.lanes.is_broken = True
+
+    world.source.revoke(P0)
+    with pytest.raises(ModelBroken):
+        world.worker.run()
+
+    assert world.answered() == []
+    assert world.source.commits == []
 
 
 def test_a_revoke_gives_up_at_its_deadline() -> None:
