@@ -26,7 +26,9 @@ def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = 
     places: list[Place] = []
     for offset in offsets:
         place = world.ledger.track(partition, offset, 1, 10, world.clock.now)
-        wrong = Rejection(record(offset, partition=partition, value=value), Code.INTERNAL, "no", Reply("raw"))
+        wrong = Rejection(
+            record(offset, partition=partition, value=value), Code.INTERNAL, "no", Reply("raw"), value == b"skip"
+        )
         places += world.ledger.answer(place, wrong)
     world.delivery.send(places)
     return places
