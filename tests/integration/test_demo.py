@@ -31,3 +31,13 @@ def test_a_worker_that_does_not_start_is_told_with_the_end_of_its_log() -> None:
 
     assert "exited with 2" in str(failure.value)
     assert "WORKER_KAFKA__REQUEST_TOPICS: must be set" in str(failure.value)
+
+
+def test_a_worker_that_is_gone_when_it_is_asked_is_told_with_the_end_of_its_log() -> None:
+    """A worker that dies under its load ends the demo with its own words, not with a refused connection."""
+    with Replica({"KAFKA__GROUP_ID": "g"}, os.environ) as replica:
+        with pytest.raises(BadConfiguration):
+            replica.wait_until_ready()
+
+        with pytest.raises(BadConfiguration, match="must be set"):
+            replica.counts("records_settled_total")

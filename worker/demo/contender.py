@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from worker.core.failures import DeadlineMissed
 from worker.core.records import ClosedBy
 from worker.demo.digits import MODEL, Images
 from worker.demo.load import Load, Tally
@@ -23,7 +24,7 @@ _SETTINGS = {
     "KAFKA__CONFIG": json.dumps({"fetch.wait.max.ms": 2}),
 }
 # The worker shows its counts once per turn of its loop, and nobody counts before the last answer is acknowledged.
-_COUNTS_WITHIN_S = 2.0
+_COUNTS_WITHIN_S = 30.0
 
 
 class Closed(NamedTuple):
@@ -51,6 +52,7 @@ class Contender:
         self.batch_size = batch_size
         self._bootstrap_servers = bootstrap_servers
         self._topics = topics
+        self._requests = 0
         self._stack = ExitStack()
         own = {
             "KAFKA__BOOTSTRAP_SERVERS": bootstrap_servers,
@@ -65,17 +67,21 @@ class Contender:
 
     def face(self, images: Images, requests: int, rate: float, screen: Screen, title: str) -> Tally:
         """Give it so many requests at so many per second, and wait for the answers. Raises `Stop`."""
+        self._requests += requests
         load = Load(images, requests, rate)
         screen.begin(f"{self.name}: {title}", requests)
-        for seen in load.run(Publisher(self._bootstrap_servers, self._topics.requests), self._reader):
-            screen.show(seen)
-            self.replica.check()
+        try:
+            for seen in load.run(Publisher(self._bootstrap_servers, self._topics.requests), self._reader):
+                screen.show(seen)
+                self.replica.check()
+        except DeadlineMissed as missed:
+            raise self.replica.late(str(missed)) from missed
         return load.tally()
 
-    def closed(self, settled: int) -> Closed:
-        """Its batches since the start, once it has counted so many settled requests."""
+    def closed(self) -> Closed:
+        """Its batches since the start, once it has counted all its requests as settled."""
         deadline = time.monotonic() + _COUNTS_WITHIN_S
-        while self._count("records_settled_total") < settled and time.monotonic() < deadline:
+        while self._count("records_settled_total") < self._requests and time.monotonic() < deadline:
             time.sleep(0.02)
         counts = self.replica.counts("batches_total")
         reasons = {reason.value: counts.get(f'closed_by="{reason.value}"', 0.0) for reason in ClosedBy}
