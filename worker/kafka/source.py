@@ -35,6 +35,7 @@ class KafkaSource:
         self._commit_results: list[CommitResult] = []
         self._partitions = _Topics()  # every partition ever met, so that each is one object
         self._unreadable = Unreadable()
+        self._taken_away: set[Partition] = set()  # by the callbacks of the poll under way
         self._is_paused = False
         self._is_assignment_new = False
         self._was_assigned = False
@@ -64,7 +65,11 @@ class KafkaSource:
         if self._is_assignment_new:
             self._settle_pause()
         records = self._records(messages)
-        return records if len(records) == len(messages) else self._sift(messages)
+        if len(records) < len(messages):
+            records = self._sift(messages)
+        if self._taken_away:
+            records = [record for record in records if record.partition not in self._taken_away]
+        return records
 
     def pause(self) -> None:
         """Stop fetching on every partition held, and on those assigned from now on."""
@@ -111,15 +116,20 @@ class KafkaSource:
             raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the consumer refuses its configuration: {error}") from error
 
     def _fetch(self, max_records: int, timeout: float) -> list[Message]:
-        """`consume` alone would wait its full time for `max_records`; `poll` returns with the first record."""
-        consumer = self._consumer
-        messages = consumer.consume(max_records, 0)
+        """`consume` alone would wait its full time for `max_records`; `poll` returns with the first record.
+
+        A rebalance may be served between two records of one `consume`, or after the `poll`: then `_taken_away` names
+        what the earlier ones may belong to. What `poll` returns has come after all the callbacks it served.
+        """
+        self._taken_away.clear()
+        messages = self._consumer.consume(max_records, 0)
         if messages or timeout <= 0:
             return messages
-        first = consumer.poll(timeout)
+        first = self._consumer.poll(timeout)
         if first is None:
             return []
-        return [first, *consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
+        self._taken_away.clear()
+        return [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
 
     def _raise_failure(self) -> None:
         failure = self._failure
@@ -242,6 +252,7 @@ class KafkaSource:
         try:
             if what != "assigned":
                 self._unreadable.forget(partitions)
+                self._taken_away.update(partitions)
             getattr(self._assignments, what)(partitions)
         except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this
             self._failure = self._failure or error

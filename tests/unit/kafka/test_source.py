@@ -1,0 +1,262 @@
+"""The source beside a client that follows a script: what happens between two of its calls."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from tests.unit.kafka.test_client_config import settings
+from worker.core.failures import KafkaFatal
+from worker.core.records import CommitResult, Partition
+from worker.kafka import Membership, source
+from worker.kafka.source import KafkaSource
+
+P, Q = Partition("r", 0), Partition("r", 1)
+
+
+class Incoming(NamedTuple):
+    """As the client's messages: every field behind a call."""
+
+    at: Partition
+    number: int
+    failure: KafkaError | None = None
+
+    def topic(self) -> str:
+        return self.at.topic
+
+    def partition(self) -> int:
+        return self.at.number
+
+    def offset(self) -> int:
+        return self.number
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (0, -1)
+
+    def error(self) -> KafkaError | None:
+        return self.failure
+
+
+class ScriptedClient:
+    """Each `consume` and `poll` does the next thing in `script` and returns what that gives."""
+
+    def __init__(self, config: dict[str, Any], logger: object) -> None:
+        self.config = config
+        self.script: deque[Callable[[], list[Incoming]]] = deque()
+        self.commits: list[list[TopicPartition]] = []
+        self.seeks: list[tuple[int, int]] = []
+        self.callbacks: dict[str, Callable[..., None]] = {}
+
+    def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
+        self.callbacks = callbacks
+
+    def consume(self, _count: int, _timeout: float) -> list[Incoming]:
+        return self.script.popleft()() if self.script else []
+
+    def poll(self, _timeout: float) -> Incoming | None:
+        messages = self.consume(1, 0)
+        return messages[0] if messages else None
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:  # noqa: FBT001  # the client's own
+        assert asynchronous
+        self.commits.append(offsets)
+
+    def seek(self, at: TopicPartition) -> None:
+        self.seeks.append((at.partition, at.offset))
+
+    def assignment(self) -> list[TopicPartition]:
+        return []
+
+    def resume(self, _partitions: list[TopicPartition]) -> None:
+        """Nothing is ever paused here."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Quiet:
+    """Cares for nothing; `failure` is raised when partitions go."""
+
+    failure: Exception | None = None
+
+    def assigned(self, partitions: Sequence[Partition]) -> None: ...
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def lost(self, partitions: Sequence[Partition]) -> None: ...
+
+
+class World(NamedTuple):
+    source: KafkaSource
+    client: ScriptedClient
+    assignments: Quiet
+
+    def revoke(self, *partitions: Partition) -> None:
+        self.client.callbacks["on_revoke"](self.client, [TopicPartition(*p) for p in partitions])
+
+    def lose(self, *partitions: Partition) -> None:
+        self.client.callbacks["on_lost"](self.client, [TopicPartition(*p) for p in partitions])
+
+    def commit_heard(self, *positions: object, error: KafkaError | None = None) -> None:
+        self.client.config["on_commit"](error, list(positions))
+
+    def polled(self, most: int = 10, timeout: float = 0.1) -> list[tuple[Partition, int]]:
+        return [(record.partition, record.offset) for record in self.source.poll(most, timeout)]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    clients: list[ScriptedClient] = []
+
+    def make(config: dict[str, Any], logger: object) -> ScriptedClient:
+        clients.append(ScriptedClient(config, logger))
+        return clients[-1]
+
+    monkeypatch.setattr(source, "Consumer", make)
+    made = KafkaSource(settings(), Membership("consumer", "test", None), logging.getLogger("librdkafka"))
+    made.subscribe(assignments := Quiet())
+    return World(made, clients[0], assignments)
+
+
+def test_what_is_taken_away_in_a_call_is_not_among_its_records(world: World) -> None:
+    """Its next owner answers it."""
+
+    def fetch() -> list[Incoming]:
+        world.revoke(P)
+        return [Incoming(P, 5), Incoming(Q, 7)]
+
+    world.client.script.append(fetch)
+
+    assert world.polled() == [(Q, 7)]
+
+
+def test_a_first_record_may_be_taken_away_by_the_look_for_more(world: World) -> None:
+    """Between the first record and the rest, a rebalance is served."""
+
+    def more() -> list[Incoming]:
+        world.lose(P)
+        return [Incoming(Q, 7)]
+
+    world.client.script += [list, lambda: [Incoming(P, 5)], more]
+
+    assert world.polled() == [(Q, 7)]
+
+
+def test_a_partition_that_comes_back_while_waiting_is_read(world: World) -> None:
+    """What the client returns after its callbacks belongs to the new assignment."""
+
+    def wait() -> list[Incoming]:
+        world.revoke(P)
+        world.client.callbacks["on_assign"](world.client, [TopicPartition(*P)])
+        return [Incoming(P, 3)]
+
+    world.client.script += [list, wait, lambda: [Incoming(P, 4)]]
+
+    assert world.polled() == [(P, 3), (P, 4)]
+
+
+def test_what_was_taken_away_once_is_read_again_later(world: World) -> None:
+    """A revoke concerns the poll it happens in."""
+
+    def fetch() -> list[Incoming]:
+        world.revoke(P)
+        return [Incoming(P, 5)]
+
+    world.client.script += [fetch, lambda: [Incoming(P, 5)]]
+    world.polled()
+
+    assert world.polled() == [(P, 5)]
+
+
+def test_a_stop_in_a_revoke_is_raised_as_it_is(world: World) -> None:
+    """The exit code and the message are the failure's own."""
+    world.assignments.failure = KafkaFatal("the sink is broken")
+
+    def fetch() -> list[Incoming]:
+        world.revoke(P)
+        return []
+
+    world.client.script.append(fetch)
+
+    with pytest.raises(KafkaFatal, match=r"^the sink is broken$"):
+        world.polled()
+
+
+def test_what_comes_behind_an_unreadable_record_comes_again(world: World) -> None:
+    """The client is sent back to it, so the rest of the partition's records would be read twice."""
+    damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
+    world.client.script.append(lambda: [Incoming(P, 4), Incoming(P, 5, damaged), Incoming(P, 6), Incoming(Q, 7)])
+
+    assert world.polled() == [(P, 4), (Q, 7)]
+    assert world.client.seeks == [(P.number, 5)]
+
+
+def test_each_commit_has_its_result(world: World) -> None:
+    """Partition by partition: what Kafka took, and why it did not take the rest."""
+    refused = SimpleNamespace(topic="r", partition=1, offset=8, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    world.source.commit({P: 4, Q: 8})
+
+    world.commit_heard(TopicPartition("r", 0, 4), refused)
+
+    assert [(at.partition, at.offset) for at in world.client.commits[0]] == [(0, 4), (1, 8)]
+    (result,) = world.source.commit_results()
+    assert result.committed == {P: 4}
+    assert list(result.failed) == [Q]
+    assert world.source.commit_results() == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError._WAIT_COORD,
+        KafkaError._TIMED_OUT,
+    ],
+)
+def test_a_commit_that_fails_for_now_stops_nothing(world: World, code: int) -> None:
+    """The group moves on; what is still ours is committed by the next one."""
+    world.commit_heard(TopicPartition("r", 0, 4), error=KafkaError(code))
+
+    (result,) = world.source.commit_results()
+
+    assert result == CommitResult({}, {P: KafkaError(code).str()})
+    assert world.polled() == []
+
+
+@pytest.mark.parametrize("code", [KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_AUTHORIZATION_FAILED])
+def test_a_commit_that_is_refused_for_good_stops_the_worker(world: World, code: int) -> None:
+    """Nothing we answer could ever be committed."""
+    world.commit_heard(TopicPartition("r", 0, 4), error=KafkaError(code))
+
+    with pytest.raises(KafkaFatal, match="Kafka refuses this consumer"):
+        world.polled()
+
+
+def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The client connects again by itself; the log says that it tries."""
+    away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+    world.client.script.append(lambda: [Incoming(P, 0, away)])
+
+    assert world.polled() == []
+    assert caplog.messages == ["_ALL_BROKERS_DOWN: 1/1 brokers are down"]
