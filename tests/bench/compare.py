@@ -7,8 +7,8 @@
 Throughput: raw rows of 256 floats (1 KiB, keyed), an MLP 256→256→16, 4 partitions, batches of 64, one thread per
 inference. The contenders take turns within a round, so that a busy machine is busy for all of them; the ratios are
 medians of ratios within a round. A run is timed from the first answer in the response topic to the last, by that
-topic's end offsets; CPU time is the contender's own between the same two moments. A warm start: the requests lie in
-the topic before.
+topic's end offsets; CPU time is the contender's own between the same two moments. The requests lie in the topic
+before, and a first round that is not counted warms the broker up.
 
 Memory: the same requests, a model that is slower than they come; the peak resident memory over some minutes.
 
@@ -83,7 +83,7 @@ def contender(name: str, cluster: Cluster, requests: str, responses: str, model:
     """The process id of a running contender."""
     if name == "worker":
         with Replica(settings(cluster, requests, responses, model), model.parent, fresh("bench")) as replica:
-            yield replica.pid
+            yield replica.wait_until_ready().pid
         return
     command = [name, cluster.bootstrap_servers, requests, responses, fresh("bench"), str(model)]
     program = [sys.executable, "-m", "tests.bench.contenders", *command]
@@ -121,6 +121,8 @@ def wait_for(cluster: Cluster, topic: str, count: int) -> int:
 def compare(cluster: Cluster, model: Path, rows: int, rounds: int, console: Console) -> None:
     """Take turns, then show the medians."""
     requests = fill(cluster, rows)
+    for name in CONTENDERS:  # a broker that has just started is slow: its code is not compiled yet
+        measure(name, cluster, requests, rows, model)
     figures: dict[str, list[Figure]] = {name: [] for name in CONTENDERS}
     for number in range(rounds):
         for name in CONTENDERS[number % 3 :] + CONTENDERS[: number % 3]:
