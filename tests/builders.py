@@ -30,6 +30,7 @@ SHORT = 888.0  # the output has a row too few
 POLICY = BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=0.005)
 BOUNDS = Bounds(records=100, rows=1000, size=1 << 20)
 CONDUCT = Conduct()
+CHUNK = 512  # records of one poll, at most
 
 
 def floats(*values: float) -> bytes:
@@ -107,6 +108,7 @@ class World:
     policy: BatchPolicy = POLICY
     bounds: Bounds = BOUNDS
     conduct: Conduct = CONDUCT
+    chunk: int = CHUNK
     model: Model = rows_model
     commit_interval: float = 0.2
     dead_letters: bool = True
@@ -119,7 +121,7 @@ class World:
         self.signals = FakeSignals()
         self.ledger = OffsetLedger()
         self.batcher = Batcher(self.policy)
-        self.intake = Intake(self.bounds, self.ledger)
+        self.intake = Intake(self.bounds, self.ledger, self.chunk)
         codec = RowCodec(dead_letters=self.dead_letters)
         self.delivery = AtLeastOnce(
             ledger=self.ledger,

@@ -7,6 +7,7 @@ the rooms meet, and where mypy proves that each satisfies the protocols of `port
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
@@ -37,6 +38,11 @@ TURN_TIMEOUT = 60.0
 CLOSE_TIMEOUT = 3.0
 # What a failed worker gives the broker to take what was already sent. It commits nothing any more.
 GIVE_UP_TIMEOUT = 1.0
+# Records of one poll: about a batch, but enough for a turn's own cost, and few enough for lanes not to wait.
+SMALLEST_CHUNK, LARGEST_CHUNK = 32, 512
+# Python's cycle collector, run by default at every 700 new objects, finds nothing here: what a record makes is freed by
+# its last reference. It cost a quarter of the loop's time (12.6 against 9.0 µs a row, measured).
+GC_THRESHOLDS = (50_000, 20, 100)
 # How long Python lets a busy thread keep the interpreter. At the default of 5 ms a lane that finishes while the loop is
 # busy waits as long to say so: 5.2 ms at the median, 0.64 ms with this (measured).
 SWITCH_INTERVAL = 0.0005
@@ -56,6 +62,7 @@ class Ending:
 def run(settings: Settings) -> int:
     """Serve until told to stop. Returns the exit code; raises `BadConfiguration` when it cannot start."""
     sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.set_threshold(*GC_THRESHOLDS)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
     with stop_signals() as signals, _told(events) as ending, ExitStack() as closing:
@@ -109,7 +116,9 @@ def _wire(
         codec=codec,
         ledger=ledger,
         intake=Intake(
-            Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes), ledger
+            Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes),
+            ledger,
+            chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batching.max_batch_size)),
         ),
         batcher=Batcher(BatchPolicy(batching.max_batch_size, batching.max_batch_bytes, batching.linger_ms / 1000)),
         stacker=Stacker(

@@ -23,7 +23,7 @@ from worker.core.failures import DeadlineMissed, ModelBroken, RunFailure, TooMan
 from worker.core.intake import Intake
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.records import Batch, Outcome, Partition, Record, Rejection, Request
-from worker.core.stacking import Stacker, halve, reject
+from worker.core.stacking import Split, Stacker, halve, reject
 from worker.core.suspicion import Suspicion
 from worker.ports import Codec, Delivery, Events, Lanes, Signals, Source
 
@@ -101,12 +101,17 @@ class Worker:
         self._bring_home(0.0 if taken else LANE_SLICE)
         self._record_progress()
 
+    @property
+    def _has_backlog(self) -> bool:
+        """The lanes have enough ahead of them: what comes next may stay with Kafka."""
+        return self._batcher.backlog >= self._conduct.inflight_batches
+
     # Taking in
 
     def _take_in(self) -> int:
         """Take what there is room for. Returns the number of records."""
         now = self._clock()
-        room = self._intake.room()
+        room = 0 if self._has_backlog else self._intake.room()
         records = self._source.poll(room, self._patience(now)) if room else self._glance(now)
         if records:
             self._take(records, self._clock())
@@ -127,12 +132,13 @@ class Worker:
         self._events.taken(len(records))
 
     def _glance(self, now: float) -> Sequence[Record]:
-        """Let Kafka's callbacks run although nothing may be taken; what comes with them is the reserve."""
+        """Let Kafka's callbacks run although nothing is wanted; what comes with them when full is the reserve."""
         if now < self._next_glance:
             return ()
         self._next_glance = now + POLL_SLICE
         records = self._source.poll(1, 0.0)
-        self._intake.took_from_reserve(len(records))
+        if self._intake.is_full:
+            self._intake.took_from_reserve(len(records))
         return records
 
     def _pause_or_resume(self) -> None:
@@ -189,28 +195,25 @@ class Worker:
                 self._judge_device(failure)
                 continue
             del self._out[id(batch)]
-            judged = self._stacker.split(batch, outputs) if outputs is not None else failure
-            assert judged is not None
-            failed = judged.message if isinstance(judged, RunFailure) else None
+            split = self._stacker.split(batch, outputs) if outputs is not None else failure
+            assert split is not None
+            failed = split.message if isinstance(split, RunFailure) else None
             self._events.batch_ran(batch.rows, seconds, failed)
-            if isinstance(judged, RunFailure):
-                self._try_smaller(batch, judged)
+            if isinstance(split, RunFailure):
+                self._try_smaller(batch, split)
             else:
-                self._conclude(judged)
+                self._conclude(split)
         if self._suspicion.wants_probe(lanes_are_idle=not self._lanes.in_flight):
             self._lanes.probe()
 
-    def _conclude(self, judged: list[tuple[Request, Outcome]]) -> None:
+    def _conclude(self, split: Split) -> None:
         """A run gave usable output: answer, unless it is nothing but rejections, which says nothing for the device."""
-        refused = [(r, outcome) for r, outcome in judged if isinstance(outcome, Rejection)]
-        if len(refused) == len(judged):
-            self._suspicion.failed(*refused)
+        if not split.predicted:
+            self._suspicion.failed(*split.refused)
             return
-        self._refuse(self._whole(self._suspicion.cleared()))
-        if refused:
-            self._refuse(self._whole(refused))
+        self._refuse(self._whole([*self._suspicion.cleared(), *split.refused]))
         self._rejected_in_a_row = 0
-        self._answer(self._whole((r, outcome) for r, outcome in judged if not isinstance(outcome, Rejection)))
+        self._answer(self._whole(split.predicted))
 
     def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
         """Halve a failed batch until the culprit is alone; its neighbours get their results on the way."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import P0, rejection, request
-from worker.core.intake import CHUNK, RESERVE, Bounds, Intake
+from tests.builders import CHUNK, P0, rejection, request
+from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.suspicion import PATIENCE, Suspicion
 
@@ -17,7 +17,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["take", "settle", "glance"]), st.int
 def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tuple[str, int]]) -> None:
     """Whoever takes no more than there is room for, and glances only while it may, stays within both."""
     ledger = OffsetLedger()
-    gate = Intake(Bounds(records=bound, rows=10_000, size=10_000), ledger)
+    gate = Intake(Bounds(records=bound, rows=10_000, size=10_000), ledger, CHUNK)
     held = []
     offset = 0
     for step, many in steps:

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from tests.builders import request, spec
 from worker.core.failures import RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, Tensor
+from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Request, Tensor
 from worker.core.signature import DTYPES, Signature, TensorSpec
 from worker.core.stacking import Stacker, cut, halve
 
@@ -72,9 +72,10 @@ def stacked(signature: Signature, requests: Sequence[Request]) -> Batch:
 
 def outcomes(signature: Signature, batch: Batch) -> list[tuple[Request, Outcome]]:
     lenient = Stacker(signature, refuse_non_finite_input=False, refuse_non_finite_output=False)
-    judged = lenient.split(batch, echo(batch))
-    assert not isinstance(judged, RunFailure)
-    return judged
+    split = lenient.split(batch, echo(batch))
+    assert not isinstance(split, RunFailure)
+    assert not split.refused
+    return list(split.predicted)
 
 
 def assert_holds(outcome: Outcome | None, content: list[Array]) -> None:
@@ -151,10 +152,10 @@ def test_non_finite_values_convict_their_own_request_alone(values: list[list[flo
 
     assert sorted(r.record.offset for r, _ in refused) == sorted(set(range(len(values))) - set(finite))
     assert [r.record.offset for r in batch.requests] == finite if batch else not finite
-    judged = strict.split(*_run_leniently(strict.signature, requests))
-    assert not isinstance(judged, RunFailure)
-    assert [r for r, _ in judged] == requests
-    assert [r.record.offset for r, o in judged if not isinstance(o, Rejection)] == finite
+    split = strict.split(*_run_leniently(strict.signature, requests))
+    assert not isinstance(split, RunFailure)
+    assert [r.record.offset for r, _ in split.predicted] == finite
+    assert sorted(r.record.offset for r, _ in split.refused) == sorted(set(range(len(values))) - set(finite))
 
 
 def _run_leniently(signature: Signature, requests: list[Request]) -> tuple[Batch, list[Array]]:

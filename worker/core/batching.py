@@ -99,6 +99,11 @@ class Batcher:
         return self._next(ClosedBy.DRAIN)
 
     @property
+    def backlog(self) -> int:
+        """Groups that are full and wait for a lane."""
+        return len(self._full)
+
+    @property
     def next_due(self) -> float | None:
         """When `due` will have something for an idle lane; None while nothing waits."""
         if self._full:

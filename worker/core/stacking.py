@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +18,15 @@ from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, Tensor
 from worker.core.signature import Signature, TensorSpec
 
-Judged = tuple[Request, Outcome]
+Predicted = tuple[Request, Prediction]
 Refused = tuple[Request, Rejection]
+
+
+class Split(NamedTuple):
+    """A batch's outputs cut apart, in the order of its requests."""
+
+    predicted: list[Predicted]
+    refused: list[Refused]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +53,7 @@ class Stacker:
         ]
         return self._join(innocent, closed_by), judged
 
-    def split(self, batch: Batch, outputs: Sequence[Array]) -> list[Judged] | RunFailure:
+    def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """Each request's own rows of every output, or a rejection where they are not finite.
 
         A `RunFailure` when an output does not have the batch's rows: then no row can be trusted to be anybody's.
@@ -54,17 +62,18 @@ class Stacker:
             if output.ndim < 1 or output.shape[0] != batch.rows:
                 return RunFailure(f"output {spec.name}: {batch.rows} rows went in, shape {output.shape} came out")
         guilty = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
-        judged: list[Judged] = []
+        split = Split([], [])
         start = 0
         for at, request in enumerate(batch.requests):
             stop = start + request.rows
             if at in guilty:
                 message = f"output {guilty[at]}: the model answered NaN or infinity"
-                judged.append((request, _rejection(request, Code.INTERNAL, message)))
+                split.refused.append((request, _rejection(request, Code.INTERNAL, message)))
             else:
-                judged.append((request, Prediction(request, tuple([output[start:stop] for output in outputs]))))
+                rows = tuple([output[start:stop] for output in outputs])
+                split.predicted.append((request, Prediction(request, rows)))
             start = stop
-        return judged
+        return split
 
     def _join(self, requests: list[Request], closed_by: ClosedBy) -> Batch | None:
         if not requests:

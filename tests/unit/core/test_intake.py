@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.builders import P0, rejection
-from worker.core.intake import CHUNK, RESERVE, Bounds, Intake
+from tests.builders import CHUNK, P0, rejection
+from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger, Place
 
 BOUNDS = Bounds(records=1000, rows=4000, size=100_000)
@@ -11,7 +11,7 @@ BOUNDS = Bounds(records=1000, rows=4000, size=100_000)
 
 def intake(bounds: Bounds = BOUNDS) -> tuple[Intake, OffsetLedger]:
     ledger = OffsetLedger()
-    return Intake(bounds, ledger), ledger
+    return Intake(bounds, ledger, CHUNK), ledger
 
 
 def take(ledger: OffsetLedger, records: int, rows: int = 1, size: int = 10) -> list[Place]:

@@ -122,6 +122,20 @@ def test_the_poll_does_not_wait_while_the_device_is_asked() -> None:
     assert world.answered("error") == names(0)
 
 
+def test_a_worker_that_is_behind_leaves_the_backlog_with_kafka() -> None:
+    """While as many full batches wait as the lanes may hold, nothing is taken but what a glance brings."""
+    world = world_of(chunk=4)
+    world.lanes.seconds = lambda: 10.0
+    world.broker.append(*[record(at) for at in range(100)])
+
+    world.turn_for(1.0)
+
+    assert world.lanes.in_flight == 2
+    assert world.batcher.backlog == 2 + 2
+    assert world.ledger.records <= 4 * 4 + 11
+    assert not world.source.is_paused
+
+
 def test_at_the_bound_nothing_waits_for_company() -> None:
     """When no more may be taken, the open batch goes at once, however long the linger."""
     world = world_of(bounds=dataclasses.replace(BOUNDS, records=3), policy=dataclasses.replace(POLICY, linger=50.0))
