@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from worker.core.batching import Batcher, Group
 from worker.core.failures import DeadlineMissed, ModelBroken, RunFailure, TooManyRejections
@@ -79,6 +80,7 @@ class Worker:
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
         self._rejected_in_a_row = 0
         self._next_glance = 0.0
+        self._drain_deadline = inf
         self._is_paused = self._is_draining = self._is_over = False
 
     def run(self) -> None:
@@ -292,9 +294,9 @@ class Worker:
             self._delivery.lost(partitions)
             return
         began = self._clock()
-        deadline = began + self._conduct.revoke_timeout
+        deadline = min(began + self._conduct.revoke_timeout, self._drain_deadline)
         self._batcher.forget(partitions)
-        while self._is_out(partitions) and self._clock() < deadline:
+        while self._is_out(partitions) and self._clock() < deadline and not self._signals.hurry_asked:
             self._bring_home(LANE_SLICE)
         unsettled = self._delivery.revoke(partitions, deadline)
         self._events.revoked(partitions, self._clock() - began, unsettled)
@@ -312,12 +314,12 @@ class Worker:
 
     def _drain(self) -> None:
         """Finish and commit what is held. Raises `DeadlineMissed`, having committed nothing unsettled."""
-        deadline = self._clock() + self._conduct.drain_timeout
+        self._drain_deadline = self._clock() + self._conduct.drain_timeout
         self._is_draining = True
         self._source.pause()
         self._delivery.drain()
         while self._ledger.records or not self._delivery.is_idle:
-            if self._signals.hurry_asked or self._clock() > deadline:
+            if self._signals.hurry_asked or self._clock() > self._drain_deadline:
                 raise DeadlineMissed(
                     f"stopped before all was settled: {self._ledger.records} records taken are unanswered or "
                     "uncommitted and will be answered again"

@@ -58,7 +58,8 @@ class Record(NamedTuple):
     @property
     def source(self) -> str:
         """The record's name for ever: `topic/partition/offset`."""
-        return f"{self.partition.topic}/{self.partition.number}/{self.offset}"
+        topic, number = self.partition
+        return f"{topic}/{number}/{self.offset}"
 
 
 class RequestedOutput(NamedTuple):

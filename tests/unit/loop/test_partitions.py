@@ -102,6 +102,37 @@ def test_a_revoke_gives_up_at_its_deadline() -> None:
     assert world.broker.committed == {}
 
 
+def test_a_revoke_late_in_a_drain_ends_with_the_drain() -> None:
+    """The budget of a revoke is no reason to stay longer than was asked."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, revoke_timeout=10.0, drain_timeout=1.0))
+    world.lanes.seconds = lambda: 50.0
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn(2)
+    world.signals.stop_asked = True
+
+    world.source.revoke(P0)
+    world.worker.run()
+
+    [(_, seconds, unsettled)] = world.events.revocations
+    assert seconds == pytest.approx(1.0, abs=0.1)
+    assert unsettled == 4
+
+
+def test_a_second_signal_ends_a_revoke() -> None:
+    """Whoever asks twice waits for nobody's inference."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, revoke_timeout=10.0))
+    world.lanes.seconds = lambda: 50.0
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn(2)
+    world.signals.hurry_asked = True
+
+    world.source.revoke(P0)
+    world.turn()
+
+    [(_, seconds, _)] = world.events.revocations
+    assert seconds < 0.1
+
+
 def test_late_results_do_not_answer_for_a_partition_that_came_back() -> None:
     """Work of the old assignment is dropped; the records are taken and answered again, once."""
     world = world_of()
