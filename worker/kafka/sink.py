@@ -29,13 +29,13 @@ ANY_PARTITION = -1  # the partitioner's choice
 class KafkaSink:
     """The producer of answers and dead letters."""
 
-    def __init__(self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger) -> None:
+    def __init__(self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, linger_ms: float) -> None:
         self._partitions: Mapping[str, int] = topics.partitions
         self._log = ClientLog(logger)
         self._delivered: list[Place] = []
         self._refused: str | None = None
         self._overflow: deque[tuple[Message, Place]] = deque()
-        config = producer_config(kafka, topics.largest_message, topics.largest_batch)
+        config = producer_config(kafka, topics.largest_message, topics.largest_batch, linger_ms)
         try:
             self._producer = Producer(config, logger=self._log)
         except (KafkaException, ValueError, TypeError) as error:
