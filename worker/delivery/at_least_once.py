@@ -77,9 +77,11 @@ class AtLeastOnce:
                 self._ledger.settle(place)
                 continue
             place.undelivered = len(messages)
-            weigh(place, sum([len(message.value or b"") for message in messages]))
+            size = 0
             for message in messages:
+                size += len(message.value or b"")
                 send(message, place)
+            weigh(place, size)
 
     def turn(self, now: float, timeout: float) -> None:
         """Serve delivery reports, waiting at most `timeout` seconds for one; commit when it is time."""
