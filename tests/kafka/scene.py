@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from confluent_kafka import KafkaException
 
-from tests.kafka.checker import RAW, Answer, Auditor, Commits, Reference, Verdict, judge
+from tests.kafka.checker import ANSWER_WITHIN, RAW, Answer, Auditor, Commits, Reference, Verdict, judge
 from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent, fresh
 from tests.kafka.publisher import Acknowledged, Make, SteadyPublisher, publish
 from tests.kafka.replica import Replica
@@ -115,7 +115,11 @@ class Scene:
             time.sleep(0.05)
 
     def _members(self) -> list[int] | None:
-        found = self.kafka.admin.describe_consumer_groups([self.group])[self.group].result(TIMEOUT)
+        asked = self.kafka.admin.describe_consumer_groups([self.group], request_timeout=ANSWER_WITHIN)
+        try:
+            found = asked[self.group].result(TIMEOUT)
+        except (KafkaException, TimeoutError):  # the coordinator is not back yet
+            return None
         return [len(member.assignment.topic_partitions) for member in found.members]
 
     def publish(self, requests: Sequence[Sent], topic: str | None = None) -> Acknowledged:
