@@ -207,6 +207,7 @@ class FakeSink:
         self._reports: list[Place] = []
         self.sent: list[Message] = []
         self.sent_for: list[Place] = []  # whose answers these are, one for one
+        self.pushed: list[int] = []  # how many messages had been sent at each push
         self.delay: Callable[[Message], float] = lambda _: 0.002
         self.refusal: str | None = None  # the next message is refused by the broker for good
         self.lost_power = False  # the process that owns this producer died: nothing is acknowledged any more
@@ -230,6 +231,10 @@ class FakeSink:
         if reports and self.refusal is not None:
             raise KafkaFatal(self.refusal)
         return reports
+
+    def push(self) -> None:
+        self.pushed.append(len(self.sent))
+        self._clock.wait(0.001, lambda: bool(self._reports))
 
     def _acknowledge(self, message: Message, place: Place) -> None:
         if not self.lost_power:

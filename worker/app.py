@@ -106,7 +106,7 @@ def _wire(
     events.watch(ledger, lanes, signals)
     _watchdog(settings, signals, events, lanes, closing)
 
-    sink = KafkaSink(settings.kafka, topics, telemetry.kafka_logger(), settings.batching.linger_ms)
+    sink = KafkaSink(settings.kafka, topics, telemetry.kafka_logger())
     closing.callback(sink.close, GIVE_UP_TIMEOUT)
     source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger())
     codec = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected)

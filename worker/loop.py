@@ -274,6 +274,8 @@ class Worker:
             )
 
     def _record_progress(self) -> None:
+        if not self._lanes.in_flight and not self._batcher.backlog:
+            self._delivery.push()
         is_waiting_for_broker = self._intake.is_full and not self._lanes.in_flight
         now = self._clock()
         self._delivery.turn(now, REPORT_WAIT if is_waiting_for_broker else 0.0)

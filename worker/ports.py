@@ -91,6 +91,9 @@ class Delivery(Protocol):
     def send(self, places: Sequence[Place]) -> None: ...
     def turn(self, now: float, timeout: float) -> None: ...
 
+    def push(self) -> None:
+        """No more outcomes are coming for now: none that was sent should wait for company."""
+
     def drain(self) -> None:
         """From now on commit as soon as there is something to commit."""
 

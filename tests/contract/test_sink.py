@@ -64,7 +64,7 @@ class KafkaStage:
             bootstrap_servers=cluster.bootstrap_servers, request_topics=("r",), response_topic=topic, group_id="g"
         )
         topics = Topics({topic: 4}, {topic: 1_000_000}, Membership("consumer", "test", None))
-        self.producer = KafkaSink(kafka, topics, logging.getLogger("librdkafka"), linger_ms=5.0)
+        self.producer = KafkaSink(kafka, topics, logging.getLogger("librdkafka"))
         self.sink: Sink = self.producer
 
     def answers(self, count: int) -> list[Answer]:

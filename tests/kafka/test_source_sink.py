@@ -277,7 +277,7 @@ def new_sink(
 ) -> KafkaSink:
     """A producer for one topic of one partition."""
     kafka = settings(cluster, "requests", response_topic=topic, config=config or {})
-    return KafkaSink(kafka, Topics({topic: 1}, {topic: limit}, CONSUMER), LOGGER, linger_ms=5.0)
+    return KafkaSink(kafka, Topics({topic: 1}, {topic: limit}, CONSUMER), LOGGER)
 
 
 def test_an_answer_that_the_broker_refuses_is_fatal(kafka: Cluster) -> None:

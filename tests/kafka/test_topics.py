@@ -157,7 +157,7 @@ def test_exactly_the_documented_access_is_enough(guarded: Cluster) -> None:
     guarded.produce(requests, [Sent(b"k", b"v")])
 
     topics = examine(kafka, LOGGER)
-    source, sink = KafkaSource(kafka, topics.membership, LOGGER), KafkaSink(kafka, topics, LOGGER, linger_ms=5.0)
+    source, sink = KafkaSource(kafka, topics.membership, LOGGER), KafkaSink(kafka, topics, LOGGER)
     source.subscribe(Told())
     (record,) = read(source, 1)
     sink.send(Message(answers, b"k", record.value, (), 0), places(1)[0])

@@ -30,6 +30,7 @@ class Encoder(Protocol):
 class Sink(Protocol):
     def send(self, message: Message, place: Place) -> None: ...
     def poll(self, timeout: float) -> Sequence[Place]: ...
+    def push(self) -> None: ...
 
 
 class Committer(Protocol):
@@ -64,6 +65,7 @@ class AtLeastOnce:
         self._commit_interval = commit_interval
         self._clock = clock
         self._commit_due = clock() + commit_interval
+        self._is_pushed = True
         self._commit_lost_at: float | None = None  # while a commit is outstanding: when to stop waiting for it
 
     def send(self, places: Sequence[Place]) -> None:
@@ -82,6 +84,13 @@ class AtLeastOnce:
                 size += len(message.value or b"")
                 send(message, place)
             weigh(place, size)
+        self._is_pushed = False
+
+    def push(self) -> None:
+        """No more outcomes are coming for now: let the producer send what waits for company."""
+        if not self._is_pushed:
+            self._is_pushed = True
+            self._sink.push()
 
     def turn(self, now: float, timeout: float) -> None:
         """Serve delivery reports, waiting at most `timeout` seconds for one; commit when it is time."""
@@ -113,6 +122,7 @@ class AtLeastOnce:
         The commit is asynchronous and still reaches the coordinator before the partitions move (measured in 13
         hand-overs, both protocols). Returns how many records leave unsettled: their next owner answers them.
         """
+        self.push()
         while self._ledger.awaits_delivery(partitions) and self._clock() < deadline:
             self._settle(self._clock(), REPORT_SLICE)
         self._commit(self._clock(), self._ledger.committable(partitions))

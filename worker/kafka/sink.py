@@ -25,17 +25,20 @@ from worker.settings import KafkaSettings
 
 ANY_PARTITION = -1  # the partitioner's choice
 
+# Only while a flush is under way does the client send what waits for its `linger.ms`, and it counts in milliseconds.
+SHORTEST_FLUSH = 0.001
+
 
 class KafkaSink:
     """The producer of answers and dead letters."""
 
-    def __init__(self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, linger_ms: float) -> None:
+    def __init__(self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger) -> None:
         self._partitions: Mapping[str, int] = topics.partitions
         self._log = ClientLog(logger)
         self._delivered: list[Place] = []
         self._refused: str | None = None
         self._overflow: deque[tuple[Message, Place]] = deque()
-        config = producer_config(kafka, topics.largest_message, topics.largest_batch, linger_ms)
+        config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         try:
             self._producer = Producer(config, logger=self._log)
         except (KafkaException, ValueError, TypeError) as error:
@@ -62,8 +65,7 @@ class KafkaSink:
         try:
             self._producer.poll(timeout)
         except Exception as error:
-            # A broken producer says so by a SystemError around the KafkaException that has the reason (measured).
-            raise KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again") from error
+            raise self._broken(error) from error
         if self._refused is not None:
             raise KafkaFatal(self._refused)
         while self._overflow and self._produce(*self._overflow[0]):
@@ -71,6 +73,16 @@ class KafkaSink:
         delivered = self._delivered[:]
         self._delivered.clear()
         return delivered
+
+    def push(self) -> None:
+        """Send at once what waits for company in the client. Takes until it is acknowledged, but a millisecond at most.
+
+        Raises `KafkaFatal` as `poll` does.
+        """
+        try:
+            self._producer.flush(SHORTEST_FLUSH)
+        except Exception as error:
+            raise self._broken(error) from error
 
     def close(self, timeout: float) -> int:
         """Wait up to `timeout` seconds for what is under way, then let go. Returns how many messages are given up."""
@@ -82,6 +94,11 @@ class KafkaSink:
             self._log.tell("close", f"the producer did not close in good order: {error.__cause__ or error}")
             return self.undelivered
         return given_up
+
+    @staticmethod
+    def _broken(error: Exception) -> KafkaFatal:
+        # A broken producer says so by a SystemError around the KafkaException that has the reason (measured).
+        return KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again")
 
     def _produce(self, message: Message, place: Place) -> bool:
         """False when the client's queue is full."""

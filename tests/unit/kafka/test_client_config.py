@@ -48,26 +48,20 @@ def test_a_short_classic_session_beats_three_times() -> None:
 
 def test_the_producer_waits_for_ever_and_fits_every_topic() -> None:
     """Nothing expires, and no batch is larger than the smallest topic takes."""
-    config = producer_config(settings(), message_bytes=2_000_000, batch_bytes=50_000, linger_ms=5.0)
+    config = producer_config(settings(), message_bytes=2_000_000, batch_bytes=50_000)
 
     assert config["enable.idempotence"] is True
     assert config["acks"] == "all"
     assert config["message.timeout.ms"] == 0
     assert (config["message.max.bytes"], config["batch.size"]) == (2_000_000, 50_000)
-    assert producer_config(settings(), 100, 5_000_000, 5.0)["message.max.bytes"] == 1_000, "the least librdkafka takes"
-
-
-@pytest.mark.parametrize(("linger_ms", "waits"), [(0.0, 0.0), (0.5, 0.5), (5.0, 1.0)])
-def test_the_producer_waits_no_longer_than_a_request_may(linger_ms: float, waits: float) -> None:
-    """A millisecond makes its requests large under load; who lets no request wait for company gets none."""
-    assert producer_config(settings(), 1000, 1000, linger_ms)["linger.ms"] == waits
+    assert producer_config(settings(), 100, 5_000_000)["message.max.bytes"] == 1_000, "the least librdkafka takes"
 
 
 def test_operators_may_tune_every_client() -> None:
     """A passed-through key wins over a choice of ours."""
     kafka = settings(config={"linger.ms": "20", "client.id": "mine", "queued.min.messages": "7"})
 
-    assert producer_config(kafka, 1000, 1000, 5.0)["linger.ms"] == "20"
+    assert producer_config(kafka, 1000, 1000)["linger.ms"] == "20"
     assert consumer_config(kafka, CONSUMER)["queued.min.messages"] == "7"
     assert admin_config(kafka)["client.id"] == "mine"
 

@@ -201,3 +201,14 @@ def test_a_worker_that_waits_for_a_commit_does_not_spin() -> None:
     world.turn(10)
 
     assert world.clock.now - began == pytest.approx(10 * POLL_SLICE)
+
+
+def test_answers_wait_for_company_only_while_more_are_coming() -> None:
+    """The producer is pushed once the lanes are idle and no full batch waits, and not for nothing."""
+    world = world_of()
+    world.broker.append(*[record(at) for at in range(12)])
+
+    world.turn_for(1.0)
+
+    assert world.answered() == names(*range(12))
+    assert world.sink.pushed == [12]
