@@ -63,6 +63,7 @@ class Stacker:
                 return RunFailure(f"output {spec.name}: {batch.rows} rows went in, shape {output.shape} came out")
         guilty = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
         split = Split([], [])
+        only = outputs[0] if len(outputs) == 1 else None  # saves a list per request where most models have one output
         start = 0
         for at, request in enumerate(batch.requests):
             stop = start + request.rows
@@ -70,7 +71,7 @@ class Stacker:
                 message = f"output {guilty[at]}: the model answered NaN or infinity"
                 split.refused.append((request, _rejection(request, Code.INTERNAL, message)))
             else:
-                rows = tuple([output[start:stop] for output in outputs])
+                rows = (only[start:stop],) if only is not None else tuple([output[start:stop] for output in outputs])
                 split.predicted.append((request, Prediction(request, rows)))
             start = stop
         return split
