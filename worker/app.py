@@ -40,7 +40,7 @@ CLOSE_TIMEOUT = 3.0
 GIVE_UP_TIMEOUT = 1.0
 # Records of one poll: some batches, so that a turn's own cost is shared (10.3 µs a row at two batches of 64 a turn and
 # more, 11.3 at one), and not so many that a finished lane waits long for its next.
-BATCHES_A_TURN = 4
+BATCHES_A_TURN = 2
 SMALLEST_CHUNK, LARGEST_CHUNK = 32, 256
 # Python's cycle collector, run by default at every 700 new objects, finds nothing here: what a record makes is freed by
 # its last reference. It cost a quarter of the loop's time (12.6 against 9.0 µs a row, measured).

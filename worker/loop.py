@@ -81,6 +81,7 @@ class Worker:
         self._rejected_in_a_row = 0
         self._next_glance = 0.0
         self._drain_deadline = inf
+        self._is_behind = False  # the last poll brought all it might: more is waiting
         self._is_paused = self._is_draining = self._is_over = False
 
     def run(self) -> None:
@@ -114,7 +115,11 @@ class Worker:
         """Take what there is room for. Returns the number of records."""
         now = self._clock()
         room = 0 if self._has_backlog else self._intake.room()
-        records = self._source.poll(room, self._patience(now)) if room else self._glance(now)
+        if room:
+            records = self._source.poll(room, self._patience(now))
+            self._is_behind = len(records) == room
+        else:
+            records = self._glance(now)
         if records:
             self._take(records, self._clock())
         return len(records)
@@ -192,7 +197,10 @@ class Worker:
     # Bringing home
 
     def _bring_home(self, timeout: float) -> None:
-        for batch, outputs, failure, seconds in self._lanes.finished(timeout):
+        home = self._lanes.finished(timeout)
+        if home:
+            self._hand_out(self._clock())  # before the answers are written: a lane should not wait for that
+        for batch, outputs, failure, seconds in home:
             if batch is None:
                 self._judge_device(failure)
                 continue
@@ -274,7 +282,7 @@ class Worker:
             )
 
     def _record_progress(self) -> None:
-        if not self._lanes.in_flight and not self._batcher.backlog:
+        if not (self._lanes.in_flight or self._batcher.backlog or self._is_behind):
             self._delivery.push()
         is_waiting_for_broker = self._intake.is_full and not self._lanes.in_flight
         now = self._clock()
@@ -318,6 +326,7 @@ class Worker:
         """Finish and commit what is held. Raises `DeadlineMissed`, having committed nothing unsettled."""
         self._drain_deadline = self._clock() + self._conduct.drain_timeout
         self._is_draining = True
+        self._is_behind = False  # nothing more is taken
         self._source.pause()
         self._delivery.drain()
         while self._ledger.records or not self._delivery.is_idle:

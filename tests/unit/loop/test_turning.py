@@ -212,3 +212,16 @@ def test_answers_wait_for_company_only_while_more_are_coming() -> None:
 
     assert world.answered() == names(*range(12))
     assert world.sink.pushed == [12]
+
+
+def test_a_worker_that_is_behind_lets_its_answers_wait_for_company() -> None:
+    """While a poll brings all it may, more answers are coming, though the lanes are idle for an instant."""
+    world = world_of(chunk=4)
+    world.lanes.seconds = lambda: 0.0
+    world.broker.append(*[record(at) for at in range(12)])
+
+    world.turn(3)
+    assert world.sink.pushed == []
+
+    world.turn_for(1.0)
+    assert world.sink.pushed == [12]
