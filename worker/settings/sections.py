@@ -90,7 +90,8 @@ class KafkaSettings(Section):
     )
     group_protocol: Literal["auto", "consumer", "classic"] = Field(
         "auto",
-        description="`consumer` is KIP-848. `auto` takes it unless the broker has none or SESSION_TIMEOUT_MS is set.",
+        description="`consumer` is KIP-848. `auto` takes it unless the broker has none, or SESSION_TIMEOUT_MS or "
+        "GROUP_INSTANCE_ID is set.",
     )
     session_timeout_ms: int | None = Field(
         None, ge=1000, le=1_800_000, description="Classic groups: silence after which a replica counts as dead."
