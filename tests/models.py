@@ -186,7 +186,56 @@ def spinner(size: int = 64) -> bytes:
 
     So a request says how slow it is (one turn at size 64 is about 4 µs), and one of 10**12 turns hangs the run.
     """
-    body = helper.make_graph(
+    return _model(
+        [
+            helper.make_node("ReduceMax", ["turns"], ["most"], keepdims=0),
+            helper.make_node("Loop", ["most", "go", "square"], ["state"], body=_turn(size)),
+            # The loop's result must reach an output, or it is optimised away; the square is idempotent and finite.
+            helper.make_node("ReduceMax", ["state"], ["peak"], keepdims=0),
+            helper.make_node("Mul", ["peak", "zero"], ["nothing"]),
+            helper.make_node("Cast", ["turns"], ["turns32"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["turns32", "nothing"], ["y"]),
+        ],
+        [_value("turns", "INT64", 1)],
+        [_value("y", "FP32", 1)],
+        [
+            _constant("go", np.array(True)),
+            _constant("zero", np.array(0, np.float32)),
+            _constant("square", np.full((size, size), 1 / size, np.float32)),
+        ],
+    )
+
+
+def slow_lookup(turns: int) -> bytes:
+    """id INT64 (batch, 1) → y FP32 (batch, 1, 1) = id after so many turns as of the spinner; above 9, the run fails."""
+    return _model(
+        [
+            # The loop hangs on the input, or it would be computed once and for all when the model is loaded.
+            helper.make_node("ReduceMax", ["id"], ["most"], keepdims=0),
+            helper.make_node("Mul", ["most", "none"], ["nothing"]),
+            helper.make_node("Add", ["turns", "nothing"], ["count"]),
+            helper.make_node("Loop", ["count", "go", "square"], ["state"], body=_turn(64)),
+            helper.make_node("ReduceMax", ["state"], ["peak"], keepdims=0),
+            helper.make_node("Cast", ["peak"], ["whole"], to=TensorProto.INT64),
+            helper.make_node("Mul", ["whole", "none"], ["zero"]),
+            helper.make_node("Add", ["id", "zero"], ["late"]),
+            helper.make_node("Gather", ["table", "late"], ["y"]),
+        ],
+        [_value("id", "INT64", 1)],
+        [_value("y", "FP32", 1, 1)],
+        [
+            _constant("none", np.array(0, np.int64)),
+            _constant("turns", np.array(turns, np.int64)),
+            _constant("go", np.array(True)),
+            _constant("square", np.full((64, 64), 1 / 64, np.float32)),
+            _constant("table", np.arange(10, dtype=np.float32).reshape(10, 1)),
+        ],
+    )
+
+
+def _turn(size: int) -> onnx.GraphProto:
+    """The body of a loop over `state` that does nothing but take time: a product of size × size matrices each turn."""
+    return helper.make_graph(
         [
             helper.make_node("Identity", ["keep_in"], ["keep_out"]),
             helper.make_node("MatMul", ["state_in", "square"], ["state_out"]),
@@ -200,24 +249,6 @@ def spinner(size: int = 64) -> bytes:
         [
             helper.make_tensor_value_info("keep_out", TensorProto.BOOL, []),
             helper.make_tensor_value_info("state_out", TensorProto.FLOAT, [size, size]),
-        ],
-    )
-    return _model(
-        [
-            helper.make_node("ReduceMax", ["turns"], ["most"], keepdims=0),
-            helper.make_node("Loop", ["most", "go", "square"], ["state"], body=body),
-            # The loop's result must reach an output, or it is optimised away; the square is idempotent and finite.
-            helper.make_node("ReduceMax", ["state"], ["peak"], keepdims=0),
-            helper.make_node("Mul", ["peak", "zero"], ["nothing"]),
-            helper.make_node("Cast", ["turns"], ["turns32"], to=TensorProto.FLOAT),
-            helper.make_node("Add", ["turns32", "nothing"], ["y"]),
-        ],
-        [_value("turns", "INT64", 1)],
-        [_value("y", "FP32", 1)],
-        [
-            _constant("go", np.array(True)),
-            _constant("zero", np.array(0, np.float32)),
-            _constant("square", np.full((size, size), 1 / size, np.float32)),
         ],
     )
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.kafka.broker import JvmBroker, free_port
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.replica import Replica
 from tests.kafka.scene import RAW_HEADER, Scene, raw
-from tests.models import column_sums, fixed_batch, identity, save, spinner
+from tests.models import column_sums, fixed_batch, identity, save, slow_lookup, spinner
 
 TURN = 4e-6  # seconds of one turn of the spinner on an idle core
 
@@ -22,53 +21,6 @@ TURN = 4e-6  # seconds of one turn of the spinner on an idle core
 def spin(seconds: float) -> Sent:
     """A request whose inference takes about so long."""
     return Sent(b"k", np.int64(seconds / TURN).tobytes(), [RAW_HEADER])
-
-
-def slow_lookup(turns: int) -> bytes:
-    """id INT64 (batch, 1) → y FP32 (batch, 1, 1) = id after `turns` products of matrices; above 9, the run fails."""
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["keep_in"], ["keep_out"]),
-            helper.make_node("MatMul", ["state_in", "square"], ["state_out"]),
-        ],
-        "turn",
-        [
-            helper.make_tensor_value_info("at", TensorProto.INT64, []),
-            helper.make_tensor_value_info("keep_in", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("state_in", TensorProto.FLOAT, [64, 64]),
-        ],
-        [
-            helper.make_tensor_value_info("keep_out", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("state_out", TensorProto.FLOAT, [64, 64]),
-        ],
-    )
-    constants = {
-        "none": np.array(0, np.int64),
-        "turns": np.array(turns, np.int64),
-        "go": np.array(True),
-        "square": np.full((64, 64), 1 / 64, np.float32),
-        "table": np.arange(10, dtype=np.float32).reshape(10, 1),
-    }
-    graph = helper.make_graph(
-        [
-            # The loop hangs on the input, or it would be computed once and for all when the model is loaded.
-            helper.make_node("ReduceMax", ["id"], ["most"], keepdims=0),
-            helper.make_node("Mul", ["most", "none"], ["nothing"]),
-            helper.make_node("Add", ["turns", "nothing"], ["count"]),
-            helper.make_node("Loop", ["count", "go", "square"], ["state"], body=body),
-            helper.make_node("ReduceMax", ["state"], ["peak"], keepdims=0),
-            helper.make_node("Cast", ["peak"], ["whole"], to=TensorProto.INT64),
-            helper.make_node("Mul", ["whole", "none"], ["zero"]),
-            helper.make_node("Add", ["id", "zero"], ["late"]),
-            helper.make_node("Gather", ["table", "late"], ["y"]),
-        ],
-        "slow_lookup",
-        [helper.make_tensor_value_info("id", TensorProto.INT64, ["batch", 1])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 1, 1])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
 
 
 def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path) -> None:
