@@ -5,10 +5,12 @@ The lanes run real threads here, over runners that the test steers, and once ove
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Timer, get_ident
 
 import numpy as np
 import pytest
@@ -137,6 +139,23 @@ def test_a_running_batch_is_waited_for_no_longer_than_asked(steered: Lanes) -> N
     assert list(steered.lanes.finished(0.0)) == []
     assert list(steered.lanes.finished(0.01)) == []
     assert steered.lanes.in_flight == 1
+
+
+def test_a_signal_does_not_make_the_wait_longer(steered: Lanes) -> None:
+    """Even when its handler outlasts what is left of the timeout: a worker asked to stop must go on turning."""
+    steered.lanes.submit(batch(0))
+    found = signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.1))
+    rescue = Timer(3.0, steered.runner.permits.put, [None])
+    rescue.start()
+    Timer(0.05, signal.pthread_kill, [get_ident(), signal.SIGUSR1]).start()
+
+    began = time.monotonic()
+    steered.lanes.finished(0.1)
+    waited = time.monotonic() - began
+
+    rescue.cancel()
+    signal.signal(signal.SIGUSR1, found)
+    assert 0.1 <= waited < 2.0
 
 
 def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes) -> None:

@@ -181,7 +181,8 @@ class JvmBroker:
         self._process = None
 
     def _format(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
+        # Behind a letter: an id that begins with "-" is taken for an option.
+        cluster_id = "K" + base64.urlsafe_b64encode(os.urandom(16)).decode()[1:22]
         command = [*self._java("kafka.tools.StorageTool"), "format", "-t", cluster_id, "-c", str(self._properties)]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_TIMEOUT)
         if result.returncode:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 from threading import Thread
 from typing import Protocol
 
@@ -34,7 +34,9 @@ class InferenceLanes:
         self._clock = clock
         self._waiting: deque[Batch | None] = deque()  # None is a probe
         self._tokens: SimpleQueue[None] = SimpleQueue()
-        self._home: SimpleQueue[Finished | BaseException] = SimpleQueue()
+        # Waited for with a timeout, and so no SimpleQueue: a signal whose handler outlasts what is left of its timeout
+        # makes it wait for ever (CPython 3.11 to 3.13, seen).
+        self._home: Queue[Finished | BaseException] = Queue()
         self._batches_out = self._probes_out = 0
         self._dead: BaseException | None = None
         self._started: list[float | None] = [None] * lanes
@@ -103,7 +105,6 @@ class InferenceLanes:
     def _fetch(self, timeout: float) -> list[Finished]:
         home: list[Finished] = []
         try:
-            # A timeout of 0 is still one system call in Python's queue; get_nowait is none.
             item = self._home.get(timeout=timeout) if timeout > 0 else self._home.get_nowait()
             while isinstance(item, Finished):
                 home.append(item)
