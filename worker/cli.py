@@ -16,13 +16,12 @@ import typer
 from worker.core.failures import Stop
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     # typer's own tracebacks print local variables, and with them whatever secret a frame holds.
     pretty_exceptions_enable=False,
     help="Batched ONNX inference from Kafka request topics to a Kafka response topic, nothing lost.",
     epilog="Exit codes: 0 clean, 1 a defect, 2 configuration, 3 drain or watchdog deadline, 4 Kafka refuses us for "
-    "good, 5 model or device, 6 rejection limit.",
+    "good, 5 model or device, 6 rejection limit, 7 a command did only a part of its work.",
 )
 
 Config = Annotated[

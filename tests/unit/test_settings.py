@@ -9,7 +9,7 @@ import pytest
 
 import worker
 from worker.core.failures import BadConfiguration
-from worker.settings import Settings, load
+from worker.settings import Settings, load, load_client, load_scoring
 from worker.settings.__main__ import reference, with_reference
 from worker.settings.sections import SECTIONS, variable
 
@@ -363,5 +363,32 @@ def test_the_reference_names_every_setting() -> None:
     rows = [line for line in reference().splitlines() if line.startswith("| `WORKER_")]
 
     names = [variable(section, key) for section, cls in SECTIONS.items() for key in cls.model_fields]
-    assert [row.split("`")[1] for row in rows] == names
+    assert sorted(row.split("`")[1] for row in rows) == sorted(names)
     assert all(field.description for cls in SECTIONS.values() for field in cls.model_fields.values())
+
+
+def test_a_publisher_or_reader_needs_the_brokers_alone() -> None:
+    """A worker's other variables may stand beside them; topics may be absent; names are judged all the same."""
+    brokers = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092"}
+
+    assert load_client(None, brokers).kafka.request_topics is None
+    assert load_client(None, LEAST).kafka.request_topics == ("requests",)
+    with pytest.raises(BadConfiguration, match="did you mean WORKER_KAFKA__GROUP_ID"):
+        load_client(None, brokers | {"WORKER_KAFKA__GRUOP_ID": "x"})
+    with pytest.raises(BadConfiguration, match="unencrypted"):
+        load_client(None, {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "kafka.example:9092"})
+
+
+def test_scoring_needs_the_model_alone(tmp_path: Path) -> None:
+    """No broker; bounds are judged as for a worker."""
+    config = tmp_path / "worker.toml"
+    config.write_text('[kafka]\ngroup_id = "g"\n[batching]\nmax_batch_size = 8\n')
+    model = {"WORKER_MODEL__PATH": "/models/digits.onnx"}
+
+    assert load_scoring(config, model).batching.max_batch_size == 8
+    with pytest.raises(BadConfiguration, match="WORKER_MODEL__PATH: must be set"):
+        load_scoring(config, {})
+    with pytest.raises(BadConfiguration, match="LANES"):
+        load_scoring(None, model | {"WORKER_BATCHING__LANES": "9"})
+    with pytest.raises(BadConfiguration, match="WARM_UP_ROWS"):
+        load_scoring(None, model | {"WORKER_MODEL__WARM_UP_ROWS": "4"})

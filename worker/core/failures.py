@@ -74,3 +74,9 @@ class TooManyRejections(Stop):
     """The operator's `REJECTION_LIMIT` was reached: the stream is not what this model expects."""
 
     exit_code = 6
+
+
+class Incomplete(Stop):
+    """A command did a part of its work and says which: answers that did not come, records that were not sent."""
+
+    exit_code = 7

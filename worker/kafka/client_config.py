@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from worker.kafka.membership import Membership
-from worker.settings import KafkaSettings
+from worker.settings import Connection, KafkaSettings
 
 Value = str | int | float | bool
 Config = dict[str, Value]
@@ -75,7 +75,7 @@ DENIED: Mapping[str, str] = {
 }
 
 
-def denied_keys(kafka: KafkaSettings) -> list[str]:
+def denied_keys(kafka: Connection) -> list[str]:
     """One line for each passed-through key that the worker does not take."""
     found = [(key, _why_denied(key)) for key in kafka.config]
     return [f"WORKER_KAFKA__CONFIG: {key} is not passed through, {why}; remove it" for key, why in found if why]
@@ -140,12 +140,12 @@ def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) 
     }
 
 
-def admin_config(kafka: KafkaSettings) -> Config:
+def admin_config(kafka: Connection) -> Config:
     """For the checks at start."""
     return {**_shared_config(kafka), "allow.auto.create.topics": False, **kafka.config}
 
 
-def _shared_config(kafka: KafkaSettings) -> Config:
+def _shared_config(kafka: Connection) -> Config:
     return {
         "client.id": CLIENT_ID,
         "bootstrap.servers": kafka.bootstrap_servers,
@@ -156,7 +156,7 @@ def _shared_config(kafka: KafkaSettings) -> Config:
     }
 
 
-def _security_config(kafka: KafkaSettings) -> Config:
+def _security_config(kafka: Connection) -> Config:
     is_oauth = kafka.sasl_mechanism == "OAUTHBEARER"
     config: dict[str, Value | None] = {
         "security.protocol": kafka.security_protocol,

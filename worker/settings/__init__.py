@@ -1,24 +1,35 @@
 """The settings: what can be set (`sections`), what fits together (`conflicts`), and how it is read (`loading`).
 
-`load` is the only reader of the environment. Rooms import the type of their own section from here and nothing else.
+`load` and its two smaller sisters are the only readers of the environment. Rooms import the type of their own section
+from here and nothing else.
 """
 
-from worker.settings.loading import load
+from worker.settings.loading import load, load_client, load_scoring
 from worker.settings.sections import (
     BatchingSettings,
+    ClientKafkaSettings,
+    ClientSettings,
+    Connection,
     DeliverySettings,
     KafkaSettings,
     ModelSettings,
+    ScoringSettings,
     Settings,
     TelemetrySettings,
 )
 
 __all__ = [
     "BatchingSettings",
+    "ClientKafkaSettings",
+    "ClientSettings",
+    "Connection",
     "DeliverySettings",
     "KafkaSettings",
     "ModelSettings",
+    "ScoringSettings",
     "Settings",
     "TelemetrySettings",
     "load",
+    "load_client",
+    "load_scoring",
 ]

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from worker.settings.sections import SECTIONS, is_secret, variable
+from worker.settings.sections import SECTIONS, Section, is_secret, variable
 
 _BETWEEN_MARKERS = re.compile(r"(<!-- settings: .*? -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
@@ -21,12 +22,17 @@ def reference() -> str:
     """One Markdown table per section: variable, default, meaning."""
     parts = []
     for section, cls in SECTIONS.items():
-        rows = [_row(section, key, field) for key, field in cls.model_fields.items()]
+        rows = [_row(section, key, field) for key, field in sorted(cls.model_fields.items(), key=_is_inherited(cls))]
         parts.append(
             f"**{section.upper()}**: {cls.__doc__}\n\n| variable | default | meaning |\n|---|---|---|\n"
             + "\n".join(rows)
         )
     return "\n\n".join(parts) + "\n"
+
+
+def _is_inherited(section: type[Section]) -> Callable[[tuple[str, FieldInfo]], bool]:
+    """What is required or the section's own comes before what it shares."""
+    return lambda item: not (item[1].is_required() or item[0] in section.__annotations__)
 
 
 def with_reference(document: str) -> str:

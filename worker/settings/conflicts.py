@@ -9,7 +9,15 @@ import ipaddress
 from collections.abc import Iterator
 from itertools import chain
 
-from worker.settings.sections import BatchingSettings, KafkaSettings, Settings
+from worker.settings.sections import (
+    BatchingSettings,
+    ClientSettings,
+    Connection,
+    KafkaSettings,
+    ModelSettings,
+    ScoringSettings,
+    Settings,
+)
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
@@ -17,12 +25,25 @@ def conflicts(settings: Settings) -> Iterator[str]:
     yield from chain(
         _topics(settings.kafka),
         _group(settings.kafka),
-        _encryption(settings.kafka),
-        _certificates(settings.kafka),
-        _login(settings.kafka),
+        _connection(settings.kafka),
         _bounds(settings.batching),
         _promises(settings),
+        _warm_up(settings.model),
     )
+
+
+def client_conflicts(settings: ClientSettings) -> Iterator[str]:
+    """The same for a command that only publishes or reads."""
+    yield from _connection(settings.kafka)
+
+
+def scoring_conflicts(settings: ScoringSettings) -> Iterator[str]:
+    """The same for a command that runs the model without Kafka."""
+    yield from chain(_bounds(settings.batching), _warm_up(settings.model))
+
+
+def _connection(kafka: Connection) -> Iterator[str]:
+    yield from chain(_encryption(kafka), _certificates(kafka), _login(kafka))
 
 
 def _topics(kafka: KafkaSettings) -> Iterator[str]:
@@ -42,7 +63,7 @@ def _group(kafka: KafkaSettings) -> Iterator[str]:
         )
 
 
-def _encryption(kafka: KafkaSettings) -> Iterator[str]:
+def _encryption(kafka: Connection) -> Iterator[str]:
     is_plain = kafka.security_protocol in ("PLAINTEXT", "SASL_PLAINTEXT")
     distant = [server for server in kafka.bootstrap_servers.split(",") if not _is_loopback(server.strip())]
     if is_plain and distant and not kafka.allow_plaintext:
@@ -64,7 +85,7 @@ def _is_loopback(server: str) -> bool:
         return False
 
 
-def _certificates(kafka: KafkaSettings) -> Iterator[str]:
+def _certificates(kafka: Connection) -> Iterator[str]:
     named = {
         "SSL_CA_LOCATION": kafka.ssl_ca_location,
         "SSL_CERTIFICATE_LOCATION": kafka.ssl_certificate_location,
@@ -84,7 +105,7 @@ def _certificates(kafka: KafkaSettings) -> Iterator[str]:
         yield "WORKER_KAFKA__SSL_KEY_PASSWORD: there is no key to open; set WORKER_KAFKA__SSL_KEY_LOCATION or unset it"
 
 
-def _login(kafka: KafkaSettings) -> Iterator[str]:
+def _login(kafka: Connection) -> Iterator[str]:
     is_sasl = kafka.security_protocol.startswith("SASL_")
     if is_sasl and kafka.sasl_mechanism is None:
         yield f"WORKER_KAFKA__SASL_MECHANISM: {kafka.security_protocol} needs one; PLAIN, SCRAM-SHA-512 or OAUTHBEARER"
@@ -97,7 +118,7 @@ def _login(kafka: KafkaSettings) -> Iterator[str]:
         yield from _credentials(kafka, kafka.sasl_mechanism)
 
 
-def _credentials(kafka: KafkaSettings, mechanism: str) -> Iterator[str]:
+def _credentials(kafka: Connection, mechanism: str) -> Iterator[str]:
     password = {"SASL_USERNAME": kafka.sasl_username, "SASL_PASSWORD": kafka.sasl_password}
     token = {
         "OAUTH_TOKEN_ENDPOINT_URL": kafka.oauth_token_endpoint_url,
@@ -134,7 +155,10 @@ def _promises(settings: Settings) -> Iterator[str]:
         yield "WORKER_DELIVERY__GUARANTEE: exactly_once is not available yet; use at_least_once"
     if settings.batching.linger_ms >= settings.delivery.drain_timeout_s * 1000:
         yield "WORKER_BATCHING__LINGER_MS: must be less than WORKER_DELIVERY__DRAIN_TIMEOUT_S, or no batch ends in time"
-    rows = settings.model.warm_up_rows
+
+
+def _warm_up(model: ModelSettings) -> Iterator[str]:
+    rows = model.warm_up_rows
     if rows and len(set(rows)) < 2:
         yield (
             "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell a batch axis from a fixed one; "

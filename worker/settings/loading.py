@@ -9,17 +9,19 @@ names it. All problems are found before one exception reports them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
 
 from worker.core.failures import BadConfiguration
-from worker.settings.conflicts import conflicts
-from worker.settings.sections import SECTIONS, Settings, is_secret, variable
+from worker.settings.conflicts import client_conflicts, conflicts, scoring_conflicts
+from worker.settings.sections import SECTIONS, ClientSettings, ScoringSettings, Settings, is_secret, variable
 
+_S = TypeVar("_S", Settings, ClientSettings, ScoringSettings)
 _KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
 _SECRET_FILES = {f"{name}_FILE": name for name, setting in _KNOWN.items() if is_secret(*setting)}
 
@@ -32,29 +34,45 @@ def load(config_path: Path | None, environ: Mapping[str, str]) -> Settings:
 
     Raises `BadConfiguration`, each problem a line of its message, without ever showing a secret.
     """
-    file = _file(config_path)
-    problems = list(_strangers(file, config_path))
-    environment = EnvSettingsSource(Settings)
+    return _load(Settings, conflicts, config_path, environ)
+
+
+def load_client(config_path: Path | None, environ: Mapping[str, str]) -> ClientSettings:
+    """What a command needs that only publishes or reads; the rest may be absent. Raises as `load` does."""
+    return _load(ClientSettings, client_conflicts, config_path, environ)
+
+
+def load_scoring(config_path: Path | None, environ: Mapping[str, str]) -> ScoringSettings:
+    """What a command needs that runs the model without Kafka; the rest may be absent. Raises as `load` does."""
+    return _load(ScoringSettings, scoring_conflicts, config_path, environ)
+
+
+def _load(
+    shape: type[_S], conflicts_of: Callable[[_S], Iterator[str]], path: Path | None, environ: Mapping[str, str]
+) -> _S:
+    file = _file(shape, path)
+    problems = list(_strangers(file, path))
+    environment = EnvSettingsSource(shape)
     environment.env_vars = {name.lower(): value for name, value in _variables(environ, problems)}
     # Every section is there, at least empty: what it lacks is then told key by key.
-    sections = InitSettingsSource(Settings, {section: {} for section in SECTIONS})
+    sections = InitSettingsSource(shape, {section: {} for section in shape.model_fields})
     try:
-        settings = Settings(_build_sources=((environment, file, sections), {}))
+        settings = shape(_build_sources=((environment, file, sections), {}))
     except ValidationError as error:
         problems += [_told(e) for e in error.errors(include_url=False) if e["type"] not in _TOLD_ELSEWHERE]
         # Not `from error`: its traceback would carry the values.
         raise BadConfiguration("\n".join(dict.fromkeys(problems))) from None
-    if found := problems or list(conflicts(settings)):
+    if found := problems or list(conflicts_of(settings)):
         raise BadConfiguration("\n".join(found))
     return settings
 
 
-def _file(path: Path | None) -> TomlConfigSettingsSource:
+def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
     """pydantic-settings passes over what is no regular file in silence; here that is an error."""
     try:
         if path is not None and not path.is_file():
             raise FileNotFoundError("there is no such file")
-        return TomlConfigSettingsSource(Settings, path)
+        return TomlConfigSettingsSource(shape, path)
     except (OSError, ValueError) as error:
         raise BadConfiguration(f"--config {path}: cannot be read: {error}") from None
 

@@ -60,6 +60,7 @@ Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 TopicNames = Annotated[tuple[TopicName, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
 Texts = Annotated[tuple[Text, ...], NoDecode, BeforeValidator(_split)]
 RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(_split)]
+ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
 PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_flat), BeforeValidator(_object)]
 
 
@@ -69,12 +70,43 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
 
-class KafkaSettings(Section):
-    """Where requests come from, where answers go, and how the cluster knows us."""
+class Connection(Section):
+    """How the brokers are reached, and who we are to them."""
 
     bootstrap_servers: Annotated[Text, BeforeValidator(_joined)] = Field(
         description="Brokers to ask first, `host:port`, comma-separated."
     )
+    security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
+        Field("PLAINTEXT", description="How connections to the brokers are secured.")
+    )
+    allow_plaintext: bool = Field(False, description="Allow unencrypted connections to brokers on other machines.")
+    insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
+    ssl_ca_location: Path | None = Field(
+        None, description="Certificates of the authorities to trust, a PEM file or directory; otherwise the system's."
+    )
+    ssl_certificate_location: Path | None = Field(None, description="Mutual TLS: our certificate, a PEM file.")
+    ssl_key_location: Path | None = Field(None, description="Mutual TLS: our private key, a PEM file.")
+    ssl_key_password: SecretStr | None = Field(None, description="Mutual TLS: opens the private key.")
+    ssl_crl_location: Path | None = Field(None, description="Certificates that were revoked, a PEM file.")
+    sasl_mechanism: (
+        Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)] | None
+    ) = Field(None, description="How we log in, with a SASL security protocol.")
+    sasl_username: Text | None = Field(None, description="PLAIN and SCRAM: the user.")
+    sasl_password: SecretStr | None = Field(None, description="PLAIN and SCRAM: the password.")
+    oauth_token_endpoint_url: Text | None = Field(None, description="OAUTHBEARER (OIDC): where tokens are issued.")
+    oauth_client_id: Text | None = Field(None, description="OAUTHBEARER (OIDC): the client.")
+    oauth_client_secret: SecretStr | None = Field(None, description="OAUTHBEARER (OIDC): the client's secret.")
+    oauth_scope: Text | None = Field(None, description="OAUTHBEARER (OIDC): the scope to ask for.")
+    config: PassedThrough = Field(
+        {},
+        repr=False,
+        description="librdkafka keys for both clients, except those the worker owns; in the environment a JSON object.",
+    )
+
+
+class KafkaSettings(Connection):
+    """Where requests come from, where answers go, and how the cluster knows us."""
+
     request_topics: TopicNames = Field(description="Topics to consume, comma-separated.")
     response_topic: TopicName = Field(
         description="Topic for the answers. Must exist and be none of the request topics."
@@ -108,38 +140,23 @@ class KafkaSettings(Section):
         le=1_000_000_000,
         description="Size limit of the response and dead-letter topics, where the broker does not let us read it.",
     )
-    default_content_type: Literal["application/json", "application/x-protobuf", "application/octet-stream"] = Field(
+    default_content_type: ContentType = Field(
         "application/json", description="How a request without the header `content-type` is read."
     )
     null_value: Literal["reject", "skip"] = Field(
         "reject", description="What a request without a value gets: an error answer, or (compacted topics) nothing."
     )
-    security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
-        Field("PLAINTEXT", description="How connections to the brokers are secured.")
-    )
-    allow_plaintext: bool = Field(False, description="Allow unencrypted connections to brokers on other machines.")
-    insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
-    ssl_ca_location: Path | None = Field(
-        None, description="Certificates of the authorities to trust, a PEM file or directory; otherwise the system's."
-    )
-    ssl_certificate_location: Path | None = Field(None, description="Mutual TLS: our certificate, a PEM file.")
-    ssl_key_location: Path | None = Field(None, description="Mutual TLS: our private key, a PEM file.")
-    ssl_key_password: SecretStr | None = Field(None, description="Mutual TLS: opens the private key.")
-    ssl_crl_location: Path | None = Field(None, description="Certificates that were revoked, a PEM file.")
-    sasl_mechanism: (
-        Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)] | None
-    ) = Field(None, description="How we log in, with a SASL security protocol.")
-    sasl_username: Text | None = Field(None, description="PLAIN and SCRAM: the user.")
-    sasl_password: SecretStr | None = Field(None, description="PLAIN and SCRAM: the password.")
-    oauth_token_endpoint_url: Text | None = Field(None, description="OAUTHBEARER (OIDC): where tokens are issued.")
-    oauth_client_id: Text | None = Field(None, description="OAUTHBEARER (OIDC): the client.")
-    oauth_client_secret: SecretStr | None = Field(None, description="OAUTHBEARER (OIDC): the client's secret.")
-    oauth_scope: Text | None = Field(None, description="OAUTHBEARER (OIDC): the scope to ask for.")
-    config: PassedThrough = Field(
-        {},
-        repr=False,
-        description="librdkafka keys for both clients, except those the worker owns; in the environment a JSON object.",
-    )
+
+
+class ClientKafkaSettings(Connection):
+    """What a command needs that only publishes or reads: the connection, and those topics it may be told otherwise."""
+
+    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside them
+
+    request_topics: TopicNames | None = None
+    response_topic: TopicName | None = None
+    dead_letter_topic: TopicName | None = None
+    default_content_type: ContentType = "application/json"
 
 
 class ModelSettings(Section):
@@ -217,23 +234,38 @@ class TelemetrySettings(Section):
     )
 
 
-class Settings(BaseSettings):
-    """All of it. Made by `load`; passed to the composition root, which hands each room its own section."""
-
+class _Sections(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="WORKER_",
         env_nested_delimiter="__",
         env_nested_max_split=1,  # section and key: nothing lies deeper
         frozen=True,
-        extra="forbid",
+        extra="ignore",  # each name is judged in `loading`, whichever sections are read
         hide_input_in_errors=True,
     )
+
+
+class Settings(_Sections):
+    """All of it. Made by `load`; passed to the composition root, which hands each room its own section."""
 
     kafka: KafkaSettings
     model: ModelSettings
     batching: BatchingSettings
     delivery: DeliverySettings
     telemetry: TelemetrySettings
+
+
+class ClientSettings(_Sections):
+    """For commands that publish or read. Made by `load_client` from the same variables and file."""
+
+    kafka: ClientKafkaSettings
+
+
+class ScoringSettings(_Sections):
+    """For commands that run the model without Kafka. Made by `load_scoring` from the same variables and file."""
+
+    model: ModelSettings
+    batching: BatchingSettings
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -1,0 +1,45 @@
+"""What the commands share on the terminal: results on standard output, progress on standard error.
+
+So that `inference-worker ... > file` holds results alone. Where standard error is no terminal there is no progress: a
+log file wants none. Owns no state beyond one call.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+def console() -> Console:
+    """For tables and sentences, on standard output; made for each use, since tests replace that."""
+    return Console(highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON on standard output. Raises `ValueError` for NaN and infinities, which JSON has not."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+@contextmanager
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error until the block ends; what is yielded sets how much is done. `total`: None, unknown."""
+    screen = Console(stderr=True, highlight=False)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
