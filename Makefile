@@ -1,6 +1,6 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
-.PHONY: help setup demo test lint format types rooms unit system lock proto clean
+.PHONY: help setup demo test lint format types rooms unit system faults lock proto clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -15,6 +15,7 @@ help:
 	@echo "make demo    see it work, on a mock broker, in under a minute"
 	@echo "make test    everything below, and the tests on a real Kafka"
 	@echo "make lint | types | rooms | unit | system   one part of it"
+	@echo "make faults  the long runs: kills, restarts, rebalances, a million waiting requests"
 	@echo "make format | lock | proto | clean"
 
 setup: $(READY)
@@ -54,7 +55,11 @@ unit: setup
 
 # The rest: the contracts of fakes and real things, whole workers on the mock broker, and on a real Kafka.
 system: setup
-	$(BIN)/pytest --durations=10 tests/contract tests/integration tests/kafka
+	$(BIN)/pytest -m "not slow" --durations=10 tests/contract tests/integration tests/kafka
+
+# Half an hour of kill -9, SIGTERM, SIGSTOP, rebalances and broker restarts, with the figures of each run.
+faults: setup
+	$(BIN)/pytest -s tests/kafka/test_faults.py tests/kafka/long_runs.py
 
 proto: setup
 	$(BIN)/python schemas/generate.py

@@ -35,6 +35,12 @@ PROTOCOLS = {
 both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
+def with_protocol(protocol: str) -> pytest.MarkDecorator:
+    """This one each time; the other with the long runs."""
+    marks = {name: () if name == protocol else (pytest.mark.slow,) for name in PROTOCOLS}
+    return pytest.mark.parametrize("protocol", [pytest.param(name, marks=marks[name]) for name in PROTOCOLS])
+
+
 def kill_under_load(scene: Scene, kills: int) -> Verdict:
     """Two replicas under load; so many times one that has settled 200 answers dies by kill -9 and is replaced."""
     replicas = scene.replicas(2)
@@ -76,14 +82,14 @@ def test_nothing_is_lost_when_a_replica_is_killed(kafka: Cluster, tmp_path: Path
         kill_under_load(scene, 1).expect_clean(repeats=REPEATS_PER_DEATH)
 
 
-@both_protocols
+@with_protocol("classic")
 def test_a_rolling_restart_repeats_nothing(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
     """Each of two replicas is replaced under load by SIGTERM: nothing lost, nothing answered twice, both exit 0."""
     with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
         restart_under_load(scene, 2).expect_clean()
 
 
-@both_protocols
+@with_protocol("consumer")
 def test_a_rebalance_storm_loses_and_repeats_nothing(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
     """A member that joins and leaves all the time takes partitions and gives them back, while two replicas answer."""
     with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
@@ -122,7 +128,7 @@ def visit(scene: Scene, protocol: str, seconds: float) -> None:
     visitor.close()
 
 
-@both_protocols
+@with_protocol("classic")
 def test_a_replica_that_was_given_up_does_no_harm_when_it_wakes(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
     """SIGSTOP past the session timeout, then SIGCONT: the sleeper's partitions have moved; it commits none of them."""
     with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
@@ -143,7 +149,7 @@ def test_a_replica_that_was_given_up_does_no_harm_when_it_wakes(kafka: Cluster, 
         assert sleeper.is_running
 
 
-@pytest.mark.parametrize("way", ["stop", "kill"])
+@pytest.mark.parametrize("way", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 def test_a_broker_restart_loses_nothing(own_broker: JvmBroker, tmp_path: Path, way: str) -> None:
     """The broker goes away under load and comes back: the worker waits, goes on, and still runs."""
     with Scene(Cluster(own_broker.bootstrap_servers), tmp_path, TUNED) as scene:
