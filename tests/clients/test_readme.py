@@ -1,0 +1,50 @@
+"""How tests find the blocks of a page that they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.readme import Block, blocks
+
+
+def page(folder: Path, text: str) -> Path:
+    path = folder / "page.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_block_is_known_by_its_language_and_its_name(tmp_path: Path) -> None:
+    """The words behind the fence; what stands between the blocks is passed over."""
+    text = "Hello\n```sh greet\necho ü\n\necho 2\n```\nand\n\n```python\npass\n```\n```\nnothing\n```\n"
+
+    found = blocks(page(tmp_path, text))
+
+    assert found == [
+        Block("sh", "greet", "echo ü\n\necho 2\n"),
+        Block("python", "", "pass\n"),
+        Block("", "", "nothing\n"),
+    ]
+
+
+def test_a_block_in_a_list_loses_the_list_s_indent(tmp_path: Path) -> None:
+    """Its text runs as it stands on the rendered page."""
+    found = blocks(page(tmp_path, "- so:\n\n  ```sh\n  if true; then\n    echo\n  fi\n  ```\n"))
+
+    assert found == [Block("sh", "", "if true; then\n  echo\nfi\n")]
+
+
+def test_a_longer_fence_may_hold_a_shorter_one(tmp_path: Path) -> None:
+    """Only a fence as long as the first closes a block."""
+    assert blocks(page(tmp_path, "````md\n```sh\n```\n````\n")) == [Block("md", "", "```sh\n```\n")]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("```sh\necho\n", r"page\.md:1: the block is never closed"), ("```sh a\n```\n```sh a\n```\n", "are called a")],
+)
+def test_a_page_that_cannot_be_run_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    """A block that is cut off, or found by chance, would be a test of nothing."""
+    with pytest.raises(ValueError, match=why):
+        blocks(page(tmp_path, text))
