@@ -1,5 +1,11 @@
 """The model and the threads that run it. Nothing else imports onnxruntime."""
 
+import os
+
+# ONNX Runtime's builds from 1.29 on send usage to their maker over HTTPS, the names of model file and graph among it,
+# and keep an identifier under the home directory. It decides this once, while imported; 0 in the environment allows it.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 from worker.inference.lanes import InferenceLanes
 from worker.inference.model import Model, load
 
