@@ -105,22 +105,20 @@ def _wire(
     closing.callback(ending.close, lanes)
     ledger = OffsetLedger()
     events.watch(ledger, lanes, signals)
+    batching = settings.batching
+    bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
+    events.bounded(records=bounds.records, rows=bounds.rows, size=bounds.size, run=settings.model.run_timeout_s)
     _watchdog(settings, signals, events, lanes, closing)
 
-    sink = KafkaSink(settings.kafka, topics, telemetry.kafka_logger())
+    sink = KafkaSink(settings.kafka, topics, telemetry.kafka_logger(), events)
     closing.callback(sink.close, GIVE_UP_TIMEOUT)
-    source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger())
+    source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger(), events)
     codec = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected)
-    batching = settings.batching
     return Worker(
         source=source,
         codec=codec,
         ledger=ledger,
-        intake=Intake(
-            Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes),
-            ledger,
-            chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batching.max_batch_size)),
-        ),
+        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batching.max_batch_size))),
         batcher=Batcher(BatchPolicy(batching.max_batch_size, batching.max_batch_bytes, batching.linger_ms / 1000)),
         stacker=Stacker(
             model.signature,

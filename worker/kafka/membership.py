@@ -5,7 +5,6 @@ Pure: decides from the settings and from what the broker and the client said abo
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -77,11 +76,10 @@ class StandBy:
         self._is_known = False
         self._sightings = 0
 
-    def heard(self, statistics: str) -> bool:
+    def heard(self, coordinator: str) -> bool:
         """Whether to tell now that we are in: the second time in a row that the coordinator is up, and then no more."""
         if self._is_known:
             return False
-        is_up = json.loads(statistics).get("cgrp", {}).get("state") == "up"
-        self._sightings = self._sightings + 1 if is_up else 0
+        self._sightings = self._sightings + 1 if coordinator == "up" else 0
         self._is_known = self._sightings >= 2
         return self._is_known

@@ -20,6 +20,7 @@ from worker.core.ledger import Place
 from worker.core.records import Message
 from worker.kafka.client_config import producer_config
 from worker.kafka.client_log import ClientLog
+from worker.kafka.client_statistics import Watcher, read_producer
 from worker.kafka.topics import Topics
 from worker.settings import KafkaSettings
 
@@ -32,7 +33,11 @@ SHORTEST_FLUSH = 0.001
 class KafkaSink:
     """The producer of answers and dead letters."""
 
-    def __init__(self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger) -> None:
+    def __init__(
+        self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, watcher: Watcher | None = None
+    ) -> None:
+        """`watcher` is told once a second what is not acknowledged yet; None: nobody asks."""
+        self._watcher = watcher
         self._partitions: Mapping[str, int] = topics.partitions
         self._log = ClientLog(logger)
         self._delivered: list[Place] = []
@@ -40,7 +45,7 @@ class KafkaSink:
         self._overflow: deque[tuple[Message, Place]] = deque()
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         try:
-            self._producer = Producer(config, logger=self._log)
+            self._producer = Producer({**config, "stats_cb": self._on_statistics}, logger=self._log)
         except (KafkaException, ValueError, TypeError) as error:
             raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {error}") from error
 
@@ -126,6 +131,12 @@ class KafkaSink:
                 f"the broker refused a record for topic {report.topic()}: {error.str()}; nothing past "
                 f"{place.line.partition}/{place.offset} is committed: mend the topic or its access, and start again"
             )
+
+    def _on_statistics(self, statistics: str) -> None:
+        """Runs where `_on_report` does."""
+        if self._watcher is not None:
+            seen = read_producer(statistics)
+            self._watcher.producer_seen(seen.connections, seen.undelivered)
 
     def __repr__(self) -> str:
         return f"<KafkaSink undelivered={self.undelivered} overflow={len(self._overflow)} refused={self._refused}>"

@@ -16,6 +16,7 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
 from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
+from worker.kafka.client_statistics import Watcher, read_consumer
 from worker.kafka.errors import FATAL, UNREADABLE, refusal
 from worker.kafka.membership import Membership, StandBy, fall_back
 from worker.kafka.unreadable import Unreadable
@@ -26,8 +27,12 @@ from worker.settings import KafkaSettings
 class KafkaSource:
     """The consumer of the request topics. `membership` is how it belongs to its group."""
 
-    def __init__(self, kafka: KafkaSettings, membership: Membership, logger: logging.Logger) -> None:
+    def __init__(
+        self, kafka: KafkaSettings, membership: Membership, logger: logging.Logger, watcher: Watcher | None = None
+    ) -> None:
+        """`watcher` is told once a second how far behind we are; None: nobody asks."""
         self.membership = membership
+        self._watcher = watcher
         self._kafka = kafka
         self._log = ClientLog(logger)
         self._assignments: Assignments | None = None
@@ -244,7 +249,14 @@ class KafkaSource:
         self._tell("lost", positions)
 
     def _on_statistics(self, statistics: str) -> None:
-        if self._assignments is not None and self._stand_by.heard(statistics):
+        try:
+            seen = read_consumer(statistics)
+            if self._watcher is not None:
+                self._watcher.consumer_seen(seen.connections, seen.lag)
+        except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this
+            self._failure = self._failure or error
+            return
+        if self._assignments is not None and self._stand_by.heard(seen.coordinator):
             self._tell("assigned", [])
 
     def _tell(self, what: str, positions: list[TopicPartition]) -> None:

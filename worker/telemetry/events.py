@@ -18,6 +18,7 @@ import structlog
 from worker.core.records import Batch, CommitResult, Partition, Rejection
 from worker.telemetry import metrics
 from worker.telemetry.logs import printable
+from worker.telemetry.memory import memory_limit
 from worker.telemetry.tally import Snapshot, Tally
 from worker.telemetry.trouble import Trouble
 
@@ -48,12 +49,20 @@ class Signals(Protocol):
 class WorkerEvents:
     """Satisfies the `Events` of the loop and of the delivery. `latest` and `heartbeat` may be read by any thread."""
 
-    def __init__(self, max_batch_size: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        max_batch_size: int,
+        clock: Callable[[], float] = time.monotonic,
+        date: Callable[[], float] = time.time,
+    ) -> None:
+        """`date` is seconds since the epoch, by which publishers stamp their requests."""
         self._max_batch_size = max_batch_size
         self._clock = clock
+        self._date = date
         self._log = structlog.get_logger().bind()
         self._tally = Tally(metrics.METRICS)
         self._tally.set(metrics.BUILD, 1, metadata.version("inference-worker"), platform.python_version())
+        self._tally.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
         self._ledger: Ledger | None = None
         self._lanes: Lanes | None = None
         self._signals: Signals | None = None
@@ -95,6 +104,12 @@ class WorkerEvents:
         """Where stalls, commit lag, the running inference's age and the wish to stop are read, with every snapshot."""
         self._ledger, self._lanes, self._signals = ledger, lanes, signals
 
+    def bounded(self, *, records: int, rows: int, size: int, run: float) -> None:
+        """The most that may be in flight (`size` in bytes), and the seconds one inference may take."""
+        limits = (metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT)
+        for metric, limit in zip(limits, (records, rows, size, run), strict=True):
+            self._tally.set(metric, limit)
+
     def stopped(self, exit_code: int, reason: str) -> None:
         log = self._log.error if exit_code else self._log.info
         log("stopped", exit_code=exit_code, reason=reason)
@@ -130,6 +145,18 @@ class WorkerEvents:
         self._tally.set(metrics.PARTITIONS, len(self._held))
         self._publish()
 
+    # The clients, once a second
+
+    def consumer_seen(self, connections: int, lag: Mapping[Partition, int]) -> None:
+        """Open connections to brokers, and how far each partition's commit is behind its end."""
+        self._tally.set(metrics.CONNECTIONS, connections, "consumer")
+        self._tally.replace(metrics.LAG, {(p.topic, str(p.number)): n for p, n in lag.items() if p in self._held})
+
+    def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
+        """Open connections to brokers, and the messages of each topic that none has acknowledged."""
+        self._tally.set(metrics.CONNECTIONS, connections, "producer")
+        self._tally.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
+
     # Work
 
     def taken(self, records: int) -> None:
@@ -142,6 +169,8 @@ class WorkerEvents:
         self._tally.add(metrics.BATCH_ROWS, batch.rows, closed_by)
         self._tally.observe(metrics.BATCH_FILL, batch.rows / self._max_batch_size)
         self._tally.observe(metrics.BATCH_WAIT, waited)
+        if (published := batch.requests[0].record.timestamp_ms) is not None:
+            self._tally.observe(metrics.REQUEST_AGE, max(0.0, self._date() - published / 1000))
         self._log.debug("batch_closed", rows=batch.rows, by=closed_by, waited_ms=round(waited * 1000, 2))
 
     def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None:

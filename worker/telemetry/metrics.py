@@ -36,11 +36,22 @@ TENTHS = tuple(tenth / 10 for tenth in range(1, 11))
 RESULTS = (("ok",), ("failed",))
 REASONS = tuple((reason.value,) for reason in ClosedBy)
 
+# Requests wait in Kafka for milliseconds, or for hours behind a backlog.
+AGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
+
 RECORDS_TAKEN = Metric("records_taken", Kind.COUNTER, "How many requests came in?")
 RECORDS_SETTLED = Metric("records_settled", Kind.COUNTER, "How many requests have an answer the broker acknowledged?")
 RECORDS_IN_FLIGHT = Metric("records_in_flight", Kind.GAUGE, "How many requests are taken and not settled?")
 ROWS_IN_FLIGHT = Metric("rows_in_flight", Kind.GAUGE, "How many rows do they hold?")
 BYTES_IN_FLIGHT = Metric("in_flight_bytes", Kind.GAUGE, "How much memory do they hold?", "bytes")
+RECORDS_LIMIT = Metric(
+    "records_in_flight_limit", Kind.GAUGE, "How many requests may be in flight? MAX_INFLIGHT_RECORDS."
+)
+ROWS_LIMIT = Metric("rows_in_flight_limit", Kind.GAUGE, "How many rows may be in flight? MAX_INFLIGHT_ROWS.")
+BYTES_LIMIT = Metric(
+    "in_flight_limit_bytes", Kind.GAUGE, "How much memory may requests in flight hold? MAX_INFLIGHT_BYTES.", "bytes"
+)
+MEMORY_LIMIT = Metric("memory_limit_bytes", Kind.GAUGE, "How much memory may this container use? 0: no limit.", "bytes")
 BATCHES = Metric("batches", Kind.COUNTER, "Why do batches close?", labels=("closed_by",), values=REASONS)
 BATCH_ROWS = Metric("batch_rows", Kind.COUNTER, "How many rows went with them?", labels=("closed_by",), values=REASONS)
 BATCH_FILL = Metric(
@@ -52,6 +63,13 @@ BATCH_WAIT = Metric(
     "How long does a batch's first request wait for company and for a lane?",
     "seconds",
     bounds=SECONDS,
+)
+REQUEST_AGE = Metric(
+    "request_age_seconds",
+    Kind.HISTOGRAM,
+    "How long ago was a batch's first request published, when the batch goes to the model?",
+    "seconds",
+    bounds=AGES,
 )
 INFERENCE = Metric("inference_seconds", Kind.HISTOGRAM, "How long does one inference take?", "seconds", bounds=SECONDS)
 END_TO_END = Metric(
@@ -87,6 +105,28 @@ STALL = Metric(
 )
 HEARTBEAT_AGE = Metric("loop_heartbeat_age_seconds", Kind.AGE, "Does the loop turn?", "seconds")
 RUNNING = Metric("inference_running_seconds", Kind.AGE, "Does an inference hang? Age of the oldest now.", "seconds")
+RUN_LIMIT = Metric(
+    "inference_timeout_seconds", Kind.GAUGE, "When does an inference count as hung? RUN_TIMEOUT_S.", "seconds"
+)
+LAG = Metric(
+    "consumer_lag",
+    Kind.GAUGE,
+    "How many offsets lie between a partition's commit and its end, as last fetched?",
+    labels=("topic", "partition"),
+)
+CONNECTIONS = Metric(
+    "broker_connections",
+    Kind.GAUGE,
+    "Can the cluster be reached? Open connections to brokers.",
+    labels=("client",),
+    values=(("consumer",), ("producer",)),
+)
+UNDELIVERED = Metric(
+    "undelivered_messages",
+    Kind.GAUGE,
+    "Which topic takes no answers? Messages sent to it that no broker has acknowledged.",
+    labels=("topic",),
+)
 PARTITIONS = Metric("partitions", Kind.GAUGE, "How many partitions does this replica hold?")
 REBALANCES = Metric(
     "rebalances",

@@ -260,3 +260,16 @@ def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCap
 
     assert world.polled() == []
     assert caplog.messages == ["_ALL_BROKERS_DOWN: 1/1 brokers are down"]
+
+
+def test_statistics_that_cannot_be_read_stop_the_worker(world: World) -> None:
+    """An exception in a callback would skip the records that are being fetched, without a word."""
+
+    def fetch() -> list[Incoming]:
+        world.client.config["stats_cb"]('{"topics": {"r": {}}}')
+        return [Incoming(P, 5)]
+
+    world.client.script.append(fetch)
+
+    with pytest.raises(KafkaFatal, match="callback"):
+        world.polled()

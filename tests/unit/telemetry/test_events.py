@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from worker.core.failures import Code
-from worker.core.records import Batch, ClosedBy, CommitResult, Partition, Record, Rejection, Reply
+from worker.core.records import Batch, ClosedBy, CommitResult, Partition, Record, Rejection, Reply, Request
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
 from worker.telemetry.metrics import METRICS, PREFIX, MetricsPage
 from worker.telemetry.trouble import SUM_UP_EVERY
@@ -49,10 +49,15 @@ class Watched:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now)
+        self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now, date=lambda: self.date)
         self.ledger, self.lanes, self.signals = FakeLedger(), FakeLanes(), FakeSignals()
         self.events.watch(self.ledger, self.lanes, self.signals)
         self._page = MetricsPage(lambda: self.events.latest, lambda: self.now)
+
+    @property
+    def date(self) -> float:
+        """Seconds since the epoch, by our own clock."""
+        return 1_000_000.0 + self.now
 
     def turn(self, seconds: float = PUBLISH_EVERY, in_flight: int = 0) -> None:
         self.now += seconds
@@ -78,8 +83,11 @@ def log() -> Iterator[list[Any]]:
         yield lines
 
 
-def batch(rows: int, closed_by: ClosedBy = ClosedBy.SIZE) -> Batch:
-    return Batch((), {"x": np.zeros((rows, 1))}, rows, closed_by)
+def batch(rows: int, closed_by: ClosedBy = ClosedBy.SIZE, published_at: float | None = None) -> Batch:
+    """`published_at`: seconds since the epoch, of its first request."""
+    timestamp = None if published_at is None else int(published_at * 1000)
+    first = Request(Record(P0, 0, None, b"", (), timestamp), rows, (), (), Reply("raw"), 0)
+    return Batch((first,), {"x": np.zeros((rows, 1))}, rows, closed_by)
 
 
 def rejection(offset: int = 0, code: Code = Code.INVALID_ARGUMENT, request_id: str | None = None) -> Rejection:
@@ -88,13 +96,13 @@ def rejection(offset: int = 0, code: Code = Code.INVALID_ARGUMENT, request_id: s
 
 
 def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -> None:
-    """But for the partitions, which nobody holds yet."""
+    """But for partitions, which nobody holds yet, and topics, to which nothing was sent."""
     watched.events.model_warmed("digits", "1", "cpu")
     names = " ".join(watched.page())
 
     missing = [metric.name for metric in METRICS if metric.name not in names]
 
-    assert missing == ["oldest_unsettled_seconds"]
+    assert missing == ["oldest_unsettled_seconds", "consumer_lag", "undelivered_messages"]
 
 
 def test_batches_are_counted_by_why_they_closed(watched: Watched) -> None:
@@ -112,6 +120,18 @@ def test_batches_are_counted_by_why_they_closed(watched: Watched) -> None:
     assert page["batch_fill_ratio_sum"] == pytest.approx(1.25)
     assert page["batch_wait_seconds_bucket 0.0025"] == 1
     assert page["batch_wait_seconds_count"] == 2
+
+
+def test_the_age_of_a_request_counts_from_its_publication(watched: Watched) -> None:
+    """By the publisher's clock, which may be ahead of ours, and where it is told."""
+    for published_at in (watched.date - 2.0, watched.date + 5.0, None):
+        watched.events.batch_closed(batch(1, published_at=published_at), waited=0.001)
+    watched.turn()
+
+    page = watched.page()
+
+    assert page["request_age_seconds_count"] == 2
+    assert page["request_age_seconds_sum"] == pytest.approx(2.0)
 
 
 def test_runs_answers_and_commits_are_counted(watched: Watched) -> None:
@@ -155,6 +175,33 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     assert page["oldest_unsettled_seconds 1 requests"] == 2.0
     assert page["inference_running_seconds"] == 4.0
     assert page["loop_heartbeat_age_seconds"] == 2.0
+
+
+def test_the_page_shows_what_the_clients_saw(watched: Watched) -> None:
+    """The lag of the partitions held, what cannot leave, and whether brokers answer."""
+    watched.events.assigned([P0])
+    watched.events.consumer_seen(2, {P0: 7, P1: 9})
+    watched.events.producer_seen(0, {"answers": 3, "rejected": 0})
+    watched.turn()
+
+    page = watched.page()
+
+    assert {name: value for name, value in page.items() if name.startswith("consumer_lag")} == {
+        "consumer_lag 0 requests": 7
+    }
+    assert (page["undelivered_messages answers"], page["undelivered_messages rejected"]) == (3, 0)
+    assert (page["broker_connections consumer"], page["broker_connections producer"]) == (2, 0)
+
+
+def test_the_page_shows_the_bounds(watched: Watched) -> None:
+    """So that an alert can say how near they are without knowing the settings."""
+    watched.events.bounded(records=100, rows=200, size=300, run=60.0)
+    watched.turn()
+
+    page = watched.page()
+
+    assert (page["records_in_flight_limit"], page["rows_in_flight_limit"]) == (100, 200)
+    assert (page["in_flight_limit_bytes"], page["inference_timeout_seconds"]) == (300, 60.0)
 
 
 def test_a_partition_that_went_away_is_no_longer_reported(watched: Watched) -> None:

@@ -1,0 +1,89 @@
+"""What is read from the statistics that librdkafka 2.16 gives; the texts are shortened ones of a real client."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from worker.core.records import Partition
+from worker.kafka.client_statistics import read_consumer, read_producer
+
+UNKNOWN = -1001
+
+
+def partition(**said: int | str) -> dict[str, int | str]:
+    read: dict[str, int | str] = {
+        "ls_offset": 100,
+        "committed_offset": 90,
+        "app_offset": 95,
+        "next_offset": 99,
+        "fetch_state": "active",
+    }
+    return {**read, **said}
+
+
+def consumer(*partitions: dict[str, int | str]) -> str:
+    numbered = {str(number): told for number, told in enumerate(partitions)}
+    nameless = partition(ls_offset=UNKNOWN, fetch_state="none")
+    return json.dumps(
+        {
+            "brokers": {
+                "a:9092/1": {"state": "UP"},
+                "b:9092/2": {"state": "INIT"},
+                "GroupCoordinator": {"state": "UP"},
+            },
+            "topics": {"requests": {"topic": "requests", "partitions": {**numbered, "-1": nameless}}},
+            "cgrp": {"state": "up", "join_state": "steady"},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "lag"),
+    [
+        ({}, 10),
+        ({"committed_offset": UNKNOWN}, 5),
+        ({"committed_offset": UNKNOWN, "app_offset": UNKNOWN}, 1),
+        ({"committed_offset": 101}, 0),
+    ],
+)
+def test_lag_counts_from_what_is_committed(said: dict[str, int], lag: int) -> None:
+    """Before the first commit, from the first record that we have not been given."""
+    assert read_consumer(consumer(partition(**said))).lag == {Partition("requests", 0): lag}
+
+
+@pytest.mark.parametrize("said", [{"fetch_state": "stopped"}, {"fetch_state": "offset-query"}, {"ls_offset": UNKNOWN}])
+def test_what_is_not_read_has_no_lag(said: dict[str, int | str]) -> None:
+    """A partition that moved away stays in the statistics with its old offsets."""
+    assert read_consumer(consumer(partition(), partition(**said))).lag == {Partition("requests", 0): 10}
+
+
+def test_connections_that_are_open_are_counted() -> None:
+    """The coordinator has one of its own."""
+    seen = read_consumer(consumer())
+
+    assert (seen.connections, seen.coordinator) == (2, "up")
+
+
+def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
+    """Whether it waits for company, to be sent, or for its acknowledgement."""
+    queued = {"msgq_cnt": 1, "xmit_msgq_cnt": 2, "msgs_inflight": 4}
+    nothing = dict.fromkeys(queued, 0)
+    text = json.dumps(
+        {
+            "brokers": {"a:9092/1": {"state": "UP"}},
+            "topics": {
+                "answers": {"partitions": {"0": queued, "1": queued, "-1": nothing}},
+                "rejected": {"partitions": {"0": nothing, "-1": nothing}},
+            },
+        }
+    )
+
+    assert read_producer(text) == (1, {"answers": 14, "rejected": 0})
+
+
+def test_the_first_statistics_say_little() -> None:
+    """The client speaks before it knows of a broker, a topic or a group."""
+    assert read_consumer("{}") == ("", 0, {})
+    assert read_producer("{}") == (0, {})
