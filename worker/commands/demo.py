@@ -71,7 +71,7 @@ def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
 
 
 def _contender(broker: EmbeddedBroker, name: str) -> Contender:
-    topics = Topics(f"digits-{BATCH_SIZES[name]}", f"answers-{BATCH_SIZES[name]}", PARTITIONS)
+    topics = Topics(f"digits-{BATCH_SIZES[name]}", f"answers-{BATCH_SIZES[name]}")
     for topic in (topics.requests, topics.answers):
         broker.create_topic(topic, PARTITIONS)
     return Contender(name, BATCH_SIZES[name], broker.bootstrap_servers, topics, os.environ)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -15,13 +15,17 @@ from worker.demo.digits import MODEL, Images
 from worker.demo.load import Load, Tally
 from worker.demo.replica import Replica
 from worker.demo.screen import Screen
-from worker.kafka.client import Publisher, Reader
+from worker.kafka.publisher import Publisher
+from worker.kafka.reader import Reader
+from worker.settings import Connection
 
-# What both workers share. A mock broker does not wake a waiting fetch when data comes: ask again soon.
+# A mock broker does not wake a waiting fetch when data comes: ask again soon.
+_FOR_A_MOCK = {"fetch.wait.max.ms": "2"}
+# What both workers share.
 _SETTINGS = {
     "MODEL__PATH": str(MODEL),
     "BATCHING__LINGER_MS": "5",
-    "KAFKA__CONFIG": json.dumps({"fetch.wait.max.ms": 2}),
+    "KAFKA__CONFIG": json.dumps(_FOR_A_MOCK),
 }
 # The worker shows its counts once per turn of its loop, and nobody counts before the last answer is acknowledged.
 _COUNTS_WITHIN_S = 30.0
@@ -50,7 +54,7 @@ class Contender:
     ) -> None:
         self.name = name
         self.batch_size = batch_size
-        self._bootstrap_servers = bootstrap_servers
+        self._connection = Connection(bootstrap_servers=bootstrap_servers, config=_FOR_A_MOCK)
         self._topics = topics
         self._requests = 0
         self._stack = ExitStack()
@@ -62,8 +66,8 @@ class Contender:
             "BATCHING__MAX_BATCH_SIZE": str(batch_size),
         }
         self.replica = self._stack.enter_context(Replica(_SETTINGS | own, environ))
-        reader = Reader(bootstrap_servers, topics.answers, topics.partitions)
-        self._reader = self._stack.enter_context(closing(reader))
+        self._reader = self._stack.enter_context(Reader(self._connection, topics.answers))
+        self._reader.start_at(self._reader.beginnings)
 
     def face(self, images: Images, requests: int, rate: float, screen: Screen, title: str) -> Tally:
         """Give it so many requests at so many per second, and wait for the answers. Raises `Stop`."""
@@ -71,7 +75,7 @@ class Contender:
         load = Load(images, requests, rate)
         screen.begin(f"{self.name}: {title}", requests)
         try:
-            for seen in load.run(Publisher(self._bootstrap_servers, self._topics.requests), self._reader):
+            for seen in load.run(Publisher(self._connection, self._topics.requests), self._reader):
                 screen.show(seen)
                 self.replica.check()
         except DeadlineMissed as missed:
@@ -102,4 +106,3 @@ class Topics(NamedTuple):
 
     requests: str
     answers: str
-    partitions: int

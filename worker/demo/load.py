@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from worker.core.failures import DeadlineMissed, Stop
 from worker.core.records import Record
 from worker.demo.digits import CLASSES, Images
-from worker.kafka.client import Publisher, Reader
+from worker.kafka.publisher import Publisher
+from worker.kafka.reader import Reader
 
 # Nothing came for so long: it hangs. However slow a machine is, something comes now and then.
 _PATIENCE_S = 60.0
@@ -110,14 +111,16 @@ class Load:
                 self._sent = max(self._sent, due)
                 publisher.poll()
                 time.sleep(_TICK_S)
-            publisher.close(_PATIENCE_S)
+            if waiting := publisher.flush(_PATIENCE_S):
+                raise DeadlineMissed(f"{waiting} requests were not acknowledged within {_PATIENCE_S:g} s")
         except Stop as stop:
             self._failure = stop
 
     def _publish(self, publisher: Publisher, number: int) -> None:
         row = number % len(self._rows)
         headers = (("content-type", b"application/octet-stream"), ("request-id", b"%d" % number))
-        publisher.publish(self._rows[row], b"image-%d" % row, headers)
+        while not publisher.publish(self._rows[row], b"image-%d" % row, headers):
+            publisher.poll(_TICK_S)
 
     def _take(self, records: Sequence[Record]) -> Sequence[Answer]:
         now = time.monotonic()

@@ -1,109 +1,74 @@
-"""The other side of the contract: a publisher of requests and a reader of answers, for the demo.
+"""How commands and the demo reach a broker: plain clients outside any group, connected as the settings say.
 
-Both are plain clients outside any consumer group. Neither commits, retries by itself or knows what it carries.
+Owns no client. What the client library has to say goes into the message of the failure that it explains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+import logging
+from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from worker.core.failures import KafkaFatal
-from worker.core.records import Headers, Partition, Record
+from worker.core.failures import BadConfiguration
+from worker.kafka.client_config import Config, admin_config, denied_keys
+from worker.kafka.client_log import ClientLog
+from worker.settings import Connection
 
-# The most a read takes: enough to keep up with any publisher here, small enough to come back soon.
-_READ_AT_MOST = 1000
-# What waits for an answer's arrival polls this often at the broker; a mock broker does not wake a waiting fetch.
-_FETCH_WAIT_MS = 2
-# Nothing short of critical: what else librdkafka says would run through the picture on the screen.
-_LOG_LEVEL = 2
+ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
 
+_LOGGER = logging.getLogger(__name__)
+_LOGGER.addHandler(logging.NullHandler())  # its lines would run through what a command draws
 
-class Publisher:
-    """Sends requests to one topic. One thread uses it. `acknowledged` counts what the broker has confirmed."""
+# librdkafka's own codes begin with an underscore; they are public.
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
+_CLOSED = (*_GONE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._topic = topic
-        self._refused: str | None = None
-        self.acknowledged = 0
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "linger.ms": 1,
-                "log_level": _LOG_LEVEL,
-                "partitioner": "murmur2_random",
-                "queue.buffering.max.messages": 1_000_000,
-            }
-        )
-
-    def publish(self, value: bytes, key: bytes, headers: Headers) -> None:
-        """Hand over one request; it leaves within about a millisecond. Raises `KafkaFatal` once one was refused."""
-        self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._delivered)
-
-    def poll(self) -> None:
-        """Take in acknowledgements. Raises `KafkaFatal` once a request was refused."""
-        self._producer.poll(0)
-        self._check()
-
-    def close(self, timeout: float) -> None:
-        """Wait for the last acknowledgements. Raises `KafkaFatal` when they do not come within `timeout` seconds."""
-        waiting = self._producer.flush(timeout)
-        self._check()
-        if waiting:
-            raise KafkaFatal(f"{waiting} requests to {self._topic} were not acknowledged within {timeout:g} s")
-
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        if error is None:
-            self.acknowledged += 1
-        else:
-            self._refused = self._refused or error.str()
-
-    def _check(self) -> None:
-        if self._refused is not None:
-            raise KafkaFatal(f"a request to {self._topic} was refused: {self._refused}")
+_Client = TypeVar("_Client", Producer, Consumer)
 
 
-class Reader:
-    """Reads one topic from its beginning. The partitions are named: a fresh topic may not show them yet."""
+def client_log() -> ClientLog:
+    """Keeps what a client says, and passes nothing on."""
+    return ClientLog(_LOGGER)
 
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
-        self._topic = topic
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": "reader",  # the client wants one; nothing is ever committed to it
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "log_level": _LOG_LEVEL,
-                "fetch.wait.max.ms": _FETCH_WAIT_MS,
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
 
-    def read(self, timeout: float) -> Sequence[Record]:
-        """What has arrived, waiting at most `timeout` seconds for the first. Raises `KafkaFatal` for a lost topic."""
-        first = self._consumer.poll(timeout)
-        if first is None:
-            return ()
-        try:
-            return [self._record(message) for message in (first, *self._consumer.consume(_READ_AT_MOST, 0))]
-        except KafkaException as error:
-            raise KafkaFatal(f"{self._topic} cannot be read: {error}") from error
+def open_client(kind: type[_Client], kafka: Connection, tuning: Config, promised: Config, log: ClientLog) -> _Client:
+    """What is tuning the operator may override, what a promise rests on not. Raises `BadConfiguration`."""
+    if problems := denied_keys(kafka):
+        raise BadConfiguration("\n".join(problems))
+    try:
+        return kind({**tuning, **admin_config(kafka), **promised}, logger=log)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {error}") from error
 
-    def _record(self, message: Message) -> Record:
-        error = message.error()
-        if error is not None:
-            raise KafkaFatal(f"{self._topic} cannot be read: {error.str()}")
-        return Record(
-            Partition(self._topic, message.partition() or 0),
-            message.offset() or 0,
-            message.key(),
-            message.value(),
-            cast("Headers", message.headers() or ()),
-            message.timestamp()[1],
-        )
 
-    def close(self) -> None:
-        self._consumer.close()
+def partitions_of(
+    topic: str, client: Producer | Consumer, kafka: Connection, operation: str, log: ClientLog
+) -> list[int]:
+    """The numbers of the topic's partitions. Raises `BadConfiguration` with the cure; `operation` is what is needed."""
+    try:
+        found = client.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+    except KafkaException as error:
+        client.poll(0)  # hear what the client has to say about it
+        raise BadConfiguration(
+            f"no broker at {kafka.bootstrap_servers} answers within {ANSWER_TIMEOUT:g} s: "
+            f"{log.last or error.args[0].str()}; check WORKER_KAFKA__BOOTSTRAP_SERVERS, the network and "
+            "WORKER_KAFKA__SECURITY_PROTOCOL"
+        ) from error
+    if found.error is not None:
+        raise BadConfiguration(why_unusable(topic, found.error, operation))
+    return sorted(found.partitions)
+
+
+def is_closed(error: KafkaError) -> bool:
+    """Whether the topic, or the broker, is closed to this client until somebody does something."""
+    return error.fatal() or error.code() in _CLOSED
+
+
+def why_unusable(topic: str, error: KafkaError, operation: str) -> str:
+    """What is wrong with the topic, and the cure."""
+    if error.code() in _GONE:
+        return f"there is no topic {topic}; create it, or name another"
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return f"this client may not use topic {topic}; grant it the operation {operation}"
+    return f"topic {topic} cannot be used: {error.str()}"

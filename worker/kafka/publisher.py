@@ -1,0 +1,132 @@
+"""Records on their way to one topic: what commands and the demo publish with.
+
+Owns a producer that is in no transaction. Never waits but where it is asked to, retries nothing by itself and knows
+nothing of what it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as Report
+
+from worker.core.failures import KafkaFatal
+from worker.core.records import Headers
+from worker.kafka.client import client_log, open_client, partitions_of
+from worker.kafka.client_config import Config
+from worker.settings import Connection
+
+# A broker that is away may come back: what has waited for it so long, seconds, is given up.
+PATIENCE = 60.0
+
+_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+_TUNING: Config = {
+    # Requests leave soon, so that a latency is not the publisher's own; under load they have company anyway.
+    "linger.ms": 1,
+    # Bound the memory: what is full waits. A request to a broker has at most 100 MB, so every record has room.
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 128 * 1024,
+}
+_PROMISED: Config = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",  # Java's: one key, one partition, whoever publishes it
+    "message.max.bytes": 100_000_000,  # the topic decides; more than this no broker takes in one request
+    "message.timeout.ms": int(PATIENCE * 1000),
+}
+
+
+class Publisher:
+    """Sends records to one topic. One thread uses it.
+
+    `acknowledged` and `refused` count what the broker has said so far; `refusal` is its first reason, in words.
+    """
+
+    def __init__(self, kafka: Connection, topic: str) -> None:
+        """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
+        self._topic = topic
+        self._failure: KafkaFatal | None = None
+        self.acknowledged = 0
+        self.refused = 0
+        self.refusal: str | None = None
+        self._log = client_log()
+        self._producer = open_client(Producer, kafka, _TUNING, _PROMISED, self._log)
+        partitions_of(topic, self._producer, kafka, "WRITE", self._log)
+
+    @property
+    def waiting(self) -> int:
+        """Records handed over and neither acknowledged nor refused."""
+        return len(self._producer)
+
+    def publish(self, value: bytes | None, key: bytes | None, headers: Headers) -> bool:
+        """Hand over one record, which leaves within about a millisecond. False: there is no room before `poll`.
+
+        Raises `KafkaFatal` when nothing more is taken.
+        """
+        try:
+            self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._reported)
+        except BufferError:
+            return False
+        except KafkaException as error:
+            self._hear(error.args[0])
+            self._check()
+        return True
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Hear of what was handed over, waiting at most `timeout` seconds for the first.
+
+        A record too large for its topic is counted. Raises `KafkaFatal` once one was refused for another reason.
+        """
+        self._serve(self._producer.poll, timeout)
+        self._check()
+
+    def flush(self, timeout: float) -> int:
+        """Wait for what is under way, at most `timeout` seconds. Returns how many still wait. Raises as `poll` does."""
+        self._serve(self._producer.flush, timeout)
+        self._check()
+        return self.waiting
+
+    def give_up(self) -> None:
+        """Forget what is still waiting; some of it may have been sent."""
+        self._producer.purge()
+
+    @staticmethod
+    def _serve(serve: Callable[[float], int], timeout: float) -> None:
+        try:
+            serve(timeout)
+        except Exception as error:
+            # A broken producer says so by a SystemError around the KafkaException that has the reason (measured).
+            raise KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again") from error
+
+    def _reported(self, error: KafkaError | None, _: Report) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self._hear(error)
+
+    def _hear(self, error: KafkaError) -> None:
+        self.refused += 1
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self.refusal = self.refusal or (
+                f"{self._topic} does not take records so large; raise its max.message.bytes, or, if only many "
+                'together are too large, set WORKER_KAFKA__CONFIG={"batch.size": "..."} below it'
+            )
+        elif self._failure is None:
+            self.refusal = self._why(error)
+            self._failure = KafkaFatal(f"a record for {self._topic} was refused: {self.refusal}")
+
+    def _why(self, error: KafkaError) -> str:
+        if error.code() == _TIMED_OUT:
+            return f"no broker acknowledged it within {PATIENCE:g} s ({self._log.last or error.str()})"
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return "this client may not write there; grant it the operation WRITE"
+        return error.str()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def __repr__(self) -> str:
+        return f"<Publisher {self._topic} acknowledged={self.acknowledged} refused={self.refused}>"

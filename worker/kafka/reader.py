@@ -1,0 +1,147 @@
+"""Records of one topic, read without a group: answers, dead letters, anything.
+
+Owns a consumer that commits nothing. Knows nothing of what it carries; a broker that is away is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Self, cast
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.records import Headers, Partition, Record
+from worker.kafka.client import ANSWER_TIMEOUT, client_log, is_closed, open_client, partitions_of, why_unusable
+from worker.kafka.client_config import Config
+from worker.kafka.errors import UNREADABLE
+from worker.kafka.unreadable import Unreadable
+from worker.settings import Connection
+
+# The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
+_READ_AT_MOST = 1000
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+_TUNING: Config = {
+    "fetch.queue.backoff.ms": 20,  # the default of 1 s starves a reader that is faster than its network
+    "queued.max.messages.kbytes": 32 * 1024,
+}
+_PROMISED: Config = {
+    "group.id": "inference-worker-reader",  # the client wants one; it is never joined, and nothing committed to it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",  # where retention has overtaken us
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "check.crcs": False,  # see `client_config`
+}
+
+
+class Reader:
+    """Reads one topic, each partition in order. One thread uses it.
+
+    `beginnings` and `ends` are the offsets of the first record and of the next one to come, by partition, as they were
+    when the reader was made; partitions that are added later are not read. Only what is committed is read.
+    """
+
+    def __init__(self, kafka: Connection, topic: str) -> None:
+        """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
+        self._topic = topic
+        log = client_log()
+        self._consumer = open_client(Consumer, kafka, _TUNING, _PROMISED, log)
+        numbers = partitions_of(topic, self._consumer, kafka, "READ", log)
+        self._partitions = {number: Partition(topic, number) for number in numbers}
+        self._positions: dict[int, int] = {}
+        self._short_of_end: dict[int, int] = {}
+        self._unreadable = Unreadable()
+        self.beginnings = self._offsets(OFFSET_BEGINNING)
+        self.ends = self._offsets(OFFSET_END)
+
+    def start_at(self, offsets: Mapping[Partition, int]) -> None:
+        """Read these partitions from these offsets on."""
+        self._positions = {partition.number: offset for partition, offset in offsets.items()}
+        ends = {partition.number: self.ends[partition] for partition in offsets}
+        self._short_of_end = {number: end for number, end in ends.items() if self._positions[number] < end}
+        self._consumer.assign([TopicPartition(self._topic, at, offset) for at, offset in self._positions.items()])
+
+    @property
+    def has_reached_ends(self) -> bool:
+        """Everything below `ends` has been read, of the partitions that are read at all."""
+        return not self._short_of_end
+
+    def read(self, timeout: float) -> Sequence[Record]:
+        """What has arrived; if nothing has, what comes first within `timeout` seconds, and perhaps nothing sooner.
+
+        A record that cannot be unpacked comes with the reason in `unreadable`. Raises `KafkaFatal` when the topic is
+        gone or closed to us; a broker that is away is waited for.
+        """
+        try:
+            messages = self._consumer.consume(_READ_AT_MOST, 0)
+            if not messages and timeout > 0:
+                first = self._consumer.poll(timeout)
+                messages = [] if first is None else [first, *self._consumer.consume(_READ_AT_MOST, 0)]
+        except KafkaException as error:
+            raise KafkaFatal(f"{self._topic} cannot be read: {error.args[0].str()}") from error
+        return [record for message in messages if (record := self._record(message)) is not None]
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _offsets(self, which: int) -> Mapping[Partition, int]:
+        asked = [TopicPartition(self._topic, number, which) for number in self._partitions]
+        try:
+            found = self._consumer.offsets_for_times(asked, timeout=ANSWER_TIMEOUT)
+        except KafkaException as error:
+            raise BadConfiguration(f"{self._topic} cannot be read: {error.args[0].str()}") from error
+        for at in found:
+            if at.error is not None:
+                raise BadConfiguration(f"{self._topic} cannot be read: {why_unusable(self._topic, at.error, 'READ')}")
+        return MappingProxyType({self._partitions[at.partition]: at.offset for at in found})
+
+    def _record(self, message: Message) -> Record | None:
+        error = message.error()
+        if error is not None:
+            return self._no_record(message, error)
+        number, offset = cast("int", message.partition()), cast("int", message.offset())
+        if offset < self._positions[number]:  # read before a seek of ours
+            return None
+        self._move(number, offset + 1)
+        at = message.timestamp()[1]
+        headers = cast("Headers", message.headers() or ())
+        time_ms = at if at >= 0 else None
+        return Record(self._partitions[number], offset, message.key(), message.value(), headers, time_ms)
+
+    def _move(self, number: int, position: int) -> None:
+        self._positions[number] = position
+        if self._short_of_end and position >= self._short_of_end.get(number, position + 1):
+            del self._short_of_end[number]
+
+    def _no_record(self, message: Message, error: KafkaError) -> Record | None:
+        if error.code() == _EOF:
+            # It may lie behind markers of transactions, which are no records.
+            self._short_of_end.pop(cast("int", message.partition()), None)
+            return None
+        if error.code() in UNREADABLE:
+            return self._step_past(cast("int", message.partition()), message.offset() or 0, error.str())
+        if is_closed(error):
+            raise KafkaFatal(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
+        return None  # the client's to get over; of the group that it asks about we need nothing
+
+    def _step_past(self, number: int, offset: int, reason: str) -> Record | None:
+        partition = self._partitions[number]
+        at, is_certain = self._unreadable.failed(partition, offset)
+        if is_certain:
+            self._move(number, at + 1)
+        self._consumer.seek(TopicPartition(self._topic, number, at + 1 if is_certain else at))
+        return Record(partition, at, None, None, (), None, unreadable=reason) if is_certain else None
+
+    def __repr__(self) -> str:
+        return f"<Reader {self._topic} short of the end in {len(self._short_of_end)} partitions>"
