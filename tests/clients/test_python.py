@@ -1,0 +1,28 @@
+"""The Python client of `schemas/README.md`, run as the page has it, against a worker on a real Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.stage import Stage, block, stage
+from tests.kafka.cluster import Cluster
+
+
+@pytest.fixture(scope="module")
+def python(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A stage where the page's requests are published."""
+    with stage(kafka, tmp_path_factory) as found:
+        found.sh("python-protoc")
+        found.run("python", str(found.write("python-publish", "publish.py")))
+        yield found
+
+
+def test_each_encoding_gets_its_answer_and_no_repeat_is_seen(python: Stage) -> None:
+    """The page's reader prints what the page says, though each answer came twice."""
+    python.repeat_and_end()
+
+    lines = python.lines(["python", str(python.write("python-answers", "answers.py"))], until="end ")
+
+    assert lines == [*block("answers").text.splitlines(), "end 0.5 0.25"]
