@@ -139,6 +139,11 @@ def answer(signature: Signature, outputs: Sequence[Output], body_id: str | None)
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
+def request(inputs: Sequence[Output]) -> bytes:
+    """A request for these tensors as JSON, or the head of one in binary-data form."""
+    return orjson.dumps({"inputs": [_entry(tensor) for tensor in inputs]}, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
 def _entry(output: Output) -> Object:
     spec, array, raw = output
     entry: Object = {"name": spec.name, "shape": array.shape, "datatype": spec.datatype}

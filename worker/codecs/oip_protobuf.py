@@ -110,6 +110,16 @@ def _contents(contents: Any, _: Signature, spec: TensorSpec, elements: int) -> T
     return from_values(spec, [text(spec, value) for value in values] if spec.is_text else values)
 
 
+def request(inputs: Sequence[Output]) -> bytes:
+    """The serialized request; tensors in `raw_input_contents`."""
+    message = _InferRequest()
+    for spec, array, raw in inputs:
+        message.inputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
+        message.raw_input_contents.append(raw)
+    serialized: bytes = message.SerializeToString()
+    return serialized
+
+
 def answer(signature: Signature, outputs: Sequence[Output], body_id: str | None) -> bytes:
     """The serialized response; tensors in `raw_output_contents`."""
     message = _InferResponse(model_name=signature.name, model_version=signature.version, id=body_id or "")

@@ -1,0 +1,76 @@
+"""Requests made up from a signature: the worker itself takes every one of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.unit.codecs.builders import codecs, elements, model, record
+from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
+from worker.core.records import Request
+from worker.core.signature import DTYPES, Signature, TensorSpec
+
+WIDE = model(TensorSpec("x", "FP32", (2, 3)))
+MIXED = model(*[TensorSpec(f"x{datatype}", datatype, (2,)) for datatype in DTYPES if datatype != "FP16"])
+DYNAMIC = model(TensorSpec("ids", "INT64", (None,)), TensorSpec("mask", "INT64", (None,)))
+
+
+def example(signature: Signature, encoding: Encoding, rows: int = 3, seed: int = 0) -> EncodedRequest:
+    return encode_request(signature, example_feeds(signature, rows, np.random.default_rng(seed)), encoding)
+
+
+def decoded(signature: Signature, encoded: EncodedRequest) -> Request:
+    """The worker's own reading of it, which must work."""
+    request = codecs(signature).decode(record(encoded.value, *encoded.headers))
+    assert isinstance(request, Request), request
+    return request
+
+
+@pytest.mark.parametrize(
+    ("signature", "encoding"),
+    [(signature, one) for signature in (WIDE, MIXED, DYNAMIC) for one in encodings(signature)],
+)
+def test_every_encoding_that_a_model_can_be_asked_in_is_taken(signature: Signature, encoding: Encoding) -> None:
+    """Names, datatypes, shapes and rows are right by construction."""
+    request = decoded(signature, example(signature, encoding))
+
+    assert request.rows == 3
+
+
+def test_what_was_made_up_is_what_arrives() -> None:
+    """The same numbers in all encodings."""
+    feeds = example_feeds(WIDE, 2, np.random.default_rng(1))
+
+    arrived = [decoded(WIDE, encode_request(WIDE, feeds, encoding)) for encoding in encodings(WIDE)]
+
+    for request in arrived:
+        assert elements(request.tensors[0], "<f4") == feeds["x"].reshape(-1).tolist()
+
+
+def test_the_same_seed_makes_the_same_request() -> None:
+    """So that a run can be repeated."""
+    assert example(MIXED, Encoding.JSON, seed=7) == example(MIXED, Encoding.JSON, seed=7)
+    assert example(MIXED, Encoding.JSON, seed=7) != example(MIXED, Encoding.JSON, seed=8)
+
+
+def test_dynamic_dimensions_of_one_request_are_alike() -> None:
+    """Ids and their mask must have one length."""
+    request = decoded(DYNAMIC, example(DYNAMIC, Encoding.JSON))
+
+    assert request.shapes[0] == request.shapes[1]
+
+
+def test_rows_need_one_numeric_input_of_fixed_dimensions() -> None:
+    """And are the first choice then; JSON is otherwise."""
+    assert encodings(WIDE) == (Encoding.ROWS, Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
+    assert encodings(DYNAMIC) == (Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
+
+
+def test_a_model_with_halves_is_not_asked_in_json() -> None:
+    """FP16 has no form there, neither in the request nor in its answer."""
+    takes = model(TensorSpec("a", "FP16", (2,)), TensorSpec("b", "FP32", (2,)))
+    gives = model(outputs=[TensorSpec("y", "FP16", (2,))])
+
+    assert encodings(takes) == (Encoding.PROTOBUF, Encoding.BINARY)
+    assert Encoding.JSON not in encodings(gives)
+    assert decoded(takes, example(takes, Encoding.BINARY)).rows == 3

@@ -1,0 +1,86 @@
+"""Requests made up for a model from its signature: what `publish --random` sends and `check` shows.
+
+Right by construction, with values that most models can take. Pure: the randomness is the caller's. Nothing here is on
+the worker's own road.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.codecs import oip_json, oip_protobuf
+from worker.codecs.elements import to_bytes
+from worker.codecs.oip import Output
+from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.core.records import Array
+from worker.core.signature import Signature, TensorSpec
+
+Feeds = Mapping[str, Array]
+
+# A dynamic dimension is small, and the same for all inputs of one request: most often they share it (ids and a mask).
+_LONGEST_DIMENSION = 8
+
+
+class Encoding(StrEnum):
+    """How a request may be written. `BINARY` is the binary-data form."""
+
+    ROWS = "rows"
+    JSON = "json"
+    PROTOBUF = "protobuf"
+    BINARY = "binary"
+
+
+class EncodedRequest(NamedTuple):
+    """A request's value, and the headers that say how to read it."""
+
+    headers: tuple[tuple[str, bytes], ...]
+    value: bytes
+
+
+def encodings(signature: Signature) -> tuple[Encoding, ...]:
+    """The encodings in which this model can be asked and answers, the plainest first."""
+    possible = [Encoding.ROWS] if signature.raw_input is not None else []
+    if all(spec.datatype != "FP16" for spec in (*signature.inputs, *signature.outputs)):
+        possible.append(Encoding.JSON)
+    return (*possible, Encoding.PROTOBUF, Encoding.BINARY)
+
+
+def example_feeds(signature: Signature, rows: int, rng: np.random.Generator) -> dict[str, Array]:
+    """One array of shape (rows, *dims) and the input's dtype for each input, by name."""
+    dimension = int(rng.integers(1, _LONGEST_DIMENSION, endpoint=True))
+    shapes = {spec: tuple(dimension if d is None else d for d in spec.dims) for spec in signature.inputs}
+    return {spec.name: _values(spec, (rows, *dims), rng) for spec, dims in shapes.items()}
+
+
+def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> EncodedRequest:
+    """These tensors as one request. `encoding` is one of `encodings(signature)`."""
+    inputs = [(spec, feeds[spec.name]) for spec in signature.inputs]
+    if encoding is Encoding.JSON:
+        return _encoded(JSON, oip_json.request([Output(spec, array, None) for spec, array in inputs]))
+    binary = [Output(spec, array, to_bytes(array)) for spec, array in inputs]
+    tail = b"".join(output.raw for output in binary if output.raw is not None)
+    if encoding is Encoding.ROWS:
+        return _encoded(OCTETS, tail)
+    if encoding is Encoding.PROTOBUF:
+        return _encoded(PROTOBUF, oip_protobuf.request(binary))
+    head = oip_json.request(binary)
+    return _encoded(OCTETS, head + tail, (HEAD_LENGTH, b"%d" % len(head)))
+
+
+def _encoded(content_type: str, value: bytes, *more: tuple[str, bytes]) -> EncodedRequest:
+    return EncodedRequest((("content-type", content_type.encode()), *more), value)
+
+
+def _values(spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Numbers about 0 in three digits, truth values, short texts. Wide integers are often indices: 0 is in every table,
+    and 1 in nearly every one, of token types too."""
+    if spec.is_float:
+        return rng.standard_normal(shape).round(3).astype(spec.dtype)
+    if spec.is_text:
+        return np.array([f"text {n}" for n in rng.integers(0, 1000, shape).flat], object).reshape(shape)
+    most = 2 if spec.datatype in ("BOOL", "INT32", "INT64") else 100
+    return rng.integers(0, most, shape).astype(spec.dtype)
