@@ -58,6 +58,13 @@ class Reader:
         self.beginnings = self._offsets(OFFSET_BEGINNING)
         self.ends = self._offsets(OFFSET_END)
 
+    def offsets_at(self, time_ms: int) -> Mapping[Partition, int]:
+        """The offset of the first record of that time (milliseconds since the epoch) or later; else the end.
+
+        No record before it is of that time: what lies behind it may be.
+        """
+        return {at: offset if offset >= 0 else self.ends[at] for at, offset in self._offsets(time_ms).items()}
+
     def start_at(self, offsets: Mapping[Partition, int]) -> None:
         """Read these partitions from these offsets on."""
         self._positions = {partition.number: offset for partition, offset in offsets.items()}
