@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -106,22 +106,36 @@ def _engine_listens() -> bool:
 class JvmBroker:
     """Apache Kafka as a child process in its own folder, which `stop` leaves and `remove` deletes.
 
-    `config` comes on top of `jvm/server.properties`; `login` is what a client needs where that asks for one. Owns
-    the process. It dies with us where `setpriv` exists, so that a test run that is killed leaves nothing behind.
+    `config` comes on top of `jvm/server.properties`; `login` is what a client needs where that asks for one. `doors`
+    are more listeners, security protocols by name (`addresses` tells where they are); `format_options` go to the
+    StorageTool, which makes users. Owns the process. It dies with us where `setpriv` exists, so that a test run that
+    is killed leaves nothing behind.
     """
 
-    def __init__(self, config: Mapping[str, str] | None = None, login: Login | None = None) -> None:
+    def __init__(
+        self,
+        config: Mapping[str, str] | None = None,
+        login: Login | None = None,
+        *,
+        doors: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
+    ) -> None:
         self._login = login
         self._classpath = f"{jars()}/*"
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-"))
         self._process: subprocess.Popen[bytes] | None = None
         port = free_port()
         self.bootstrap_servers = f"127.0.0.1:{port}"
+        self.addresses = {name: f"127.0.0.1:{free_port()}" for name in doors or ()}
         own = {**listeners("127.0.0.1", port, free_port(), advertised=port), "log.dirs": str(self.data)}
+        for name, address in self.addresses.items():
+            own["listeners"] += f",{name}://{address}"
+            own["advertised.listeners"] += f",{name}://{address}"
+            own["listener.security.protocol.map"] += f",{name}:{(doors or {})[name]}"
         self._properties = self._folder / "server.properties"
         lines = [f"{key}={value}" for key, value in {**common_config(), **own, **(config or {})}.items()]
         self._properties.write_text("\n".join(lines))
-        self._format()
+        self._format(format_options)
 
     def start(self) -> Self:
         """Start, or start again on the same port and data; returns when it answers."""
@@ -180,10 +194,11 @@ class JvmBroker:
             self._process.wait()
         self._process = None
 
-    def _format(self) -> None:
+    def _format(self, options: Sequence[str]) -> None:
         # Behind a letter: an id that begins with "-" is taken for an option.
         cluster_id = "K" + base64.urlsafe_b64encode(os.urandom(16)).decode()[1:22]
         command = [*self._java("kafka.tools.StorageTool"), "format", "-t", cluster_id, "-c", str(self._properties)]
+        command += options
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_TIMEOUT)
         if result.returncode:
             raise NoBrokerError(f"StorageTool failed: {result.stdout}{result.stderr}")

@@ -25,13 +25,17 @@ class ClientLog:
         self._clock = clock
         self._quiet_until: dict[str, float] = {}
         self._left_out: dict[str, int] = {}
-        self.last = ""  # the last line of level warning or above, for messages that must say why
+        self.last = ""  # the last that went wrong, for messages that must say why
 
     def log(self, level: int, _template: str, facility: str, _client: str, text: str) -> None:
         """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
-        if level >= logging.WARNING and facility not in _QUIET:
-            thread, _, said = text.partition("]: ")
+        if facility in _QUIET:
+            return
+        thread, _, said = text.partition("]: ")
+        # A connection that the broker closed is told at level info, and may be all there is to say.
+        if level >= logging.WARNING or facility == "FAIL":
             self.last = said or text
+        if level >= logging.WARNING:
             self._tell(level, facility + thread, f"{facility}: {self.last}")
 
     def tell(self, kind: str, text: str) -> None:

@@ -7,20 +7,22 @@ and all of them come at once. What an ordinary client's access does not allow it
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client_config import admin_config, denied_keys
-from worker.kafka.client_log import ClientLog
+from worker.kafka.access import Finding, Right, acl_command, needed, written
+from worker.kafka.connecting import Contact, connect
 from worker.kafka.membership import Membership, choose_membership
 from worker.settings import KafkaSettings
 
@@ -28,6 +30,7 @@ from worker.settings import KafkaSettings
 CAUTIOUS_LIMIT = 1_000_000
 
 ANSWER_TIMEOUT = 15.0  # a TLS and SASL handshake with a broker far away takes one or two, seconds
+REACH_TIMEOUT = 2.0  # for a TCP connection alone
 SESSION_KEY = "consumer.session.timeout.ms"
 
 T = TypeVar("T")
@@ -56,55 +59,63 @@ class Topics:
         return min(self.max_bytes.values())
 
 
+class Verdict(NamedTuple):
+    """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None."""
+
+    problems: tuple[Finding, ...]
+    topics: Topics | None
+
+
 def examine(kafka: KafkaSettings, logger: logging.Logger, timeout: float = ANSWER_TIMEOUT) -> Topics:
     """Ask the cluster. Raises `BadConfiguration` with every problem, one a line."""
-    if problems := denied_keys(kafka):
-        raise BadConfiguration("\n".join(problems))
-    log = ClientLog(logger)
-    try:
-        admin = AdminClient(admin_config(kafka), logger=log)
-    except (KafkaException, ValueError, TypeError) as error:
-        raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {error}") from error
-    return _Examination(kafka, admin, log, timeout).run()
+    problems, topics = judge(kafka, connect(kafka, logger, timeout, kafka.response_topic), timeout)
+    if topics is None:
+        raise BadConfiguration("\n".join(problem.text for problem in problems))
+    return topics
+
+
+def judge(kafka: KafkaSettings, contact: Contact, timeout: float = ANSWER_TIMEOUT) -> Verdict:
+    """What `examine` makes of a cluster that answers, with all its problems as values."""
+    return _Examination(kafka, contact, timeout).run()
 
 
 class _Examination:
     """One look at the cluster; collects problems and notes as it goes."""
 
-    def __init__(self, kafka: KafkaSettings, admin: AdminClient, log: ClientLog, timeout: float) -> None:
+    def __init__(self, kafka: KafkaSettings, contact: Contact, timeout: float) -> None:
         self._kafka = kafka
-        self._admin = admin
-        self._log = log
+        self._admin: AdminClient = contact.admin
+        self._cluster: ClusterMetadata = contact.cluster
         self._timeout = timeout
-        self._problems: list[str] = []
+        self._problems: list[Finding] = []
         self._notes: list[str] = []
-        self._written = {"RESPONSE_TOPIC": kafka.response_topic}
-        if kafka.dead_letter_topic is not None:
-            self._written["DEAD_LETTER_TOPIC"] = kafka.dead_letter_topic
+        self._written = written(kafka)
 
-    def run(self) -> Topics:
-        can_administer = self._reach_broker()
+    def run(self) -> Verdict:
+        # librdkafka's mock cluster has no controller, and does not answer administrative requests.
+        can_administer = self._cluster.controller_id in self._cluster.brokers
         partitions = self._count_partitions()
-        if can_administer and not self._problems:
+        if can_administer and self._is_reachable():
             self._check_access()
         if self._problems:
-            raise BadConfiguration("\n".join(self._problems))
+            return Verdict(tuple(self._problems), None)
         limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        return Topics(partitions, limits, membership, tuple(self._notes))
+        return Verdict((), Topics(partitions, limits, membership, tuple(self._notes)))
 
-    def _reach_broker(self) -> bool:
-        """Whether a controller answers administrative requests; librdkafka's mock cluster has none."""
-        try:
-            found = self._admin.list_topics(topic=self._kafka.response_topic, timeout=self._timeout)
-        except KafkaException as error:
-            self._admin.poll(0)  # hear what the client has to say about it
-            raise BadConfiguration(
-                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {self._kafka.bootstrap_servers} answers within "
-                f"{self._timeout:g} s: {self._log.last or _said(error)}; check the address, the network and "
-                "WORKER_KAFKA__SECURITY_PROTOCOL"
-            ) from error
-        return found.controller_id in found.brokers
+    def _is_reachable(self) -> bool:
+        """Whether any broker listens where it says that it does: only the first contact goes where we were told."""
+        why = ""
+        for broker in list(self._cluster.brokers.values())[:3]:  # one may be down, and three do without the rest
+            if not (why := why_unreachable(str(broker.host), broker.port)):
+                return True
+            why = (
+                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {self._kafka.bootstrap_servers} answers, but the broker there calls "
+                f"itself {broker.host}:{broker.port} (advertised.listeners), which cannot be reached from here: {why}; "
+                "name the listener that is meant for this network"
+            )
+        self._problems.append(Finding(why))
+        return False
 
     def _count_partitions(self) -> dict[str, int]:
         wanted = dict.fromkeys(self._kafka.request_topics, "REQUEST_TOPICS")
@@ -115,33 +126,56 @@ class _Examination:
         try:
             found = self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
         except KafkaException as error:
-            self._problems.append(f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {error}")
+            why = f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {error}"
+            self._problems.append(Finding(why))
             return 0
         if found.error is not None:
-            self._problems.append(f"WORKER_KAFKA__{setting}: {_why_unusable(setting, topic, found.error)}")
+            self._problems.append(self._why_unusable(setting, topic, found.error))
         return len(found.partitions)
 
-    def _check_access(self) -> None:
-        wanted = [("REQUEST_TOPICS", topic, AclOperation.READ) for topic in self._kafka.request_topics]
-        wanted += [(setting, topic, AclOperation.WRITE) for setting, topic in self._written.items()]
-        names = TopicCollection([topic for _, topic, _ in wanted])
-        asked = self._admin.describe_topics(names, include_authorized_operations=True, request_timeout=self._timeout)
-        for setting, topic, operation in wanted:
-            described = self._result(asked[topic])
-            self._require(described, operation, f"WORKER_KAFKA__{setting}: this client may not", f"topic {topic}")
-        group = self._kafka.group_id
-        groups = self._admin.describe_consumer_groups(
-            [group], include_authorized_operations=True, request_timeout=self._timeout
-        )
-        described = self._result(groups[group])
-        self._require(described, AclOperation.READ, "WORKER_KAFKA__GROUP_ID: this client may not", f"group {group}")
+    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another")
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
+            return self._missing(right, "see")
+        return Finding(f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}")
 
-    def _require(self, described: Any, operation: AclOperation, what: str, where: str) -> None:
-        """A broker that does not tell (None) is believed: what is missing shows when it is used."""
-        allowed = getattr(described, "authorized_operations", None)
-        if allowed is not None and operation not in allowed:
-            verb = operation.name.lower()
-            self._problems.append(f"{what} {verb} {where}; grant it the operation {operation.name}")
+    def _check_access(self) -> None:
+        rights = needed(self._kafka)
+        names = TopicCollection([right.name for right in rights if right.kind == "topic"])
+        groups = [self._kafka.group_id]
+        asked = {
+            "topic": self._admin.describe_topics(
+                names, include_authorized_operations=True, request_timeout=self._timeout
+            ),
+            "group": self._admin.describe_consumer_groups(
+                groups, include_authorized_operations=True, request_timeout=self._timeout
+            ),
+        }
+        for right in rights:
+            self._require(right, asked[right.kind][right.name])
+
+    def _require(self, right: Right, described: Future[Any]) -> None:
+        """A broker that does not tell is believed: what is missing shows when it is used."""
+        try:
+            allowed = described.result(self._timeout).authorized_operations
+        except KafkaException as error:
+            # A topic that we may not see has been told of already.
+            if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                self._problems.append(self._missing(right, right.operation.lower()))
+        except TimeoutError:
+            return
+        else:
+            if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
+                self._problems.append(self._missing(right, right.operation.lower()))
+
+    def _missing(self, right: Right, verb: str) -> Finding:
+        return Finding(
+            f"WORKER_KAFKA__{right.setting}: this client may not {verb} {right.kind} {right.name}; grant it the "
+            f"operation {right.operation.upper()}",
+            acl_command(self._kafka, right),
+        )
 
     def _read_limits(self) -> dict[str, int]:
         resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in self._written.values()}
@@ -183,18 +217,14 @@ class _Examination:
         """None where the broker will not tell, or is too old to."""
         try:
             return future.result(self._timeout)
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             return None
 
 
-def _why_unusable(setting: str, topic: str, error: KafkaError) -> str:
-    if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return f"there is no topic {topic}; create it, or name another"
-    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        operation = "READ" if setting == "REQUEST_TOPICS" else "WRITE"
-        return f"this client may not see topic {topic}; grant it the operation {operation}"
-    return f"topic {topic} cannot be used: {error.str()}"
-
-
-def _said(error: KafkaException) -> str:
-    return str(error.args[0].str()) if error.args and isinstance(error.args[0], KafkaError) else str(error)
+def why_unreachable(host: str, port: int) -> str:
+    """Why nothing answers there at all; empty when something does."""
+    try:
+        socket.create_connection((host, port), REACH_TIMEOUT).close()
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""

@@ -1,0 +1,79 @@
+"""What a worker must be allowed to do, as one table, and the lines of `kafka-acls.sh` that allow it.
+
+| resource | operation | without it |
+|---|---|---|
+| request topics | Read | refused at start |
+| response topic, dead-letter topic | Write | refused at start |
+| the group | Read | refused at start |
+| response topic, dead-letter topic | DescribeConfigs | their size limit is assumed, unless MAX_MESSAGE_BYTES tells it |
+| the group | DescribeConfigs | the time to take over from a killed replica is not told |
+
+Read and Write imply Describe. Nothing is wanted of the cluster: an idempotent producer needs no IdempotentWrite since
+Kafka 2.8. Pure.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal, NamedTuple
+
+from worker.settings import Connection, KafkaSettings
+
+
+class Finding(NamedTuple):
+    """A sentence for the operator, and the command that mends it where there is one."""
+
+    text: str
+    command: str = ""
+
+
+class Right(NamedTuple):
+    """One operation on one resource, spelled as `kafka-acls.sh` does. `setting` names the resource in our settings."""
+
+    setting: str
+    kind: Literal["topic", "group"]
+    name: str
+    operation: Literal["Read", "Write", "DescribeConfigs"]
+
+
+def needed(kafka: KafkaSettings) -> list[Right]:
+    """What a worker does not start without."""
+    return [
+        *(Right("REQUEST_TOPICS", "topic", topic, "Read") for topic in kafka.request_topics),
+        *(Right(setting, "topic", topic, "Write") for setting, topic in written(kafka).items()),
+        Right("GROUP_ID", "group", kafka.group_id, "Read"),
+    ]
+
+
+def wished(kafka: KafkaSettings) -> list[Right]:
+    """What a worker can do without, and is better off with."""
+    return [
+        *(Right(setting, "topic", topic, "DescribeConfigs") for setting, topic in written(kafka).items()),
+        Right("GROUP_ID", "group", kafka.group_id, "DescribeConfigs"),
+    ]
+
+
+def written(kafka: KafkaSettings) -> dict[str, str]:
+    """The topics that a worker writes to, by setting."""
+    topics = {"RESPONSE_TOPIC": kafka.response_topic}
+    if kafka.dead_letter_topic is not None:
+        topics["DEAD_LETTER_TOPIC"] = kafka.dead_letter_topic
+    return topics
+
+
+def acl_command(kafka: Connection, right: Right) -> str:
+    """The line that grants it. Its reader adds how the administrator logs in (`--command-config`)."""
+    server = kafka.bootstrap_servers.split(",")[0].strip()
+    return (
+        f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
+        f"--operation {right.operation} --{right.kind} {shlex.quote(right.name)}"
+    )
+
+
+def principal(kafka: Connection) -> str:
+    """The name by which the broker most likely knows us; in angle brackets where only the broker's operator knows."""
+    if kafka.sasl_mechanism == "OAUTHBEARER":
+        return kafka.oauth_client_id or "<the token's subject>"
+    if kafka.sasl_username is not None:
+        return kafka.sasl_username
+    return "ANONYMOUS" if kafka.ssl_certificate_location is None else "<the certificate's subject>"

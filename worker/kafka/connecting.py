@@ -1,0 +1,93 @@
+"""The first contact with a cluster: an administrative client, and why there is none, as one sentence with the cure.
+
+librdkafka tries again for ever, and its reasons are lines of a log. Here each kind of reason is known: a refused login
+or certificate ends the wait at once, a broker that is away is waited for. Owns nothing after it returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata
+
+from worker.core.failures import BadConfiguration
+from worker.kafka.client_config import admin_config, denied_keys
+from worker.kafka.client_log import ClientLog
+from worker.kafka.troubles import explained, trouble_in
+from worker.settings import Connection
+
+# Seconds until the first look at what the client has met, which it tells only when it is polled. Each next glance is
+# twice as long: an answer that is slow to come must fit into one.
+FIRST_GLANCE = 0.5
+_ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+_TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
+
+
+class Contact(NamedTuple):
+    """A cluster that answers. `log` is what its client has to say."""
+
+    admin: AdminClient
+    log: ClientLog
+    cluster: ClusterMetadata
+
+
+def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: str) -> Contact:
+    """Ask for a topic, to have one small answer. It need not exist.
+
+    Raises `BadConfiguration` when the client refuses its configuration, or no broker answers within `timeout` seconds.
+    """
+    if problems := denied_keys(kafka):
+        raise BadConfiguration("\n".join(problems))
+    log = ClientLog(logger)
+    errors: list[KafkaError] = []
+    config: dict[str, Any] = {**admin_config(kafka), "error_cb": errors.append}
+    try:
+        admin = AdminClient(config, logger=log)
+    except (KafkaException, ValueError, TypeError) as error:
+        raise BadConfiguration(_refused(kafka, error)) from error
+    began = time.monotonic()
+    glance = FIRST_GLANCE
+    while True:
+        try:
+            return Contact(admin, log, admin.list_topics(topic, timeout=min(glance, timeout)))
+        except KafkaException as error:
+            admin.poll(0)  # hear what the client has to say about it
+            waited = time.monotonic() - began
+            trouble = trouble_in(log.last)
+            are_all_down = any(error.code() == _ALL_DOWN for error in errors)
+            is_certain = are_all_down and trouble is not None and waited >= trouble.believed_after
+            if is_certain or waited >= timeout:
+                raise BadConfiguration(_why(kafka, log.last or _said(error), timeout)) from error
+            glance = min(2 * glance, timeout - waited)
+
+
+def _why(kafka: Connection, said: str, timeout: float) -> str:
+    return explained(kafka, said) or (
+        f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {kafka.bootstrap_servers} answers within {timeout:g} s: "
+        f"{_TAIL.sub('', said)}; check the address, the network and WORKER_KAFKA__SECURITY_PROTOCOL"
+    )
+
+
+def _said(error: KafkaException) -> str:
+    return str(error.args[0].str()) if error.args and isinstance(error.args[0], KafkaError) else str(error)
+
+
+def _refused(kafka: Connection, error: Exception) -> str:
+    """The client did not even begin: a file that is no certificate, a key of another, an unknown key of CONFIG."""
+    said = _said(error) if isinstance(error, KafkaException) else str(error)
+    files = {
+        "ssl.ca.location": ("SSL_CA_LOCATION", kafka.ssl_ca_location),
+        "ssl.certificate.location": ("SSL_CERTIFICATE_LOCATION", kafka.ssl_certificate_location),
+        "ssl.key.location": ("SSL_KEY_LOCATION", kafka.ssl_key_location),
+        "ssl.crl.location": ("SSL_CRL_LOCATION", kafka.ssl_crl_location),
+    }
+    for key, (setting, path) in files.items():
+        if path is not None and key in said:
+            why = said.rpartition("::")[2].strip()
+            return f"WORKER_KAFKA__{setting}: {path} cannot be used: {why}; a PEM file is needed"
+    return f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {said}"
