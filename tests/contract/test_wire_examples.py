@@ -1,76 +1,28 @@
-"""The golden exchanges in `schemas/examples`, read by our code, by the JSON Schemas, and by another protocol client."""
+"""The golden exchanges in `schemas/examples`, read and written by our code, and held against the JSON Schemas."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
-from tritonclient.grpc import service_pb2
-from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
-from worker.codecs import Codecs, Wire
-from worker.core.records import Array, ClosedBy, Message, Partition, Prediction, Record, Rejection, Request
-from worker.core.signature import Signature, TensorSpec
+from tests.contract.exchanges import (
+    ERRORS,
+    EXCHANGES,
+    RESULTS,
+    SCHEMAS,
+    Side,
+    arrays,
+    codecs,
+    record,
+    side,
+    signature,
+)
+from worker.core.records import ClosedBy, Message, Prediction, Rejection, Request
 from worker.core.stacking import Stacker
-
-SCHEMAS = Path(__file__).parents[2] / "schemas"
-EXAMPLES = SCHEMAS / "examples"
-MANIFEST: dict[str, Any] = json.loads((EXAMPLES / "manifest.json").read_text(encoding="utf-8"))
-EXCHANGES: dict[str, Any] = MANIFEST["exchanges"]
-RESULTS = [name for name, exchange in EXCHANGES.items() if "answer" in exchange]
-ERRORS = [name for name, exchange in EXCHANGES.items() if "error" in exchange]
-
-
-class Side(NamedTuple):
-    """One record of an exchange."""
-
-    headers: dict[str, str]
-    value: bytes
-
-    @property
-    def head(self) -> bytes:
-        """The JSON part of the value; all of it without a binary-data form."""
-        return self.value[: int(self.headers.get("Inference-Header-Content-Length", len(self.value)))]
-
-
-def side(exchange: str, which: str) -> Side:
-    held = EXCHANGES[exchange][which]
-    return Side(held["headers"], (EXAMPLES / held["file"]).read_bytes())
-
-
-def signature(exchange: str) -> Signature:
-    name = EXCHANGES[exchange]["model"]
-    model = MANIFEST["models"][name]
-    return Signature(name, model["version"], specs(model["inputs"]), specs(model["outputs"]))
-
-
-def specs(held: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(TensorSpec(spec["name"], spec["datatype"], tuple(spec["dims"])) for spec in held)
-
-
-def arrays(exchange: str, specs: Sequence[TensorSpec]) -> list[Array]:
-    """The tensors that the exchange is about, as the manifest spells them out."""
-    values = MANIFEST["values"][EXCHANGES[exchange]["model"]]
-    return [np.array(values[spec.name], spec.dtype) for spec in specs]
-
-
-def codecs(exchange: str) -> Codecs:
-    return Codecs(
-        signature(exchange), Wire("responses", MANIFEST["source"]["group"], "dead-letters"), tell=lambda _: None
-    )
-
-
-def record(exchange: str) -> Record:
-    source = MANIFEST["source"]
-    request = side(exchange, "request")
-    headers = [(name, value.encode()) for name, value in request.headers.items()]
-    partition = Partition(source["topic"], source["partition"])
-    return Record(partition, source["offset"], b"user-7", request.value, headers, None)
 
 
 def expect(message: Message, golden: Side) -> None:
@@ -164,27 +116,3 @@ def test_the_schemas_refuse_what_we_refuse(schema: str, value: dict[str, Any]) -
     rules = json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))
 
     assert not Draft202012Validator(rules).is_valid(value)
-
-
-def test_another_client_reads_our_protobuf_and_we_read_its() -> None:
-    """tritonclient's messages, from its own copy of the protocol, in the same process."""
-    request = service_pb2.ModelInferRequest.FromString(side("protobuf", "request").value)
-    codec = codecs("protobuf")
-    decoded = codec.decode(record("protobuf")._replace(value=request.SerializeToString()))
-    assert isinstance(decoded, Request), decoded
-
-    (message,) = codec.encode(Prediction(decoded, tuple(arrays("protobuf", signature("protobuf").outputs))))
-
-    answer = service_pb2.ModelInferResponse.FromString(message.value)
-    assert [tensor.name for tensor in answer.outputs] == ["score", "label"]
-    assert list(np.frombuffer(answer.raw_output_contents[0], "<f4")) == [0.5, -1.5]
-    assert [raw.decode() for raw in deserialize_bytes_tensor(answer.raw_output_contents[1])] == ["hello", "日本"]
-    assert answer.id == request.id == "ticket-11"
-
-
-def test_another_client_packs_strings_as_the_examples_do() -> None:
-    """The binary form of BYTES is tritonclient's."""
-    packed = serialize_byte_tensor(np.array([["grüße"], [""]], object)).item()
-
-    assert packed in side("binary", "request").value
-    assert packed in side("protobuf", "request").value

@@ -1,0 +1,68 @@
+"""The golden exchanges in `schemas/examples`, as values that tests compare with: headers, bytes, models and tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worker.codecs import Codecs, Wire
+from worker.core.records import Array, Partition, Record
+from worker.core.signature import Signature, TensorSpec
+
+SCHEMAS = Path(__file__).parents[2] / "schemas"
+EXAMPLES = SCHEMAS / "examples"
+MANIFEST: dict[str, Any] = json.loads((EXAMPLES / "manifest.json").read_text(encoding="utf-8"))
+EXCHANGES: dict[str, Any] = MANIFEST["exchanges"]
+RESULTS = [name for name, exchange in EXCHANGES.items() if "answer" in exchange]
+ERRORS = [name for name, exchange in EXCHANGES.items() if "error" in exchange]
+
+
+class Side(NamedTuple):
+    """One record of an exchange."""
+
+    headers: dict[str, str]
+    value: bytes
+
+    @property
+    def head(self) -> bytes:
+        """The JSON part of the value; all of it without a binary-data form."""
+        return self.value[: int(self.headers.get("Inference-Header-Content-Length", len(self.value)))]
+
+
+def side(exchange: str, which: str) -> Side:
+    held = EXCHANGES[exchange][which]
+    return Side(held["headers"], (EXAMPLES / held["file"]).read_bytes())
+
+
+def signature(exchange: str) -> Signature:
+    name = EXCHANGES[exchange]["model"]
+    model = MANIFEST["models"][name]
+    return Signature(name, model["version"], specs(model["inputs"]), specs(model["outputs"]))
+
+
+def specs(held: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(spec["name"], spec["datatype"], tuple(spec["dims"])) for spec in held)
+
+
+def arrays(exchange: str, specs: Sequence[TensorSpec]) -> list[Array]:
+    """The tensors that the exchange is about, as the manifest spells them out."""
+    values = MANIFEST["values"][EXCHANGES[exchange]["model"]]
+    return [np.array(values[spec.name], spec.dtype) for spec in specs]
+
+
+def codecs(exchange: str) -> Codecs:
+    return Codecs(
+        signature(exchange), Wire("responses", MANIFEST["source"]["group"], "dead-letters"), tell=lambda _: None
+    )
+
+
+def record(exchange: str) -> Record:
+    source = MANIFEST["source"]
+    request = side(exchange, "request")
+    headers = [(name, value.encode()) for name, value in request.headers.items()]
+    partition = Partition(source["topic"], source["partition"])
+    return Record(partition, source["offset"], b"user-7", request.value, headers, None)

@@ -1,0 +1,209 @@
+"""Other people's code for the same protocol: NVIDIA's tritonclient reads what we write, and we read what it writes.
+
+Its messages live in protobuf's default pool, ours in their own, so both can be imported here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor_pool import Default, DescriptorPool
+from tritonclient import grpc, http
+from tritonclient.grpc import service_pb2
+from tritonclient.utils import serialize_byte_tensor, triton_to_np_dtype
+
+from tests.builders import record as a_record
+from tests.contract.exchanges import arrays, side, signature
+from worker.codecs import Codecs, Wire, oip_protobuf
+from worker.codecs.inference_pb2 import DESCRIPTOR
+from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
+from worker.core.signature import Signature, TensorSpec
+from worker.core.stacking import Stacker
+
+HEAD_LENGTH = "Inference-Header-Content-Length"
+JSON = ("content-type", b"application/json")
+OCTETS = ("content-type", b"application/octet-stream")
+PROTOBUF = ("content-type", b"application/x-protobuf")
+
+SHARED = ("ModelInferRequest", "ModelInferResponse", "InferParameter", "InferTensorContents")
+
+NUMBERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FP16", "FP32", "FP64")
+
+
+def numbers(datatype: str) -> Array:
+    """Two rows of two elements, the ends of the datatype's range among them."""
+    dtype = np.dtype(triton_to_np_dtype(datatype))
+    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return np.array([[limits.min, 0], [1, limits.max]], dtype)
+
+
+ROWS = {
+    **{datatype: numbers(datatype) for datatype in NUMBERS},
+    "BOOL": np.array([[True, False], [False, True]]),
+    "BYTES": np.array([["grüße", ""], ["日本", "a\nb"]], object),
+}
+
+
+def identity(datatype: str) -> Signature:
+    """A model that gives back its only input, two elements a row."""
+    return Signature("m", "1", (TensorSpec("x", datatype, (2,)),), (TensorSpec("y", datatype, (2,)),))
+
+
+def echoed(datatype: str, value: bytes, headers: Headers) -> tuple[dict[str, str], bytes]:
+    """Headers and value of the answer of the model that gives back its input."""
+    model = identity(datatype)
+    codec = Codecs(model, Wire("responses", "group"), tell=lambda _: None)
+    request = codec.decode(a_record(value=value)._replace(headers=headers))
+    assert isinstance(request, Request), request
+    batch, refused = Stacker(model).stack([request], ClosedBy.SIZE)
+    assert batch is not None, refused
+    (message,) = codec.encode(Prediction(request, (batch.feeds["x"],)))
+    return {name: (value or b"").decode() for name, value in message.headers}, message.value or b""
+
+
+def read(headers: dict[str, str], value: bytes) -> http.InferResult:
+    """An answer as tritonclient reads one: JSON, or the binary-data form."""
+    length = headers.get(HEAD_LENGTH)
+    return http.InferResult.from_response_body(value, header_length=int(length) if length else None)
+
+
+def text(array: Array) -> Array:
+    """tritonclient gives strings as bytes."""
+    if array.dtype != object:
+        return array
+    return np.array([one.decode() if isinstance(one, bytes) else one for one in array.ravel()]).reshape(array.shape)
+
+
+def fields(message: Descriptor) -> dict[str, tuple[int, int, bool]]:
+    """Number, type and repetition of each field, by its full name; those of nested messages too."""
+    own = {field.full_name: (field.number, field.type, field.is_repeated) for field in message.fields}
+    return own | {name: field for nested in message.nested_types for name, field in fields(nested).items()}
+
+
+def tagger_inputs() -> list[http.InferInput]:
+    """The tensors of the golden requests to the tagger, as tritonclient holds them; strings first."""
+    ids, strings = arrays("binary", signature("binary").inputs)
+    inputs = [http.InferInput("text", [2, 1], "BYTES"), http.InferInput("ids", [2, 2], "INT64")]
+    inputs[0].set_data_from_numpy(strings)
+    inputs[1].set_data_from_numpy(ids)
+    return inputs
+
+
+# The golden files
+
+
+def test_the_golden_binary_request_is_what_tritonclient_writes() -> None:
+    """Byte by byte, and the length of its head too."""
+    value, head = http.InferenceServerClient.generate_request_body(tagger_inputs(), request_id="ticket-10")
+
+    golden = side("binary", "request")
+    assert value == golden.value
+    assert str(head) == golden.headers[HEAD_LENGTH]
+
+
+@pytest.mark.parametrize("exchange", ["json", "json-nested", "binary", "protobuf-contents"])
+def test_tritonclient_reads_the_golden_answers(exchange: str) -> None:
+    """JSON, and the binary-data form: names, shapes and every element."""
+    golden = side(exchange, "answer")
+
+    result = read(golden.headers, golden.value)
+
+    model = signature(exchange)
+    named = {output["name"] for output in result.get_response()["outputs"]}
+    assert named
+    for spec, array in zip(model.outputs, arrays(exchange, model.outputs), strict=True):
+        if spec.name in named:
+            np.testing.assert_array_equal(text(result.as_numpy(spec.name)), array)
+
+
+def test_the_golden_protobuf_request_is_what_tritonclient_s_messages_write() -> None:
+    """Built field by field in its classes, it is our file, byte by byte."""
+    ids, strings = arrays("protobuf", signature("protobuf").inputs)
+    inputs = [
+        {"name": "ids", "datatype": "INT64", "shape": [2, 2]},
+        {"name": "text", "datatype": "BYTES", "shape": [2, 1]},
+    ]
+    raw = [ids.tobytes(), serialize_byte_tensor(strings).item()]
+
+    built = service_pb2.ModelInferRequest(
+        model_name="tagger", model_version="3", id="ticket-11", inputs=inputs, raw_input_contents=raw
+    )
+
+    assert built.SerializeToString(deterministic=True) == side("protobuf", "request").value
+
+
+def test_tritonclient_reads_the_golden_protobuf_answer() -> None:
+    """Through its own result class: names, shapes, strings and numbers."""
+    message = service_pb2.ModelInferResponse.FromString(side("protobuf", "answer").value)
+
+    result = grpc.InferResult(message)
+
+    model = signature("protobuf")
+    for spec, array in zip(model.outputs, arrays("protobuf", model.outputs), strict=True):
+        np.testing.assert_array_equal(text(result.as_numpy(spec.name)), array)
+    assert (message.model_name, message.model_version, message.id) == ("tagger", "3", "ticket-11")
+
+
+# Every datatype, there and back
+
+
+@pytest.mark.parametrize("datatype", ROWS)
+def test_bytes_come_back_to_tritonclient_as_it_sent_them(datatype: str) -> None:
+    """The binary-data form: what it packs is unpacked, and what we pack it unpacks."""
+    x = http.InferInput("x", [2, 2], datatype)
+    x.set_data_from_numpy(ROWS[datatype])
+    value, head = http.InferenceServerClient.generate_request_body([x])
+
+    headers, answer = echoed(datatype, value, [OCTETS, (HEAD_LENGTH, b"%d" % head)])
+
+    np.testing.assert_array_equal(text(read(headers, answer).as_numpy("y")), ROWS[datatype])
+
+
+@pytest.mark.parametrize("datatype", [name for name in ROWS if name != "FP16"])
+def test_json_comes_back_to_tritonclient_as_it_sent_it(datatype: str) -> None:
+    """Its numbers and strings as JSON, and ours; FP16 has no such form."""
+    x = http.InferInput("x", [2, 2], datatype)
+    x.set_data_from_numpy(ROWS[datatype], binary_data=False)
+    y = http.InferRequestedOutput("y", binary_data=False)
+    value, _ = http.InferenceServerClient.generate_request_body([x], [y])
+
+    headers, answer = echoed(datatype, value, [JSON])
+
+    np.testing.assert_array_equal(text(read(headers, answer).as_numpy("y")), ROWS[datatype])
+
+
+@pytest.mark.parametrize("datatype", ROWS)
+def test_protobuf_comes_back_to_tritonclient_as_it_sent_it(datatype: str) -> None:
+    """Its messages in, our messages out, read by its result class."""
+    rows = ROWS[datatype]
+    raw = serialize_byte_tensor(rows).item() if datatype == "BYTES" else rows.tobytes()
+    x = {"name": "x", "datatype": datatype, "shape": [2, 2]}
+    request = service_pb2.ModelInferRequest(inputs=[x], raw_input_contents=[raw])
+
+    _, answer = echoed(datatype, request.SerializeToString(), [PROTOBUF])
+
+    result = grpc.InferResult(service_pb2.ModelInferResponse.FromString(answer))
+    np.testing.assert_array_equal(text(result.as_numpy("y")), rows)
+
+
+# The messages themselves
+
+
+@pytest.mark.parametrize("message", SHARED)
+def test_our_messages_have_tritonclient_s_fields(message: str) -> None:
+    """The same names, numbers and types, in nested messages too."""
+    pool = DescriptorPool()
+    pool.AddSerializedFile(DESCRIPTOR)
+    ours = pool.FindMessageTypeByName(f"inference.{message}")
+
+    assert fields(ours) == fields(getattr(service_pb2, message).DESCRIPTOR)
+
+
+def test_our_messages_are_not_in_the_pool_of_everybody_else() -> None:
+    """Where tritonclient's are: two files that define the same messages cannot be in one pool."""
+    theirs = service_pb2.ModelInferRequest.DESCRIPTOR
+
+    assert Default().FindMessageTypeByName("inference.ModelInferRequest") is theirs
+    assert oip_protobuf._InferRequest.DESCRIPTOR is not theirs
+    assert oip_protobuf._InferRequest.DESCRIPTOR.full_name == theirs.full_name
