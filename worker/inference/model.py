@@ -79,6 +79,10 @@ class Model:
                 return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
         return outputs
 
+    def blank(self, rows: int) -> Feeds:
+        """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs."""
+        return self._feeds(rows)
+
     def _outputs(self, feeds: Feeds) -> Sequence[Array]:
         outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
         return outputs

@@ -4,7 +4,8 @@
 from here and nothing else.
 """
 
-from worker.settings.loading import load, load_client, load_scoring
+from worker.settings.effective import Effective, effective
+from worker.settings.loading import Parts, load, load_client, load_parts, load_scoring
 from worker.settings.sections import (
     BatchingSettings,
     ClientKafkaSettings,
@@ -24,12 +25,16 @@ __all__ = [
     "ClientSettings",
     "Connection",
     "DeliverySettings",
+    "Effective",
     "KafkaSettings",
     "ModelSettings",
+    "Parts",
     "ScoringSettings",
     "Settings",
     "TelemetrySettings",
+    "effective",
     "load",
     "load_client",
+    "load_parts",
     "load_scoring",
 ]

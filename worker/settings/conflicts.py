@@ -23,13 +23,16 @@ from worker.settings.sections import (
 def conflicts(settings: Settings) -> Iterator[str]:
     """Every conflict found, as text. None means that the settings fit."""
     yield from chain(
-        _topics(settings.kafka),
-        _group(settings.kafka),
-        _connection(settings.kafka),
+        kafka_conflicts(settings.kafka),
         _bounds(settings.batching),
         _promises(settings),
         _warm_up(settings.model),
     )
+
+
+def kafka_conflicts(kafka: KafkaSettings) -> Iterator[str]:
+    """Those within a worker's Kafka section."""
+    yield from chain(_topics(kafka), _group(kafka), _connection(kafka))
 
 
 def client_conflicts(settings: ClientSettings) -> Iterator[str]:

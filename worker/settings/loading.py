@@ -11,17 +11,26 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
 
 from worker.core.failures import BadConfiguration
-from worker.settings.conflicts import client_conflicts, conflicts, scoring_conflicts
-from worker.settings.sections import SECTIONS, ClientSettings, ScoringSettings, Settings, is_secret, variable
+from worker.settings.conflicts import client_conflicts, conflicts, kafka_conflicts, scoring_conflicts
+from worker.settings.sections import (
+    SECTIONS,
+    ClientSettings,
+    KafkaPart,
+    KafkaSettings,
+    ScoringSettings,
+    Settings,
+    is_secret,
+    variable,
+)
 
-_S = TypeVar("_S", Settings, ClientSettings, ScoringSettings)
+_S = TypeVar("_S", Settings, ClientSettings, ScoringSettings, KafkaPart)
 _KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
 _SECRET_FILES = {f"{name}_FILE": name for name, setting in _KNOWN.items() if is_secret(*setting)}
 
@@ -47,9 +56,51 @@ def load_scoring(config_path: Path | None, environ: Mapping[str, str]) -> Scorin
     return _load(ScoringSettings, scoring_conflicts, config_path, environ)
 
 
+class Parts(NamedTuple):
+    """What holds by itself of settings that may not hold together, and each problem as a line."""
+
+    settings: Settings | None
+    kafka: KafkaSettings | None
+    scoring: ScoringSettings | None
+    problems: tuple[str, ...]
+
+
+def load_parts(config_path: Path | None, environ: Mapping[str, str]) -> Parts:
+    """For a command that tells all that is wrong: the sections that can be used whatever else is missing."""
+    try:
+        settings = load(config_path, environ)
+    except BadConfiguration as refusal:
+        return _parts(config_path, environ, tuple(str(refusal).splitlines()))
+    # Not by its constructor, which would read the environment again.
+    scoring = ScoringSettings.model_construct(model=settings.model, batching=settings.batching)
+    return Parts(settings, settings.kafka, scoring, ())
+
+
+def _parts(path: Path | None, environ: Mapping[str, str], problems: tuple[str, ...]) -> Parts:
+    try:
+        kafka, _ = _read(KafkaPart, path, environ)
+        scoring, _ = _read(ScoringSettings, path, environ)
+        settings, _ = _read(Settings, path, environ)
+    except BadConfiguration:  # the file cannot be read
+        return Parts(None, None, None, problems)
+    can_connect = kafka is not None and not list(kafka_conflicts(kafka.kafka))
+    can_score = scoring is not None and not list(scoring_conflicts(scoring))
+    return Parts(settings, kafka.kafka if kafka and can_connect else None, scoring if can_score else None, problems)
+
+
 def _load(
     shape: type[_S], conflicts_of: Callable[[_S], Iterator[str]], path: Path | None, environ: Mapping[str, str]
 ) -> _S:
+    settings, problems = _read(shape, path, environ)
+    if settings is None or problems:
+        raise BadConfiguration("\n".join(problems))
+    if found := list(conflicts_of(settings)):
+        raise BadConfiguration("\n".join(found))
+    return settings
+
+
+def _read(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tuple[_S | None, list[str]]:
+    """The settings, unless a value is missing or wrong, and what is wrong with names and values."""
     file = _file(shape, path)
     problems = list(_strangers(file, path))
     environment = EnvSettingsSource(shape)
@@ -60,11 +111,8 @@ def _load(
         settings = shape(_build_sources=((environment, file, sections), {}))
     except ValidationError as error:
         problems += [_told(e) for e in error.errors(include_url=False) if e["type"] not in _TOLD_ELSEWHERE]
-        # Not `from error`: its traceback would carry the values.
-        raise BadConfiguration("\n".join(dict.fromkeys(problems))) from None
-    if found := problems or list(conflicts_of(settings)):
-        raise BadConfiguration("\n".join(found))
-    return settings
+        return None, list(dict.fromkeys(problems))
+    return settings, problems
 
 
 def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:

@@ -61,6 +61,7 @@ TopicNames = Annotated[tuple[TopicName, ...], NoDecode, BeforeValidator(_split),
 Texts = Annotated[tuple[Text, ...], NoDecode, BeforeValidator(_split)]
 RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(_split)]
 ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
+_MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
 PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_flat), BeforeValidator(_object)]
 
 
@@ -131,9 +132,7 @@ class KafkaSettings(Connection):
     auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
         "earliest", description="Where a group without a committed offset begins."
     )
-    max_request_bytes: int = Field(
-        MIB, ge=1, le=1_000_000_000, description="A longer request value is rejected before it is decoded."
-    )
+    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
     max_message_bytes: int | None = Field(
         None,
         ge=1024,
@@ -157,6 +156,14 @@ class ClientKafkaSettings(Connection):
     response_topic: TopicName | None = None
     dead_letter_topic: TopicName | None = None
     default_content_type: ContentType = "application/json"
+
+
+class ScoringKafkaSettings(Section):
+    """What a command without Kafka needs of the wire contract all the same."""
+
+    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside it
+
+    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
 
 
 class ModelSettings(Section):
@@ -232,6 +239,9 @@ class TelemetrySettings(Section):
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = Field(
         "INFO", description="The least level logged."
     )
+    tracing: bool = Field(
+        False, description="Spans for requests that carry a sampled `traceparent`, exported as OTEL_* variables say."
+    )
 
 
 class _Sections(BaseSettings):
@@ -261,9 +271,16 @@ class ClientSettings(_Sections):
     kafka: ClientKafkaSettings
 
 
+class KafkaPart(_Sections):
+    """A worker's Kafka section alone, for whoever looks at the cluster though the rest is not right."""
+
+    kafka: KafkaSettings
+
+
 class ScoringSettings(_Sections):
     """For commands that run the model without Kafka. Made by `load_scoring` from the same variables and file."""
 
+    kafka: ScoringKafkaSettings
     model: ModelSettings
     batching: BatchingSettings
 

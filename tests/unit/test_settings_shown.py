@@ -1,0 +1,106 @@
+"""The settings as `check` shows them, and what it can use of settings that are not right as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from worker.core.failures import BadConfiguration
+from worker.settings import effective, load, load_parts
+
+MINIMUM = {
+    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+    "WORKER_KAFKA__REQUEST_TOPICS": "requests,backfill",
+    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+    "WORKER_KAFKA__GROUP_ID": "g",
+    "WORKER_MODEL__PATH": "model.onnx",
+}
+LOGIN = {
+    "WORKER_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+    "WORKER_KAFKA__SASL_MECHANISM": "PLAIN",
+    "WORKER_KAFKA__SASL_USERNAME": "me",
+    "WORKER_KAFKA__SASL_PASSWORD": "hunter2",
+}
+
+
+def test_what_was_set_is_told_from_what_is_a_default() -> None:
+    """So that a reader sees what this deployment chose."""
+    shown = {setting.name: setting for setting in effective(load(None, {**MINIMUM, "WORKER_BATCHING__LANES": "1"}))}
+
+    assert shown["WORKER_KAFKA__REQUEST_TOPICS"].value == ["requests", "backfill"]
+    assert shown["WORKER_KAFKA__REQUEST_TOPICS"].text == "requests,backfill"
+    assert not shown["WORKER_KAFKA__REQUEST_TOPICS"].is_default
+    assert shown["WORKER_BATCHING__MAX_BATCH_SIZE"].value == 32
+    assert shown["WORKER_BATCHING__MAX_BATCH_SIZE"].is_default
+    assert shown["WORKER_BATCHING__LANES"].is_default, "set to the default"
+    assert shown["WORKER_MODEL__NAME"] == ("WORKER_MODEL__NAME", "model", True)
+    assert shown["WORKER_KAFKA__ALLOW_PLAINTEXT"].text == "false"
+    assert shown["WORKER_KAFKA__DEAD_LETTER_TOPIC"].text == ""
+
+
+def test_no_secret_is_shown() -> None:
+    """Neither one of ours, nor one that is passed through to the client."""
+    config = '{"ssl.keystore.password": "hunter3", "sasl.oauthbearer.config": "x", "linger.ms": "7"}'
+    settings = load(None, {**MINIMUM, **LOGIN, "WORKER_KAFKA__CONFIG": config})
+
+    shown = {setting.name: setting for setting in effective(settings)}
+
+    assert shown["WORKER_KAFKA__SASL_PASSWORD"].value == "***"
+    assert shown["WORKER_KAFKA__SASL_USERNAME"].value == "me"
+    assert shown["WORKER_KAFKA__CONFIG"].text == "ssl.keystore.password=***, sasl.oauthbearer.config=x, linger.ms=7"
+    assert "hunter" not in str(shown)
+
+
+def test_right_settings_have_all_their_parts() -> None:
+    """And no problem."""
+    parts = load_parts(None, MINIMUM)
+
+    assert parts.problems == ()
+    assert parts.settings == load(None, MINIMUM)
+    assert parts.kafka is not None
+    assert parts.scoring is not None
+    assert parts.scoring.batching.max_batch_size == 32
+
+
+def test_a_model_can_be_tried_though_the_cluster_is_not_named() -> None:
+    """And the other way round."""
+    no_cluster = load_parts(None, {"WORKER_MODEL__PATH": "model.onnx"})
+    no_model = load_parts(None, {name: value for name, value in MINIMUM.items() if "MODEL" not in name})
+
+    assert (no_cluster.settings, no_cluster.kafka) == (None, None)
+    assert no_cluster.scoring is not None
+    assert no_cluster.scoring.model.path == Path("model.onnx")
+    assert len(no_cluster.problems) == 4
+    assert (no_model.settings, no_model.scoring) == (None, None)
+    assert no_model.kafka is not None
+    assert no_model.problems == ("WORKER_MODEL__PATH: must be set. The ONNX model, a local file.",)
+
+
+def test_a_mistyped_name_hides_nothing() -> None:
+    """It is a problem, and everything else is still there to be looked at."""
+    parts = load_parts(None, {**MINIMUM, "WORKER_KAFKA__GROUP": "g"})
+
+    assert parts.problems == ("WORKER_KAFKA__GROUP: no such setting; did you mean WORKER_KAFKA__GROUP_ID?",)
+    assert parts.settings is not None
+    assert parts.kafka is not None
+    assert parts.scoring is not None
+
+
+def test_no_connection_is_tried_that_the_settings_forbid() -> None:
+    """A password that would cross the network in the clear stays where it is."""
+    parts = load_parts(None, {**MINIMUM, "WORKER_KAFKA__BOOTSTRAP_SERVERS": "kafka.example.com:9092"})
+
+    assert parts.kafka is None
+    assert parts.scoring is not None
+    assert "would cross the network unencrypted" in parts.problems[0]
+
+
+def test_of_a_file_that_cannot_be_read_nothing_is_used(tmp_path: Path) -> None:
+    """Whatever the environment says is half of the truth."""
+    parts = load_parts(tmp_path / "absent.toml", MINIMUM)
+
+    assert parts[:3] == (None, None, None)
+    assert len(parts.problems) == 1
+    with pytest.raises(BadConfiguration):
+        load(tmp_path / "absent.toml", MINIMUM)

@@ -1,0 +1,63 @@
+"""The settings as they are in effect, fit to be shown: every name with its value, no secret among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pydantic import SecretStr
+
+from worker.settings.sections import SECTIONS, Settings, variable
+
+MASK = "***"
+
+# Keys of CONFIG are librdkafka's, which has secrets under these words.
+_SECRET_KEY = re.compile(r"password|secret|token|jaas|key|pem|jwt|assertion", re.IGNORECASE)
+
+Value = str | int | float | bool | None | list[str] | dict[str, str]
+
+
+class Effective(NamedTuple):
+    """One setting by its variable's name. `is_default`: it is what it would be unset."""
+
+    name: str
+    value: Value
+    is_default: bool
+
+    @property
+    def text(self) -> str:
+        """The value as the environment spells it."""
+        match self.value:
+            case None:
+                return ""
+            case bool():
+                return str(self.value).lower()
+            case list():
+                return ",".join(self.value)
+            case dict():
+                return ", ".join(f"{key}={value}" for key, value in self.value.items())
+        return str(self.value)
+
+
+def effective(settings: Settings) -> Iterator[Effective]:
+    """All of them, section by section, secrets masked."""
+    for section, cls in SECTIONS.items():
+        values = getattr(settings, section)
+        for key, field in cls.model_fields.items():
+            value = getattr(values, key)
+            is_default = key not in values.model_fields_set or value == field.default
+            yield Effective(variable(section, key), _shown(value), is_default)
+
+
+def _shown(value: object) -> Value:
+    match value:
+        case SecretStr():
+            return MASK
+        case tuple():
+            return [str(part) for part in value]
+        case dict():
+            return {key: MASK if _SECRET_KEY.search(key) else str(held) for key, held in value.items()}
+        case None | bool() | int() | float():
+            return value
+    return str(value)
