@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
@@ -134,3 +134,43 @@ def error(message: str, body_id: str | None) -> bytes:
     """The serialized `InferenceError`."""
     serialized: bytes = _InferenceError(error=message, id=body_id or "").SerializeToString()
     return serialized
+
+
+# Read by people, not by the worker
+
+
+def read_error(value: bytes) -> tuple[str, str]:
+    """The message and the id of an `InferenceError`. Raises `ValueError` for what is none."""
+    message = _parsed(_InferenceError, value)
+    return message.error, message.id
+
+
+def read_tensors(
+    value: bytes, role: Literal["inputs", "outputs"]
+) -> tuple[dict[str, str], list[tuple[str, str, list[int], bytes | list[object]]]]:
+    """Names and tensors (name, datatype, shape, bytes or elements) of a request (`inputs`) or response (`outputs`).
+
+    Raises `ValueError` for what is no such message.
+    """
+    message = _parsed(_InferRequest if role == "inputs" else _InferResponse, value)
+    names = {name: getattr(message, name) for name in ("model_name", "model_version", "id")}
+    tensors = list(getattr(message, role))
+    raw = list(message.raw_input_contents if role == "inputs" else message.raw_output_contents)
+    held = raw if len(raw) == len(tensors) else [_all_contents(tensor.contents) for tensor in tensors]
+    found = [(tensor.name, tensor.datatype, list(tensor.shape), one) for tensor, one in zip(tensors, held, strict=True)]
+    return {name: text for name, text in names.items() if text}, found
+
+
+def _all_contents(contents: Any) -> list[object]:
+    """The elements, in whichever field they are; strings as text."""
+    elements = [element for _, field in contents.ListFields() for element in field]
+    return [
+        element.decode(errors="backslashreplace") if isinstance(element, bytes) else element for element in elements
+    ]
+
+
+def _parsed(kind: Any, value: bytes) -> Any:
+    try:
+        return kind.FromString(value)
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
