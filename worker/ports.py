@@ -82,7 +82,7 @@ class Delivery(Protocol):
 
     @property
     def next_due(self) -> float | None:
-        """When `turn` has something to do besides serving reports."""
+        """When `turn` has something to do, reports included."""
 
     @property
     def is_idle(self) -> bool:

@@ -115,9 +115,10 @@ class OffsetLedger:
         for line in self._known(offsets):
             line.committed = max(line.committed, offsets[line.partition])
 
-    def awaits_delivery(self, partitions: Iterable[Partition]) -> bool:
-        """Whether answers of these partitions are on the way and not acknowledged."""
-        return any(line.sent for line in self._known(partitions))
+    def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
+        """Whether answers of these partitions, or of any, are on the way and not acknowledged."""
+        lines = self._lines.values() if partitions is None else self._known(partitions)
+        return any(line.sent for line in lines)
 
     def forget(self, partitions: Iterable[Partition]) -> int:
         """Drop the lines of these partitions. Returns how many records leave unsettled."""

@@ -22,6 +22,10 @@ COMMIT_PATIENCE = 60.0
 # How long one wait for delivery reports lasts while a revoke holds everything else up, seconds.
 REPORT_SLICE = 0.01
 
+# How soon the loop looks for delivery reports when it has nothing else to do, seconds. Without it a lone answer counted
+# as acknowledged 50 to 150 ms late (measured): at the next commit, or the end of the loop's longest wait.
+REPORT_DUE = 0.005
+
 
 class Encoder(Protocol):
     def encode(self, outcome: Outcome) -> Sequence[Message]: ...
@@ -102,10 +106,11 @@ class AtLeastOnce:
 
     @property
     def next_due(self) -> float | None:
-        """When `turn` has something to do besides serving reports; None when nothing is taken or uncommitted."""
+        """When `turn` has something to do, reports included; None when nothing is taken or uncommitted."""
         if self.is_idle:
             return None
-        return self._commit_due if self._commit_lost_at is None else max(self._commit_due, self._commit_lost_at)
+        due = self._commit_due if self._commit_lost_at is None else max(self._commit_due, self._commit_lost_at)
+        return min(due, self._clock() + REPORT_DUE) if self._ledger.awaits_delivery() else due
 
     @property
     def is_idle(self) -> bool:

@@ -9,7 +9,7 @@ from tests.fakes import CommitFate
 from worker.core.failures import Code, KafkaFatal
 from worker.core.ledger import Place
 from worker.core.records import Partition, Rejection, Reply
-from worker.delivery.at_least_once import COMMIT_PATIENCE
+from worker.delivery.at_least_once import COMMIT_PATIENCE, REPORT_DUE
 
 FAR = 1e9
 
@@ -174,9 +174,16 @@ def test_the_next_commit_is_due_while_something_is_taken(world: World) -> None:
     """An unsettled record keeps the commit timer running; without one there is nothing to wake up for."""
     assert world.delivery.next_due is None
 
-    send(world, 4)
+    world.ledger.track(P0, 4, 1, 4, world.clock.now)
 
     assert world.delivery.next_due == pytest.approx(world.clock.now + 0.2)
+
+
+def test_reports_are_due_soon_while_answers_are_on_the_way(world: World) -> None:
+    """A lone answer counts as acknowledged when it is, not when the next commit is due."""
+    send(world, 4)
+
+    assert world.delivery.next_due == pytest.approx(world.clock.now + REPORT_DUE, abs=1e-6)
 
 
 def test_a_drain_commits_at_once(world: World) -> None:
