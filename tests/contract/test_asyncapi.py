@@ -1,0 +1,208 @@
+"""`schemas/asyncapi.yaml`: a valid AsyncAPI document that says what the code does and the golden exchanges show."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import subprocess
+import tarfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator, Draft202012Validator
+
+from tests.builders import record, rejection
+from tests.contract.exchanges import EXCHANGES, SCHEMAS, Side, arrays, codecs, side, signature
+from worker.codecs import Codecs, Wire, dead_letters, envelope
+from worker.codecs.wire import CONTENT_TYPES
+from worker.core.failures import Code
+from worker.core.records import Prediction, Request
+
+DOCUMENT: dict[str, Any] = yaml.safe_load((SCHEMAS / "asyncapi.yaml").read_text(encoding="utf-8"))
+MESSAGES: dict[str, Any] = DOCUMENT["components"]["messages"]
+HEADERS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+
+ROOT = SCHEMAS.parent
+SPECS = "6.11.1"  # of the npm package @asyncapi/specs, where the initiative publishes its JSON Schemas
+CACHE = ROOT / ".cache" / "asyncapi" / SPECS
+
+SIDES = {"request": "Request", "answer": "Result", "error": "Error"}
+EXAMPLES = [(name, example["name"], example) for name, message in MESSAGES.items() for example in message["examples"]]
+
+
+@pytest.fixture(scope="module")
+def asyncapi_schema() -> Any:
+    """AsyncAPI's own JSON Schema; fetched by npm once. Without it the test is skipped."""
+    if shutil.which("npm") is None and not CACHE.is_dir():
+        pytest.skip("no npm on the PATH, which fetches AsyncAPI's JSON Schema")
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with (CACHE.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may want it at once
+        if not CACHE.is_dir():
+            _fetch(CACHE.with_suffix(".part"))
+    return json.loads((CACHE / f"{DOCUMENT['asyncapi']}.json").read_text(encoding="utf-8"))
+
+
+def _fetch(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    command = ["npm", "pack", "--silent", f"@asyncapi/specs@{SPECS}", "--pack-destination", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
+    if done.returncode:
+        pytest.skip(f"npm could not fetch AsyncAPI's JSON Schema: {done.stderr[-300:]}")
+    (package,) = folder.glob("*.tgz")
+    with tarfile.open(package) as tar:
+        for member in tar.getmembers():
+            if member.name.startswith("package/schemas/3."):
+                member.name = Path(member.name).name
+                tar.extract(member, folder, filter="data")
+    folder.rename(CACHE)
+
+
+# The document by itself
+
+
+def test_it_is_valid_by_asyncapi_s_own_schema(asyncapi_schema: Any) -> None:
+    """Every object is one that AsyncAPI knows, and the Kafka bindings are those of their version."""
+    validator = Draft7Validator(asyncapi_schema)
+
+    assert not [f"{error.json_path}: {error.message}" for error in validator.iter_errors(DOCUMENT)]
+    assert not validator.is_valid({**DOCUMENT, "channel": {}})
+
+
+def test_every_reference_leads_somewhere() -> None:
+    """Within the document, or to a JSON Schema beside it."""
+    for reference in references(DOCUMENT):
+        file, _, pointer = reference.partition("#")
+        found: Any = json.loads((SCHEMAS / file).read_text(encoding="utf-8")) if file else DOCUMENT
+        for name in pointer.split("/")[1:]:
+            found = found[name]
+        assert found
+
+
+def references(node: Any) -> Iterator[str]:
+    """All that a `$ref` says."""
+    if isinstance(node, Mapping):
+        yield from ([node["$ref"]] if "$ref" in node else [])
+    for child in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
+        yield from references(child)
+
+
+def test_every_message_stands_on_one_topic() -> None:
+    """And every topic in one operation, seen from the worker."""
+    held = [message["$ref"] for channel in DOCUMENT["channels"].values() for message in channel["messages"].values()]
+    answer, keep = DOCUMENT["operations"]["answerRequest"], DOCUMENT["operations"]["keepRejected"]
+
+    assert sorted(held) == sorted(f"#/components/messages/{name}" for name in MESSAGES)
+    assert (answer["action"], keep["action"]) == ("receive", "send")
+    channels = [answer["channel"], answer["reply"]["channel"], keep["channel"]]
+    assert [channel["$ref"] for channel in channels] == [f"#/channels/{name}" for name in DOCUMENT["channels"]]
+
+
+# The document and the golden exchanges
+
+
+def headers_fit(message: str, headers: Mapping[str, str]) -> list[str]:
+    """What is wrong with the headers of a record, names without case."""
+    spelled = {name.lower(): name for schema in HEADERS.values() for name in schema.get("properties", ())}
+    known = {spelled.get(name.lower(), name): value for name, value in headers.items()}
+    rules = {"$ref": f"#/components/messages/{message}/headers", "components": DOCUMENT["components"]}
+    return [error.message for error in Draft7Validator(rules).iter_errors(known)]
+
+
+def message_of(which: str, golden: Side) -> str:
+    """The message that a side of an exchange is."""
+    headers = {name.lower(): value.partition(";")[0] for name, value in golden.headers.items()}
+    form = {"application/json": "json", "application/x-protobuf": "protobuf", "application/octet-stream": "rows"}
+    encoding = form[headers.get("content-type", "application/json")]
+    return ("binary" if "inference-header-content-length" in headers else encoding) + SIDES[which]
+
+
+GOLDEN = [(exchange, which) for exchange, held in EXCHANGES.items() for which in SIDES if which in held]
+
+
+@pytest.mark.parametrize(("exchange", "which"), GOLDEN)
+def test_a_golden_record_is_one_of_its_messages(exchange: str, which: str) -> None:
+    """Its headers fit that message, and no other of its topic."""
+    golden = side(exchange, which)
+    name = message_of(which, golden)
+    kinds = ("Request",) if which == "request" else ("Result", "Error")
+
+    fitting = [other for other in MESSAGES if other.endswith(kinds) and not headers_fit(other, golden.headers)]
+
+    assert fitting == [name], headers_fit(name, golden.headers)
+
+
+@pytest.mark.parametrize(("message", "exchange", "example"), EXAMPLES)
+def test_an_example_is_a_golden_exchange(message: str, exchange: str, example: dict[str, Any]) -> None:
+    """To the last header and, where it is JSON, to the last element."""
+    if message == "deadLetter":
+        assert example["headers"] == EXCHANGES[exchange]["dead_letter"]["headers"]
+        assert not headers_fit(message, example["headers"])
+        return
+    (which,) = (which for which, kind in SIDES.items() if message.endswith(kind))
+
+    golden = side(exchange, which)
+
+    assert message == message_of(which, golden)
+    assert example.get("headers", {}) == golden.headers
+    if message.startswith("json"):
+        assert example["payload"] == json.loads(golden.value)
+        rules = json.loads((SCHEMAS / MESSAGES[message]["payload"]["$ref"]).read_text(encoding="utf-8"))
+        Draft202012Validator(rules).validate(example["payload"])
+
+
+# The document and the code
+
+
+def documented(schema: str) -> set[str]:
+    """The header names of a schema, in lower case."""
+    return {name.lower() for name in HEADERS[schema]["properties"]}
+
+
+def test_the_headers_read_are_those_of_the_document() -> None:
+    """Every name that means something in a request, and none besides."""
+    assert documented("requestHeaders") == envelope._READ
+
+
+def test_the_headers_written_are_those_of_the_document() -> None:
+    """Every name that an answer can carry, and none besides."""
+    sent = [(name, b"1") for name in (*envelope.ECHOED, "request-id")]
+    exchange = record(value=side("json", "request").value)._replace(headers=sent)
+    codec = codecs("json")
+    request = codec.decode(exchange)
+    assert isinstance(request, Request)
+    binary = codec.decode(exchange._replace(headers=[*sent, ("accept", b"application/octet-stream")]))
+    assert isinstance(binary, Request)
+    outputs = tuple(arrays("json", signature("json").outputs))
+    narrow = Codecs(signature("json"), Wire("responses", "group", max_answer_bytes=1000), tell=lambda _: None)
+    large = rejection()._replace(record=exchange._replace(key=b"k" * 1000))
+
+    messages = [
+        *codec.encode(Prediction(request, outputs)),
+        *codec.encode(Prediction(binary, outputs)),
+        *narrow.encode(large),
+    ]
+
+    assert {name.lower() for message in messages for name, _ in message.headers} == documented("answerHeaders")
+
+
+def test_the_headers_of_dead_letters_are_those_of_the_document() -> None:
+    """Ours; the request's own go before them."""
+    assert documented("deadLetterHeaders") == dead_letters._OURS
+
+
+def test_the_document_knows_the_code_s_words() -> None:
+    """Error codes, content types and the version."""
+    answer = HEADERS["answerHeaders"]["properties"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert HEADERS["errorCode"]["enum"] == list(Code)
+    assert answer["content-type"]["enum"] == list(CONTENT_TYPES)
+    assert {message.get("contentType") for message in MESSAGES.values()} == {None, *CONTENT_TYPES}
+    assert DOCUMENT["info"]["version"] == project["version"]
