@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from worker import telemetry
 from worker.codecs import Codecs, Wire
@@ -29,6 +30,10 @@ from worker.loop import Conduct, Worker
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
+if TYPE_CHECKING:
+    from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink
+    from worker.telemetry.tracing import Tracing
+
 # Seconds. A revoke may take a fifth of `max.poll.interval.ms` (300 s), and no longer than the group's others will wait.
 REVOKE_TIMEOUT = 10.0
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured).
@@ -38,6 +43,8 @@ TURN_TIMEOUT = 60.0
 CLOSE_TIMEOUT = 3.0
 # What a failed worker gives the broker to take what was already sent. It commits nothing any more.
 GIVE_UP_TIMEOUT = 1.0
+# What a collector of spans gets to take the last ones. One that is away must not hold up a restart.
+EXPORT_TIMEOUT = 1.0
 # Records of one poll: a batch, but enough to share a turn's own cost, and few enough that a finished lane does not wait
 # long for its next. Between 32 and 256 no difference could be measured at batches of 64.
 SMALLEST_CHUNK, LARGEST_CHUNK = 32, 256
@@ -93,6 +100,7 @@ def _wire(
     settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, ending: Ending, closing: ExitStack
 ) -> Worker:
     """A worker ready to run. Raises `BadConfiguration`."""
+    tracing = _tracing(settings, events, closing)
     patience = telemetry.Patience(TURN_TIMEOUT, settings.model.run_timeout_s)
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     health = telemetry.HealthServer(address, port, latest=lambda: events.latest, patience=patience)
@@ -113,7 +121,8 @@ def _wire(
     sink = KafkaSink(settings.kafka, topics, telemetry.kafka_logger(), events)
     closing.callback(sink.close, GIVE_UP_TIMEOUT)
     source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger(), events)
-    codec = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected)
+    bare = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected), lanes, sink
+    codec, served_by, sent_by = bare if tracing is None else _traced(tracing, model, *bare)
     return Worker(
         source=source,
         codec=codec,
@@ -125,11 +134,11 @@ def _wire(
             refuse_non_finite_input=settings.model.non_finite_input == "reject",
             refuse_non_finite_output=settings.model.non_finite_output == "error",
         ),
-        lanes=lanes,
+        lanes=served_by,
         delivery=AtLeastOnce(
             ledger=ledger,
             encoder=codec,
-            sink=sink,
+            sink=sent_by,
             committer=source,
             events=events,
             commit_interval=settings.delivery.commit_interval_ms / 1000,
@@ -146,6 +155,28 @@ def _wire(
         ),
         clock=time.monotonic,
     )
+
+
+def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Tracing | None:
+    """Spans for requests that carry a trace, if they are wanted. Registered first, it closes last: all have ended."""
+    if not settings.telemetry.tracing:
+        return None
+    from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra; without it no start waits for it
+
+    tracing = start(settings.kafka.group_id)
+    closing.callback(tracing.close, EXPORT_TIMEOUT)
+    events.noted("tracing_started", sampler=tracing.sampler)
+    return tracing
+
+
+def _traced(
+    tracing: Tracing, model: Model, codec: Codecs, lanes: InferenceLanes, sink: KafkaSink
+) -> tuple[TracedCodec, TracedLanes, TracedSink]:
+    from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink  # noqa: PLC0415  # as above
+    from worker.telemetry.tracing import ServedModel  # noqa: PLC0415  # as above
+
+    served = ServedModel(model.signature.name, model.signature.version, model.device.name)
+    return TracedCodec(codec, tracing), TracedLanes(lanes, tracing, served), TracedSink(sink, tracing)
 
 
 def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:

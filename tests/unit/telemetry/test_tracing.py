@@ -1,0 +1,140 @@
+"""How tracing starts and ends, and what it does without a collector, without sense, and without its extra."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from structlog.testing import capture_logs
+
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition, Record
+from worker.telemetry.tracing import COMPLAIN_EVERY, COMPLAINERS, Seldom, Tracing, start
+
+SAMPLED = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Stuck(SpanExporter):
+    """A collector that never answers, until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.let_go.wait(30.0)
+        return SpanExportResult.SUCCESS
+
+
+def provider(exporter: SpanExporter) -> TracerProvider:
+    made = TracerProvider(shutdown_on_exit=False)
+    made.add_span_processor(BatchSpanProcessor(exporter))
+    return made
+
+
+def end_a_span(tracing: Tracing) -> None:
+    record = Record(Partition("requests", 0), 0, None, None, (), None)
+    trail = tracing.follow(record, [("traceparent", SAMPLED)])
+    assert trail is not None
+    trail.own.end()
+
+
+def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:
+    """What is left is given up, and the log says so."""
+    collector = Stuck()
+    tracing = Tracing(provider(collector), "scorers")
+    end_a_span(tracing)
+
+    with capture_logs() as lines:
+        is_all_exported = tracing.close(timeout=0.01)
+    collector.let_go.set()
+
+    assert not is_all_exported
+    assert [line["event"] for line in lines] == ["spans_given_up"]
+
+
+def test_what_is_left_is_exported_at_the_end() -> None:
+    """And then nothing is said about it."""
+    exported = InMemorySpanExporter()
+    tracing = Tracing(provider(exported), "scorers")
+    end_a_span(tracing)
+
+    with capture_logs() as lines:
+        is_all_exported = tracing.close(timeout=10.0)
+
+    assert is_all_exported
+    assert len(exported.get_finished_spans()) == 1
+    assert not lines
+
+
+def test_a_complaint_that_repeats_itself_is_told_now_and_then() -> None:
+    """A collector that is away for a night does not fill the log."""
+    now = 1000.0
+    seldom = Seldom(clock=lambda: now)
+    line = logging.LogRecord("a", logging.WARNING, "a.py", 1, "away", None, None)
+
+    told = []
+    for _ in range(5):
+        told.append(seldom.filter(line))
+        now += COMPLAIN_EVERY / 2
+
+    assert told == [True, False, True, False, True]
+
+
+@pytest.fixture
+def quiet_loggers() -> Iterator[None]:
+    """`start` puts filters on the SDK's loggers; the next test starts without."""
+    yield
+    for name in COMPLAINERS:
+        logging.getLogger(name).filters[:] = []
+
+
+@pytest.mark.usefixtures("quiet_loggers")
+def test_the_service_is_named_by_the_operator_or_else_by_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES mean what they mean everywhere."""
+    ours = start("scorers")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "digits")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    theirs = start("scorers")
+
+    found = [tracing._provider.resource.attributes for tracing in (ours, theirs)]
+
+    assert [attributes["service.name"] for attributes in found] == ["inference-worker", "digits"]
+    assert found[1]["deployment.environment.name"] == "test"
+    assert ours.close(10.0)
+    assert theirs.close(10.0)
+
+
+@pytest.mark.usefixtures("quiet_loggers")
+def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start, where somebody reads it."""
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
+
+    with pytest.raises(BadConfiguration, match="an OTEL_\\* variable does not fit: max_queue_size must be"):
+        start("scorers")
+
+
+def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong configuration, exit code 2."""
+    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing")
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+
+    with pytest.raises(BadConfiguration, match=r"pip install 'inference-worker\[otel\]'"):
+        importlib.import_module("worker.telemetry.tracing")
+
+
+def test_a_worker_without_tracing_imports_none_of_it() -> None:
+    """So it starts as fast as before, and where the extra is not installed."""
+    asked = "import sys, worker.app; print({name.split('.')[0] for name in sys.modules} & {'opentelemetry'})"
+    command = [sys.executable, "-c", asked]
+
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603  # a fixed command
+
+    assert found == "set()\n"
