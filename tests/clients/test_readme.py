@@ -1,4 +1,4 @@
-"""How tests find the blocks of a page that they run."""
+"""How tests find the blocks of a page that they run, and that they run all there are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clients.stage import PAGE
 from tests.readme import Block, blocks
 
 
@@ -48,3 +49,13 @@ def test_a_page_that_cannot_be_run_is_refused(tmp_path: Path, text: str, why: st
     """A block that is cut off, or found by chance, would be a test of nothing."""
     with pytest.raises(ValueError, match=why):
         blocks(page(tmp_path, text))
+
+
+def test_no_program_of_the_wire_contract_goes_untried() -> None:
+    """Each has a name, and a test of its language that calls it by that name."""
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+
+    programs = [block for block in blocks(PAGE) if block.language not in ("", "text")]
+
+    assert programs
+    assert [block for block in programs if not block.name or f'"{block.name}"' not in tests] == []
