@@ -28,16 +28,23 @@ PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
 class Replica:
     """One `inference-worker run`. Owns its process and its log file.
 
-    `settings` names them as the environment does, without the prefix: `{"KAFKA__GROUP_ID": "g"}`.
+    `settings` names them as the environment does, without the prefix: `{"KAFKA__GROUP_ID": "g"}`. `variables` are
+    environment variables that are not the worker's own.
     """
 
-    def __init__(self, settings: Mapping[str, str], folder: Path, name: str = "replica") -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        folder: Path,
+        name: str = "replica",
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self._port = free_port()
         self._log_path = folder / f"{name}.log"
         own = {"TELEMETRY__HTTP_PORT": str(self._port), **settings}
         kept = {key: os.environ[key] for key in PASSED_ON if key in os.environ}
-        environment = {**kept, **{f"WORKER_{key}": value for key, value in own.items()}}
+        environment = {**kept, **{f"WORKER_{key}": value for key, value in own.items()}, **(variables or {})}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [*_dying_with_us(), sys.executable, "-m", "worker", "run"],

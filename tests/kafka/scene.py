@@ -89,10 +89,10 @@ class Scene:
         """The first request topic."""
         return self.topics[0]
 
-    def start(self, settings: Mapping[str, str] | None = None) -> Replica:
+    def start(self, settings: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None) -> Replica:
         """One more replica, starting."""
         name = f"replica-{len(self._started)}"
-        replica = Replica({**self.settings, **(settings or {})}, self._folder, name)
+        replica = Replica({**self.settings, **(settings or {})}, self._folder, name, variables)
         self._started.append(replica)
         return self._stack.enter_context(replica)
 
