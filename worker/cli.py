@@ -76,6 +76,40 @@ def demo() -> None:
     _end(act)
 
 
+@app.command()
+def score(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Rows (.npy; .npz with an array per input), or requests as JSON lines; `-` reads them from a pipe.",
+            show_default=False,
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where answers go: .npy for rows, else JSON lines."),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows or lines.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there already.")] = False,
+    config: Config = None,
+) -> None:
+    """Answer a file without Kafka, as a worker would: the same checks, batches and answers, in order."""
+
+    def act() -> int:
+        from worker.commands.score import score  # noqa: PLC0415 - see the module's first sentence
+        from worker.scoring.jobs import Asked  # noqa: PLC0415 - see the module's first sentence
+
+        return score(config, model, Asked(file, output, limit, may_overwrite=force), batch_size)
+
+    _end(act)
+
+
 def _end(act: Callable[[], int]) -> NoReturn:
     """Call it and exit as it says."""
     try:

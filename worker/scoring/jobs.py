@@ -1,0 +1,198 @@
+"""Which file is read and written how: three jobs, each opened whole before the first inference.
+
+| input            | output     | a record is          | asked again, row by row, when refused |
+|---|---|---|---|
+| .npy, .npz       | .npy       | the rows of a batch  | yes |
+| .npy, .npz       | JSON lines | a row                | no: it is alone |
+| JSON lines, pipe | JSON lines | a line               | no: its rows are one request |
+
+No file is written over that one did not ask for, and none is a mixture of two runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from worker.codecs.wire import JSON
+from worker.core.failures import BadConfiguration
+from worker.scoring.array_writer import ArrayWriter, paths_for
+from worker.scoring.arrays import Arrays
+from worker.scoring.line_writer import LineWriter
+from worker.scoring.lines import Lines
+from worker.scoring.npy_file import NpyFile, partial
+from worker.scoring.rows import Rows
+from worker.scoring.scorer import Scorer
+from worker.scoring.tally import Tally
+from worker.settings import BatchingSettings, ScoringSettings
+
+STDIN = Path("-")
+STDOUT = 1
+
+# What a lane gets at once: enough that handing it over is not felt, little enough that Ctrl-C is heard soon.
+ERRAND_SECONDS = 0.05
+ERRAND_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is read, and what is written: standard output without a name. `limit`: the first so many rows or lines."""
+
+    file: Path
+    output: Path | None = None
+    limit: int | None = None
+    may_overwrite: bool = False
+
+    @property
+    def is_array(self) -> bool:
+        return self.file.suffix in {".npy", ".npz"}
+
+    @property
+    def wants_arrays(self) -> bool:
+        return self.output is not None and self.output.suffix == ".npy"
+
+    def check(self) -> None:
+        """Raises `BadConfiguration` for what no model could do."""
+        if self.file != STDIN and not self.file.exists():
+            raise BadConfiguration(f"{self.file}: there is no such file")
+        if self.wants_arrays and not self.is_array:
+            raise BadConfiguration(
+                f"{self.output}: only rows of a .npy or .npz are answered as .npy; a request may have any number of "
+                "rows, and a refused one none: give another name for JSON lines"
+            )
+        if self.output is not None and self.output.exists() and self.output.samefile(self.file):
+            raise BadConfiguration(f"{self.output} is the input itself: give another name")
+
+
+Tell = Callable[[str], object]
+
+
+class Job(NamedTuple):
+    """Ready to run. `unit` is what is counted, `total` how many there are, None where nobody knows.
+
+    `run` is whether everything was done; `outputs` are the files it makes.
+    """
+
+    unit: str
+    total: int | None
+    run: Callable[[], bool]
+    outputs: list[Path]
+
+
+def open_job(asked: Asked, scorer: Scorer, settings: ScoringSettings, tell: Tell, closing: ExitStack) -> Job:
+    """The job, its files open until `closing` is. `tell` hears what a job that was stopped leaves behind.
+
+    Raises `BadConfiguration`.
+    """
+    if not asked.is_array:
+        return _lines_to_lines(asked, scorer, settings, closing)
+    arrays = closing.enter_context(Arrays(asked.file, scorer.signature))
+    rows = min(arrays.rows, asked.limit or arrays.rows)
+    if not asked.wants_arrays:
+        return _rows_to_lines(asked, scorer, arrays, rows, closing)
+    return _rows_to_arrays(
+        asked, scorer, arrays, rows, _Errands(arrays, settings.batching, scorer.tally), tell, closing
+    )
+
+
+class _Errands:
+    """How many rows go to a lane at once: whole batches, as many as keep it busy for a while."""
+
+    def __init__(self, arrays: Arrays, batching: BatchingSettings, tally: Tally) -> None:
+        by_size = max(1, batching.max_batch_bytes // arrays.row_bytes)
+        self._batch = min(batching.max_batch_size, batching.max_request_rows, by_size)
+        self.most = (
+            max(1, min(by_size, batching.max_request_rows, ERRAND_BYTES // arrays.row_bytes) // self._batch)
+            * self._batch
+        )
+        self._tally = tally
+
+    def first(self, _: range) -> int:
+        """Rows of a record, by what the model took for those so far."""
+        batches = ERRAND_SECONDS * self._tally.rows / (self._tally.model_seconds or inf) // self._batch
+        return min(self.most, max(1, int(batches)) * self._batch)
+
+    def smaller(self, refused: range) -> int:
+        """Rows of a record, of those that were refused in one."""
+        return self._batch if len(refused) > self._batch else 1
+
+
+def _lines_to_lines(asked: Asked, scorer: Scorer, settings: ScoringSettings, closing: ExitStack) -> Job:
+    is_stdin = asked.file == STDIN
+    source = Lines(
+        0 if is_stdin else _opened(asked.file, os.O_RDONLY, closing),
+        "standard input" if is_stdin else str(asked.file),
+        settings.kafka.max_request_bytes,
+        asked.limit,
+    )
+    writer = _line_writer(asked, scorer, "line", closing)
+    return Job("line", asked.limit, lambda: scorer.run(source, writer), [asked.output] if asked.output else [])
+
+
+def _rows_to_lines(asked: Asked, scorer: Scorer, arrays: Arrays, rows: int, closing: ExitStack) -> Job:
+    if halves := [spec.name for spec in scorer.signature.outputs if spec.datatype == "FP16"]:
+        raise BadConfiguration(f"output {halves[0]} is FP16, which has no form in JSON: give --output FILE.npy")
+    source = Rows(arrays, str(asked.file), (range(row, row + 1) for row in range(rows)), accept=JSON)
+    writer = _line_writer(asked, scorer, "row", closing)
+    return Job("row", rows, lambda: scorer.run(source, writer), [asked.output] if asked.output else [])
+
+
+def _rows_to_arrays(
+    asked: Asked, scorer: Scorer, arrays: Arrays, rows: int, errands: _Errands, tell: Tell, closing: ExitStack
+) -> Job:
+    assert asked.output is not None
+    outputs = paths_for(asked.output, scorer.signature)
+    errors = asked.output.with_suffix(".errors.jsonl")
+    for path in (*outputs, *map(partial, outputs), errors):
+        _spare(path, asked)
+    closing.callback(_drop_if_empty, errors)
+    error_writer = LineWriter(_created(errors, closing), str(errors), scorer.codecs, "row", scorer.tally)
+    writer = ArrayWriter(error_writer, rows, scorer.tally)
+    closing.callback(writer.close, tell)
+    for path, spec in zip(outputs, scorer.signature.outputs, strict=True):
+        writer.add(NpyFile(path, spec, rows))
+    name = str(asked.file)
+
+    def run() -> bool:
+        is_complete = scorer.run(Rows(arrays, name, writer.pieces(errands.first), errands.most), writer)
+        while writer.next_pass():
+            scorer.run_again(Rows(arrays, name, writer.pieces(errands.smaller)), writer)
+        return is_complete
+
+    return Job("row", rows, run, [*outputs, errors])
+
+
+def _line_writer(asked: Asked, scorer: Scorer, unit: str, closing: ExitStack) -> LineWriter:
+    if asked.output is None:
+        return LineWriter(STDOUT, "standard output", scorer.codecs, unit, scorer.tally)
+    _spare(asked.output, asked)
+    return LineWriter(_created(asked.output, closing), str(asked.output), scorer.codecs, unit, scorer.tally)
+
+
+def _spare(path: Path, asked: Asked) -> None:
+    """A device or a pipe may be there before; a file only if its loss was asked for."""
+    if path.is_file() and not asked.may_overwrite:
+        raise BadConfiguration(f"{path} is there already: --force writes over it")
+
+
+def _drop_if_empty(path: Path) -> None:
+    if not path.stat().st_size:
+        path.unlink()
+
+
+def _created(path: Path, closing: ExitStack) -> int:
+    return _opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, closing)
+
+
+def _opened(path: Path, flags: int, closing: ExitStack) -> int:
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        raise BadConfiguration(f"{path}: cannot be opened: {error.strerror}") from error
+    closing.callback(os.close, descriptor)
+    return descriptor
