@@ -80,11 +80,11 @@ class DockerBroker:
         os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # its image may not be there
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415  # reads the variable above
 
-        port = free_port()
+        port = free_port()  # the same inside: the broker writes transaction markers to itself, where it is advertised
         self._container = DockerContainer(IMAGE)
         # type: its annotation knows no address; Docker's client takes (address, port)
-        self._container.ports = {"9092/tcp": ("127.0.0.1", port)}  # type: ignore[dict-item]
-        for key, value in {**common_config(), **listeners("0.0.0.0", 9092, 9093, advertised=port)}.items():  # noqa: S104  # inside the container
+        self._container.ports = {f"{port}/tcp": ("127.0.0.1", port)}  # type: ignore[dict-item]
+        for key, value in {**common_config(), **listeners("0.0.0.0", port, 9093)}.items():  # noqa: S104  # inside the container
             self._container.with_env("KAFKA_" + key.upper().replace(".", "_"), value)
         self._container.start()
         self.bootstrap_servers = f"127.0.0.1:{port}"
@@ -127,7 +127,7 @@ class JvmBroker:
         port = free_port()
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self.addresses = {name: f"127.0.0.1:{free_port()}" for name in doors or ()}
-        own = {**listeners("127.0.0.1", port, free_port(), advertised=port), "log.dirs": str(self.data)}
+        own = {**listeners("127.0.0.1", port, free_port()), "log.dirs": str(self.data)}
         for name, address in self.addresses.items():
             own["listeners"] += f",{name}://{address}"
             own["advertised.listeners"] += f",{name}://{address}"
@@ -263,11 +263,11 @@ def common_config() -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
-def listeners(host: str, port: int, controller_port: int, advertised: int) -> dict[str, str]:
+def listeners(host: str, port: int, controller_port: int) -> dict[str, str]:
     """Where one node listens, and the address that it tells its clients."""
     return {
         "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{advertised}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
     }
