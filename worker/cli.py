@@ -65,6 +65,26 @@ def run(config: Config = None) -> None:
 
 
 @app.command()
+def check(
+    config: Config = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their defaults, too.")] = False,
+) -> None:
+    """Look at settings, model and cluster as a worker does before it joins its group, and tell all that is wrong.
+
+    Exits as a worker's start would.
+    """
+
+    def act() -> int:
+        from worker.commands.check import check  # noqa: PLC0415 - see the module's first sentence
+
+        return check(config, as_json=as_json, show_all=show_all)
+
+    _end(act)
+
+
+@app.command()
 def demo() -> None:
     """Classify handwritten digits, batched and one by one, on a mock broker inside this process."""
 

@@ -1,0 +1,127 @@
+"""`inference-worker check`: everything a worker does before it joins its group, and all that is wrong at once.
+
+Loads and runs the model, asks the cluster, tries the clients. Joins no group, writes no record, and changes nothing.
+What keeps one part from being looked at does not keep the others: a missing model says nothing about the cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import statistics
+import time
+from pathlib import Path
+
+from worker.codecs.examples import encode_request, encodings
+from worker.commands.check_report import ClusterFacts, ModelFacts, Report
+from worker.commands.check_screen import show
+from worker.commands.terminal import console, print_json
+from worker.core.failures import Stop
+from worker.inference import Model
+from worker.inference import load as load_model
+from worker.kafka.access import Finding
+from worker.kafka.advice import advice
+from worker.kafka.capabilities import capabilities, try_clients
+from worker.kafka.connecting import Contact, connect
+from worker.kafka.survey import survey
+from worker.kafka.topics import ANSWER_TIMEOUT, Topics, judge
+from worker.settings import KafkaSettings, ScoringSettings, effective, load_parts
+
+# Runs of which the median is told, and the seconds after which a slow model has run often enough.
+RUNS, RUNS_SECONDS = 5, 2.0
+
+_LOGGER = logging.getLogger(__name__)
+_LOGGER.addHandler(logging.NullHandler())  # what the clients have to say stands in the problems that it explains
+
+
+def check(config_path: Path | None, *, as_json: bool, show_all: bool) -> int:
+    """The exit code of a worker with these settings, as far as its start goes: 0, it would serve."""
+    report = examined(config_path)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        show(console(), report, show_all=show_all)
+    return report.exit_code
+
+
+def examined(config_path: Path | None) -> Report:
+    """All that can be found out. Raises nothing that a worker's start would tell."""
+    report = Report()
+    parts = load_parts(config_path, os.environ)
+    report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
+    report.settings = list(effective(parts.settings)) if parts.settings else ()
+    if parts.scoring is not None:
+        _look_at_model(parts.scoring, report)
+    if parts.kafka is not None:
+        _look_at_cluster(parts.kafka, report)
+    return report
+
+
+def _look_at_model(settings: ScoringSettings, report: Report) -> None:
+    batching = settings.batching
+    began = time.monotonic()
+    try:
+        model = load_model(
+            settings.model, max_batch_size=batching.max_batch_size, max_request_rows=batching.max_request_rows
+        )
+    except Stop as stop:
+        report.add(stop)
+        return
+    seconds = time.monotonic() - began
+    signature = model.signature
+    row = model.blank(1)
+    report.examples = {encoding: encode_request(signature, row, encoding) for encoding in encodings(signature)}
+    raw = signature.raw_input
+    report.model = ModelFacts(
+        name=signature.name,
+        version=signature.version,
+        device=model.device.name,
+        why=model.device.reason,
+        takes=[str(spec) for spec in signature.inputs],
+        gives=[str(spec) for spec in signature.outputs],
+        row_bytes=None if raw is None else raw.row_bytes,
+        row_dtype=None if raw is None else raw.dtype.str,
+        load_seconds=seconds,
+        run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, batching.max_batch_size})},
+    )
+
+
+def _run_seconds(model: Model, rows: int) -> float:
+    """The warm-up has run these rows before."""
+    feeds = model.blank(rows)
+    times: list[float] = []
+    while len(times) < RUNS and sum(times) < RUNS_SECONDS:
+        began = time.perf_counter()
+        model.run(feeds)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _look_at_cluster(kafka: KafkaSettings, report: Report) -> None:
+    try:
+        contact = connect(kafka, _LOGGER, ANSWER_TIMEOUT, kafka.response_topic)
+    except Stop as stop:
+        report.add(stop)
+        return
+    problems, topics = judge(kafka, contact)
+    report.refuse(problems, 2 if problems else 0)
+    found = survey(kafka, contact, ANSWER_TIMEOUT)
+    report.warnings += advice(kafka, found, topics)
+    report.cluster = ClusterFacts(
+        survey=found,
+        capabilities=capabilities(kafka, ANSWER_TIMEOUT),
+        membership=topics.membership if topics else None,
+        max_bytes=topics.max_bytes if topics else None,
+        can_produce=_tried(kafka, contact, topics, report) if topics else None,
+    )
+
+
+def _tried(kafka: KafkaSettings, contact: Contact, topics: Topics, report: Report) -> bool | None:
+    if contact.cluster.controller_id not in contact.cluster.brokers:
+        return None
+    try:
+        try_clients(kafka, topics, _LOGGER, ANSWER_TIMEOUT)
+    except Stop as stop:
+        report.add(stop)
+        return False
+    return True

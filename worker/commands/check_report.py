@@ -1,0 +1,86 @@
+"""What `check` found, as values: facts, problems that keep a worker from starting, and warnings that do not.
+
+`as_json` is the whole of it; `check_screen` writes it for people.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from worker.codecs.examples import EncodedRequest, Encoding
+from worker.core.failures import Stop
+from worker.kafka.access import Finding
+from worker.kafka.capabilities import Capabilities
+from worker.kafka.membership import Membership
+from worker.kafka.survey import Survey
+from worker.settings import Effective
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The model as loaded. `run_seconds`: row count → median time of one inference."""
+
+    name: str
+    version: str
+    device: str
+    why: str
+    takes: Sequence[str]
+    gives: Sequence[str]
+    row_bytes: int | None  # of the only input, for raw rows
+    row_dtype: str | None
+    load_seconds: float
+    run_seconds: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """The cluster as far as it answered. `membership` is None where problems keep a worker from joining."""
+
+    survey: Survey
+    capabilities: Capabilities
+    membership: Membership | None
+    max_bytes: Mapping[str, int] | None
+    can_produce: bool | None  # an idempotent producer got its id; None: not tried
+
+
+@dataclass(slots=True)
+class Report:
+    """Collected by the checks, each of which adds its part."""
+
+    settings: Sequence[Effective] = ()
+    model: ModelFacts | None = None
+    examples: dict[Encoding, EncodedRequest] = field(default_factory=dict)
+    cluster: ClusterFacts | None = None
+    problems: list[Finding] = field(default_factory=list)
+    warnings: list[Finding] = field(default_factory=list)
+    exit_code: int = 0
+
+    def add(self, stop: Stop) -> None:
+        """A reason why a worker would end, one problem for each line."""
+        self.refuse([Finding(line) for line in str(stop).splitlines()], stop.exit_code)
+
+    def refuse(self, problems: Sequence[Finding], exit_code: int) -> None:
+        """The first check that fails decides how a worker would end: they run in its own order."""
+        self.problems += problems
+        self.exit_code = self.exit_code or exit_code
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values: one member for each section."""
+        return {
+            "starts": not self.problems,
+            "exit_code": self.exit_code,
+            "problems": [problem._asdict() for problem in self.problems],
+            "warnings": [warning._asdict() for warning in self.warnings],
+            "settings": {s.name: {"value": s.value, "is_default": s.is_default} for s in self.settings},
+            "model": None if self.model is None else asdict(self.model),
+            "examples": {encoding.value: _example(example) for encoding, example in self.examples.items()},
+            "cluster": None if self.cluster is None else asdict(self.cluster),
+        }
+
+
+def _example(example: EncodedRequest) -> dict[str, Any]:
+    headers = {name: value.decode() for name, value in example.headers}
+    return {"headers": headers, "value_base64": base64.b64encode(example.value).decode()}

@@ -1,0 +1,169 @@
+"""What `check` tells of a cluster beyond what a worker must know to start: brokers, topics, and how far the group is.
+
+Asks and tells, judges nothing; what the broker does not tell is None. `contact` must be of these settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin._metadata import TopicMetadata
+from confluent_kafka.admin._resource import ResourceType
+
+from worker.kafka.access import written
+from worker.kafka.connecting import Contact
+from worker.settings import KafkaSettings
+
+CONFIGS = ("cleanup.policy", "max.message.bytes", "min.insync.replicas", "retention.bytes", "retention.ms")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """One topic that we use. `settings` names it in our settings; `config` has those of `CONFIGS`, None if not told."""
+
+    name: str
+    setting: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The group on one request topic. `waiting` records are not committed, `expired` ones were deleted before."""
+
+    topic: str
+    partitions: int
+    partitions_committed: int
+    waiting: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """Our consumer group as it is now. `state` is `dead` for one that does not exist."""
+
+    state: str
+    members: int
+    progress: Sequence[Progress]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The cluster. `controller` is None for librdkafka's mock, which answers nothing else either."""
+
+    brokers: Sequence[str]
+    controller: str | None
+    topics: Sequence[TopicFacts]
+    group: GroupFacts | None
+
+
+def survey(kafka: KafkaSettings, contact: Contact, timeout: float) -> Survey:
+    """Look around. Takes some tens of milliseconds, and at most a few times `timeout` seconds."""
+    return _Surveyor(kafka, contact, timeout).look()
+
+
+class _Surveyor:
+    def __init__(self, kafka: KafkaSettings, contact: Contact, timeout: float) -> None:
+        self._kafka = kafka
+        self._admin: AdminClient = contact.admin
+        self._cluster = contact.cluster
+        self._timeout = timeout
+
+    def look(self) -> Survey:
+        brokers = {number: f"{broker.host}:{broker.port}" for number, broker in sorted(self._cluster.brokers.items())}
+        controller = brokers.get(self._cluster.controller_id)
+        found = self._topics(can_administer=controller is not None)
+        return Survey(list(brokers.values()), controller, found, self._group(found) if controller else None)
+
+    def _topics(self, *, can_administer: bool) -> list[TopicFacts]:
+        """Those that exist and that we may see."""
+        settings = dict.fromkeys(self._kafka.request_topics, "REQUEST_TOPICS")
+        settings |= {topic: setting for setting, topic in written(self._kafka).items()}
+        seen = {topic: self._metadata(topic) for topic in settings}
+        present = {topic: metadata for topic, metadata in seen.items() if metadata and metadata.error is None}
+        configs = self._configs(present) if can_administer else {}
+        return [
+            TopicFacts(
+                topic,
+                settings[topic],
+                len(metadata.partitions),
+                min((len(partition.replicas) for partition in metadata.partitions.values()), default=0),
+                configs.get(topic),
+            )
+            for topic, metadata in present.items()
+        ]
+
+    def _metadata(self, topic: str) -> TopicMetadata | None:
+        try:
+            return self._admin.list_topics(topic, timeout=self._timeout).topics[topic]
+        except KafkaException:
+            return None
+
+    def _configs(self, topics: Mapping[str, Any]) -> dict[str, Mapping[str, str] | None]:
+        if not topics:
+            return {}
+        resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+        asked = self._admin.describe_configs(list(resources.values()), request_timeout=self._timeout)
+        described = {topic: self._result(asked[resource]) for topic, resource in resources.items()}
+        return {
+            topic: None if entries is None else {key: entries[key].value for key in CONFIGS if key in entries}
+            for topic, entries in described.items()
+        }
+
+    def _group(self, topics: Sequence[TopicFacts]) -> GroupFacts | None:
+        group = self._kafka.group_id
+        described = self._result(self._admin.describe_consumer_groups([group], request_timeout=self._timeout)[group])
+        if described is None:
+            return None
+        requests = [topic for topic in topics if topic.setting == "REQUEST_TOPICS"]
+        progress = [found for topic in requests if (found := self._progress(topic)) is not None]
+        return GroupFacts(described.state.name.lower(), len(described.members), progress)
+
+    def _progress(self, topic: TopicFacts) -> Progress | None:
+        begins, ends = (self._offsets(topic, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))  # type: ignore[no-untyped-call]  # the client declares no types for them
+        committed = self._committed(topic)
+        if committed is None or begins is None or ends is None:
+            return None
+        is_latest = self._kafka.auto_offset_reset == "latest"
+        starts = {at: committed.get(at, ends[at] if is_latest else begins[at]) for at in ends}
+        return Progress(
+            topic.name,
+            topic.partitions,
+            len(committed),
+            waiting=sum(max(0, ends[at] - max(starts[at], begins[at])) for at in ends),
+            expired=sum(max(0, begins[at] - offset) for at, offset in committed.items()),
+        )
+
+    def _offsets(self, topic: TopicFacts, spec: OffsetSpec) -> dict[int, int] | None:
+        wanted = {TopicPartition(topic.name, number): spec for number in range(topic.partitions)}
+        asked = self._admin.list_offsets(wanted, request_timeout=self._timeout)
+        found: dict[int, ListOffsetsResultInfo | None] = {at.partition: self._result(f) for at, f in asked.items()}
+        if any(offset is None for offset in found.values()):
+            return None
+        return {number: int(offset.offset) for number, offset in found.items() if offset is not None}
+
+    def _committed(self, topic: TopicFacts) -> dict[int, int] | None:
+        group = self._kafka.group_id
+        positions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+        wanted = ConsumerGroupTopicPartitions(group, positions)
+        asked = self._admin.list_consumer_group_offsets([wanted], request_timeout=self._timeout)
+        found = self._result(asked[group])
+        if found is None:
+            return None
+        return {at.partition: at.offset for at in found.topic_partitions if at.error is None and at.offset >= 0}
+
+    def _result(self, future: Future[T]) -> T | None:
+        try:
+            return future.result(self._timeout)
+        except (KafkaException, TimeoutError):
+            return None
