@@ -1,17 +1,29 @@
-"""Dead letters: the original of a rejected request, with KIP-1191's headers on where it came from and why."""
+"""Dead letters: the original of a rejected request, with KIP-1191's headers on where it came from and why.
+
+The one place that knows these headers: `DeadLetters` writes them, `read` takes them off again.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Self
 
 from worker.codecs.answers import Header, readable
 from worker.codecs.sizes import HEADERS_OMITTED, KEY_OMITTED, VALUE_OMITTED, size_of, without_key, without_value
 from worker.codecs.wire import SHORT_MESSAGE
-from worker.core.records import Message, Rejection
+from worker.core.records import Headers, Message, Record, Rejection
 
-_PREFIX = "__dlq.errors."
+_NAMESPACE = "__dlq."
+_PREFIX = _NAMESPACE + "errors."
 _NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
 
+_OMISSIONS = {VALUE_OMITTED: ("value", "bytes"), KEY_OMITTED: ("key", "bytes"), HEADERS_OMITTED: ("headers", "of them")}
+
 # Ours win: a request that was a dead letter before carries these names from then.
-_OURS = frozenset({"error-code", VALUE_OMITTED, KEY_OMITTED, HEADERS_OMITTED, *(_PREFIX + name for name in _NAMES)})
+_OURS = frozenset({"error-code", *_OMISSIONS, *(_PREFIX + name for name in _NAMES)})
+
+# How the message begins for a record that nobody could read: of such a one there is nothing to keep.
+UNREADABLE = "the record could not be read"
 
 
 class DeadLetters:
@@ -50,3 +62,75 @@ class DeadLetters:
             (_PREFIX + "message", readable(rejection.message).encode()),
             ("error-code", rejection.code.encode()),
         ]
+
+
+class Position(NamedTuple):
+    """Where one record lies; prints as `topic/partition/offset`."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """What `str` made; None for what it did not."""
+        topic, _, rest = text.partition("/")
+        partition, _, offset = rest.partition("/")
+        is_one = topic and _is_number(partition) and _is_number(offset)
+        return cls(topic, int(partition), int(offset)) if is_one else None
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class Letter(NamedTuple):
+    """A dead letter, read. What its headers do not say is empty or None.
+
+    `origin` is where the request lay; `headers` are the request's own; `omitted` holds what of the request did not fit
+    into the letter (`value`, `key`, `headers`) and how much it was (`5000000 bytes`).
+    """
+
+    record: Record
+    code: str
+    message: str
+    origin: Position | None
+    group: str
+    headers: Headers
+    omitted: Mapping[str, str]
+
+    @property
+    def position(self) -> Position:
+        """Where the letter itself lies."""
+        (topic, number), offset = self.record.partition, self.record.offset
+        return Position(topic, number, offset)
+
+    @property
+    def loss(self) -> str | None:
+        """Why the original cannot be made from it; None when it can."""
+        if self.record.unreadable is not None:
+            return "the dead letter cannot be read"
+        if self.omitted:
+            return f"the request's {' and '.join(self.omitted)} did not fit into the dead letter"
+        if self.record.value is None and self.message.startswith(UNREADABLE):
+            return "the request could not be read, so the dead letter does not hold it"
+        return None
+
+
+def read(record: Record) -> Letter:
+    """The letter that a record of a dead-letter topic is, whoever wrote it. Of a name the last counts."""
+    said = {name: value or b"" for name, value in record.headers if name in _OURS}
+    texts = {name: value.decode(errors="backslashreplace") for name, value in said.items()}
+    place = "/".join(texts.get(_PREFIX + name, "") for name in ("topic", "partition", "offset"))
+    return Letter(
+        record,
+        texts.get("error-code", ""),
+        texts.get(_PREFIX + "message", ""),
+        Position.parse(place),
+        texts.get(_PREFIX + "group", ""),
+        [header for header in record.headers if header[0] not in _OURS and not header[0].startswith(_NAMESPACE)],
+        {what: f"{texts[name]} {unit}" for name, (what, unit) in _OMISSIONS.items() if name in texts},
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 19  # as many digits as an offset can have

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from worker.codecs.answers import Answers
-from worker.codecs.dead_letters import DeadLetters
+from worker.codecs.dead_letters import UNREADABLE, DeadLetters
 from worker.codecs.envelope import Envelope, Envelopes
 from worker.codecs.oip import Body, judge, memory, reply_to
 from worker.codecs.oip_json import JsonBody
@@ -45,7 +45,7 @@ class Codecs:
             value = self._value(record, envelope)
             if envelope.is_rows:
                 return self._rows.request(record, value, envelope)
-            body = _parse(value, envelope)
+            body = parse(value, envelope)
             reply = _named(envelope.reply, body.body_id)
         except Reject as no:
             return Rejection(record, no.code, no.message, envelope.reply, is_silent=self._is_skipped(record))
@@ -60,7 +60,7 @@ class Codecs:
         if value and len(value) <= self._wire.max_request_bytes and envelope.fault is None:
             return value
         if record.unreadable is not None:
-            raise Reject(f"the record could not be read: {record.unreadable}")
+            raise Reject(f"{UNREADABLE}: {record.unreadable}")
         if envelope.fault is not None:
             raise Reject(envelope.fault)
         if not value:
@@ -117,7 +117,8 @@ class Codecs:
         return without_key(self._answers.error(bare))
 
 
-def _parse(value: bytes, envelope: Envelope) -> Body:
+def parse(value: bytes, envelope: Envelope) -> Body:
+    """The value read as its headers say, whatever the model. Raises `Reject` for what is no such thing."""
     if envelope.content_type == PROTOBUF:
         return ProtobufBody.parse(value)
     return JsonBody.parse(value, envelope.head_length)

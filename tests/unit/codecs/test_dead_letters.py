@@ -1,0 +1,227 @@
+"""Dead letters read again: what they say, and the requests they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.dead_letters.builders import DEAD, dead_record, letter
+from worker.codecs.dead_letters import UNREADABLE, Position, read
+from worker.codecs.oip_protobuf import _InferRequest
+from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
+from worker.codecs.wire import JSON, OCTETS, PROTOBUF
+from worker.core.failures import Code
+from worker.core.records import Record
+
+ORIGINALS = Originals(JSON)
+NAMED = [("request-id", b"a1")]
+
+
+def test_a_letter_says_what_its_writer_knew() -> None:
+    """Where the request lay, why it was rejected and by whom; and the request itself as it came."""
+    found = read(dead_record(7, code=Code.INTERNAL, message="it broke", headers=[("h", b"1"), ("h", None)]))
+
+    assert found.code == "INTERNAL"
+    assert found.message == "it broke"
+    assert found.origin == Position("requests", 2, 107)
+    assert found.group == "group"
+    assert found.headers == [("h", b"1"), ("h", None)]
+    assert (found.record.key, found.record.value) == (b"k", b"{}")
+    assert (str(found.position), found.omitted, found.loss) == ("dead/0/7", {}, None)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("__dlq.errors.topic", b"t"), ("__dlq.errors.partition", b"x"), ("__dlq.errors.offset", b"1")],
+        [("__dlq.errors.topic", b"t"), ("__dlq.errors.partition", b"1"), ("__dlq.errors.offset", b"-1")],
+        [("__dlq.errors.topic", b"t"), ("__dlq.errors.partition", b"1"), ("__dlq.errors.offset", None)],
+        [("__dlq.errors.topic", b"a/b"), ("__dlq.errors.partition", b"1"), ("__dlq.errors.offset", b"1")],
+    ],
+)
+def test_whatever_stands_in_the_topic_can_be_read(headers: list[tuple[str, bytes | None]]) -> None:
+    """A record that no worker wrote, or that says nonsense of its origin, is a letter without one."""
+    found = read(Record(DEAD, 0, None, b"\xff", headers, None))
+
+    assert (found.origin, found.code, found.loss) == (None, "", None)
+
+
+def test_a_header_that_is_no_text_is_shown_by_its_bytes() -> None:
+    """Reading raises nothing."""
+    found = read(Record(DEAD, 0, None, None, [("error-code", b"\xff")], None))
+
+    assert found.code == "\\xff"
+
+
+def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
+    """All that begins with `__dlq.` was written by whoever rejected the request."""
+    found = read(Record(DEAD, 0, None, b"{}", [("__dlq.errors.stacktrace", b"..."), ("mine", b"1")], None))
+
+    assert found.headers == [("mine", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("record", "loss"),
+    [
+        (dead_record(value=b"x" * 5000, limit=2000), "the request's value did not fit into the dead letter"),
+        (
+            dead_record(value=b"x" * 5000, key=b"y" * 5000, limit=2000),
+            "the request's value and key did not fit into the dead letter",
+        ),
+        (
+            dead_record(headers=[("h", b"x" * 5000)], limit=2000),
+            "the request's value and key and headers did not fit into the dead letter",
+        ),
+        (
+            dead_record(value=None, message=f"{UNREADABLE}: bad"),
+            "the request could not be read, so the dead letter does not hold it",
+        ),
+        (Record(DEAD, 0, None, None, (), None, unreadable="bad"), "the dead letter cannot be read"),
+        (dead_record(value=None), None),
+        (dead_record(value=b""), None),
+    ],
+)
+def test_what_a_letter_has_not_got_it_admits(record: Record, loss: str | None) -> None:
+    """A request is sent back as it was or not at all; a null value is a value."""
+    assert read(record).loss == loss
+
+
+def test_an_omission_says_how_much_it_was() -> None:
+    """In bytes, or in headers."""
+    found = read(dead_record(value=b"x" * 5000, key=b"y" * 3000, headers=[("h", b"z" * 5000)], limit=2000))
+
+    assert found.omitted == {"value": "5000 bytes", "key": "3000 bytes", "headers": "1 of them"}
+
+
+def test_a_request_goes_back_as_it_was() -> None:
+    """Key, value and headers in order, none of the dead letter's, and the place where it lay."""
+    headers = [("content-type", JSON.encode()), *NAMED, ("traceparent", b"00-1"), ("h", None), ("h", b"2")]
+
+    message = ORIGINALS.request(letter(headers=headers), "elsewhere")
+
+    assert message.topic == "elsewhere"
+    assert (message.key, message.value, message.source_partition) == (b"k", b"{}", 2)
+    assert list(message.headers) == [*headers, ("replay-of", b"requests/2/100")]
+
+
+def test_a_replay_of_a_replay_names_the_first_request() -> None:
+    """However often it is sent back, its publisher knows it by one name."""
+    headers = [("request-id", b"requests/2/5"), ("replay-of", b"requests/2/5")]
+
+    assert list(ORIGINALS.request(letter(headers=headers), "requests").headers) == headers
+
+
+def protobuf(request_id: str) -> bytes:
+    value: bytes = _InferRequest(id=request_id, model_name="m").SerializeToString()
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "content_type", "is_named"),
+    [
+        (b'{"id": "a1", "inputs": []}', JSON, True),
+        (b'{"id": "a1"}', None, True),
+        (b'{"inputs": []}', JSON, False),
+        (b'{"id": ""}', JSON, False),
+        (b'{"id": 7}', JSON, False),
+        (b'{"id": "a1"', JSON, False),
+        (b'{"id": "a1"}', "text/plain", False),
+        (protobuf("a1"), PROTOBUF, True),
+        (protobuf(""), PROTOBUF, False),
+        (b"\xff\xff", PROTOBUF, False),
+        (b"\0\0\0\0", OCTETS, False),
+        (None, JSON, False),
+    ],
+)
+def test_a_request_without_an_id_gets_its_place(
+    value: bytes | None, content_type: str | None, *, is_named: bool
+) -> None:
+    """The answer to its first coming was known by that place; that to its second is too. An id of its own stays."""
+    headers = [] if content_type is None else [("content-type", content_type.encode())]
+
+    message = ORIGINALS.request(letter(value=value, headers=headers), "requests")
+
+    ids = [header for header in message.headers if header[0] == "request-id"]
+    assert ids == ([] if is_named else [("request-id", b"requests/2/100")])
+
+
+def test_an_id_that_could_not_be_echoed_is_none() -> None:
+    """As for the worker: the request was known by its place, and the last header of a name counts."""
+    message = ORIGINALS.request(letter(headers=[("request-id", b"\xff")]), "requests")
+
+    assert [value for name, value in message.headers if name == "request-id"] == [b"\xff", b"requests/2/100"]
+
+
+def test_a_letter_of_unknown_origin_goes_without_a_name() -> None:
+    """Nobody knows where it lay: it has the id it had, and is the replay of nothing."""
+    message = ORIGINALS.request(read(Record(DEAD, 3, b"k", b"v", [("h", b"1")], None)), "elsewhere")
+
+    assert (message.topic, list(message.headers), message.source_partition) == ("elsewhere", [("h", b"1")], 0)
+
+
+def test_a_selection_judges_by_code_time_and_topic() -> None:
+    """Each that is given must hold."""
+    one = letter(code=Code.INTERNAL, request_topic="a", time_ms=50)
+
+    assert EVERYTHING.takes(one)
+    assert Selection("INTERNAL", 50, "a").takes(one)
+    assert not Selection("NOT_FOUND").takes(one)
+    assert not Selection(since_ms=51).takes(one)
+    assert not Selection(request_topic="b").takes(one)
+    assert not EVERYTHING.but("a").takes(one)
+    assert not Selection(since_ms=1).takes(letter(time_ms=None))
+
+
+def test_a_bookmark_without_filters_is_an_offset() -> None:
+    """As in any consumer group: nothing stands beside it."""
+    bookmark = Bookmark().moved(EVERYTHING, 40)
+
+    assert (bookmark.next_offset, bookmark.notes()) == (40, "")
+
+
+def test_a_filter_is_remembered_beside_the_offset() -> None:
+    """The offset does not move past what the filter left out."""
+    bookmark = Bookmark(5).moved(Selection("INTERNAL", 17, "a").but("b"), 40)
+
+    assert bookmark.next_offset == 5
+    assert bookmark.notes() == '[{"code":"INTERNAL","since":17,"topic":"a","but":["b"],"end":40}]'
+    assert Bookmark.read(5, bookmark.notes()) == bookmark
+
+
+def test_what_everything_covers_is_forgotten() -> None:
+    """So the notes stay short."""
+    bookmark = Bookmark().moved(Selection("INTERNAL"), 40).moved(Selection("NOT_FOUND"), 60).moved(EVERYTHING, 50)
+
+    assert bookmark == Bookmark(50, {Selection("NOT_FOUND"): 60})
+
+
+def test_a_bookmark_never_moves_back() -> None:
+    """A replay that finds nothing new changes nothing."""
+    bookmark = Bookmark(10).moved(Selection("INTERNAL"), 40)
+
+    assert bookmark.moved(Selection("INTERNAL", since_ms=5), 30) is bookmark
+    assert bookmark.moved(EVERYTHING, 10) is bookmark
+
+
+@pytest.mark.parametrize("notes", ["x", "7", '{"a": 1}', "[7]", "[{}]", '[{"end": 1, "but": 5}]'])
+def test_notes_of_somebody_else_are_refused(notes: str) -> None:
+    """The group is not one of a replay."""
+    with pytest.raises(ValueError, match=r"notes of a replay|unexpected"):
+        Bookmark.read(0, notes)
+
+
+def test_a_trail_leaves_one_topic_behind_and_goes_on() -> None:
+    """A letter that is left is found by the next run; its neighbours are not sent again."""
+    trail = Trail(Bookmark(), EVERYTHING, 0)
+    for offset, topic in enumerate(["a", "gone", "a", "gone", "a"]):
+        one = letter(offset, request_topic=topic)
+        assert trail.wants(one)
+        if topic == "gone":
+            trail.left(one)
+        trail.passed(offset)
+
+    bookmark = trail.bookmark
+
+    assert bookmark == Bookmark(1, {EVERYTHING.but("gone"): 5})
+    again = Trail(bookmark, EVERYTHING, bookmark.start(EVERYTHING))
+    assert [at for at in range(5) if again.wants(letter(at, request_topic="gone" if at in (1, 3) else "a"))] == [1, 3]

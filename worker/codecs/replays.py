@@ -1,0 +1,195 @@
+"""Dead letters sent back: which ones, which of them went already, and what request each of them was.
+
+A consumer group has one number for each partition, the offset below which everything is done. A replay with a filter
+does some records and leaves their neighbours, so the group's number alone cannot say what is left. The text that Kafka
+keeps beside it says the rest:
+
+    next_offset = 40                     every letter below 40 is done
+    INTERNAL < 90                        and those of them below 90 that a replay with this filter took
+    INTERNAL of topic a < 120            and these below 120
+
+Whatever filters are used, in whatever order, each letter is done once, and none is out of reach. That holds because a
+filter judges a letter by what never changes about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import orjson
+
+from worker.codecs.dead_letters import Letter
+from worker.codecs.envelope import REQUEST_ID, Envelopes
+from worker.codecs.registry import parse
+from worker.core.failures import Reject
+from worker.core.records import Message
+
+REPLAY_OF = "replay-of"
+
+# What Kafka keeps beside an offset, in bytes: the brokers' default (`offset.metadata.max.bytes`). Thirty filters or so.
+MAX_NOTES = 4096
+
+
+class Selection(NamedTuple):
+    """Which letters. None stands for any; `but_topics` are request topics whose letters are left out."""
+
+    code: str | None = None
+    since_ms: int | None = None
+    request_topic: str | None = None
+    but_topics: frozenset[str] = frozenset()
+
+    def takes(self, letter: Letter) -> bool:
+        """Whether the letter is one of them. One without a time is older than any."""
+        topic = request_topic(letter)
+        return (
+            self.code in (None, letter.code)
+            and (self.since_ms is None or (letter.record.timestamp_ms or 0) >= self.since_ms)
+            and self.request_topic in (None, topic)
+            and topic not in self.but_topics
+        )
+
+    def covers(self, other: Selection) -> bool:
+        """Whether it takes every letter that the other takes."""
+        return (
+            self.code in (None, other.code)
+            and (self.since_ms is None or (other.since_ms is not None and self.since_ms <= other.since_ms))
+            and self.request_topic in (None, other.request_topic)
+            and all(topic in other.but_topics or other.request_topic not in (None, topic) for topic in self.but_topics)
+        )
+
+    def but(self, topic: str) -> Selection:
+        """The same without the letters of one request topic."""
+        return self._replace(but_topics=self.but_topics | {topic})
+
+
+EVERYTHING = Selection()
+
+
+def request_topic(letter: Letter) -> str:
+    """The topic that the request lay in; empty when the letter does not say."""
+    return letter.origin.topic if letter.origin is not None else ""
+
+
+class Bookmark(NamedTuple):
+    """How far the replays of one partition are: all letters below `next_offset` are done, and of each selection in
+    `done` those below its offset.
+    """
+
+    next_offset: int = 0
+    done: Mapping[Selection, int] = {}
+
+    def has(self, letter: Letter) -> bool:
+        """Whether the letter is done."""
+        offset = letter.record.offset
+        return offset < self.next_offset or any(
+            offset < end and selection.takes(letter) for selection, end in self.done.items()
+        )
+
+    def start(self, selection: Selection) -> int:
+        """The offset below which every letter of the selection is done."""
+        return max(self.next_offset, *(end for known, end in self.done.items() if known.covers(selection)), 0)
+
+    def moved(self, selection: Selection, end: int) -> Bookmark:
+        """The same, once every letter of the selection below `end` is done too."""
+        if end <= self.start(selection):
+            return self
+        if selection == EVERYTHING:
+            return Bookmark(end, {known: at for known, at in self.done.items() if at > end})
+        kept = {known: at for known, at in self.done.items() if at > end or not selection.covers(known)}
+        return Bookmark(self.next_offset, {**kept, selection: end})
+
+    def notes(self) -> str:
+        """What is kept beside the offset; may be longer than `MAX_NOTES`."""
+        return (
+            orjson.dumps([_note(selection, end) for selection, end in self.done.items()]).decode() if self.done else ""
+        )
+
+    @classmethod
+    def read(cls, next_offset: int, notes: str) -> Self:
+        """What `notes` wrote. Raises `ValueError` for what it did not."""
+        try:
+            return cls(next_offset, dict(_noted(entry) for entry in orjson.loads(notes or "[]")))
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not the notes of a replay: {notes[:80]!r}") from error
+
+
+def _note(selection: Selection, end: int) -> dict[str, Any]:
+    said = {"code": selection.code, "since": selection.since_ms, "topic": selection.request_topic}
+    note: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    if selection.but_topics:
+        note["but"] = sorted(selection.but_topics)
+    return {**note, "end": end}
+
+
+def _noted(entry: dict[str, Any]) -> tuple[Selection, int]:
+    but_topics = frozenset(entry.get("but", ()))
+    return Selection(entry.get("code"), entry.get("since"), entry.get("topic"), but_topics), entry["end"]
+
+
+class Trail:
+    """One run's way through one partition, letter by letter. Owned by the run."""
+
+    def __init__(self, bookmark: Bookmark, wanted: Selection, start: int) -> None:
+        """No letter that is wanted and not done lies before `start`."""
+        self._bookmark = bookmark
+        self._wanted = wanted
+        self._taken = wanted
+        self.next_offset = start
+
+    def wants(self, letter: Letter) -> bool:
+        """Whether the letter is to be sent back now."""
+        return self._wanted.takes(letter) and not self._bookmark.has(letter)
+
+    def passed(self, offset: int) -> None:
+        """Every letter up to this one is done, or not wanted, or left."""
+        self.next_offset = max(self.next_offset, offset + 1)
+
+    def left(self, letter: Letter) -> None:
+        """The letter waits for a later run, and so does each behind it that comes from the same request topic."""
+        topic = request_topic(letter)
+        if topic not in self._taken.but_topics:
+            self._bookmark = self._bookmark.moved(self._taken, letter.record.offset)
+            self._taken = self._taken.but(topic)
+
+    @property
+    def bookmark(self) -> Bookmark:
+        """What to remember when everything so far has been sent."""
+        return self._bookmark.moved(self._taken, self.next_offset)
+
+
+class Originals:
+    """Makes requests of dead letters again. `default_content_type` is that of the workers that read them."""
+
+    def __init__(self, default_content_type: str) -> None:
+        self._envelopes = Envelopes(default_content_type)
+
+    def request(self, letter: Letter, topic: str) -> Message:
+        """The request as it was, for `topic`: key, value and headers. Only for letters that have no `loss`.
+
+        A request that had no id of its own gets the one by which its publisher knows it, the place where it lay. The
+        header `replay-of` says that place too; a request that was a replay already keeps its first one.
+        """
+        record, origin = letter.record, letter.origin
+        headers = [*letter.headers]
+        if origin is not None:
+            place = str(origin).encode()
+            if not self._has_id(letter):
+                headers.append((REQUEST_ID, place))
+            if all(name != REPLAY_OF for name, _ in headers):
+                headers.append((REPLAY_OF, place))
+        return Message(
+            topic, record.key, record.value, headers, origin.partition if origin else record.partition.number
+        )
+
+    def _has_id(self, letter: Letter) -> bool:
+        """As a worker finds it: in the header, else in the body."""
+        envelope = self._envelopes.read(letter.headers)
+        if envelope.reply.request_id is not None:
+            return True
+        if envelope.is_rows or envelope.fault is not None or not letter.record.value:
+            return False
+        try:
+            return bool(parse(letter.record.value, envelope).body_id)
+        except Reject:
+            return False
