@@ -6,7 +6,8 @@ Owns no client. What the client library has to say goes into the message of the 
 from __future__ import annotations
 
 import logging
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
@@ -32,7 +33,9 @@ def client_log() -> ClientLog:
     return ClientLog(_LOGGER)
 
 
-def open_client(kind: type[_Client], kafka: Connection, tuning: Config, promised: Config, log: ClientLog) -> _Client:
+def open_client(
+    kind: type[_Client], kafka: Connection, tuning: Config, promised: Mapping[str, Any], log: ClientLog
+) -> _Client:
     """What is tuning the operator may override, what a promise rests on not. Raises `BadConfiguration`."""
     if problems := denied_keys(kafka):
         raise BadConfiguration("\n".join(problems))
