@@ -149,6 +149,15 @@ def load(settings: ModelSettings, *, max_batch_size: int, max_request_rows: int 
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
+def inspect(settings: ModelSettings) -> Signature:
+    """What the file says that the model takes and gives: on the CPU, without running it. Raises `BadConfiguration`."""
+    try:
+        opened = open_cpu(_read(settings.path, settings.sha256), 1, "only looked at")
+        return signature_of(opened.session, settings.name, settings.version, Signature.max_rows)
+    except BadConfiguration as refusal:
+        raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
+
+
 def _read(path: Path, sha256: str | None) -> Graph:
     """The model's bytes, or its path where other files hold its weights. Raises `BadConfiguration`."""
     try:
