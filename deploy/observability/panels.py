@@ -1,0 +1,279 @@
+# ruff: noqa: INP001  # made for dashboard.py beside it; nothing installs it
+"""The panels of the dashboard: a title is what a person asks, its queries are the answer.
+
+In a query, `@name` stands for a metric of the replicas that are chosen at the top of the dashboard.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+WIDTH = 24  # columns of Grafana's grid
+
+
+class Panel(NamedTuple):
+    """One question. `queries` maps legends to expressions; `bad_above`: from there on a value is shown in red."""
+
+    title: str
+    queries: dict[str, str]
+    unit: str = "short"
+    kind: str = "timeseries"
+    width: int = 8
+    note: str = ""
+    bad_above: float | None = None
+    is_stacked: bool = False
+
+
+def quantiles(metric: str) -> dict[str, str]:
+    """Median and tail of a histogram, over all replicas chosen."""
+    rate = f"sum by (le) (rate(@{metric}_bucket[$__rate_interval]))"
+    return {f"p{100 * q:g}": f"histogram_quantile({q}, {rate})" for q in (0.5, 0.9, 0.99)}
+
+
+def per_second(metric: str, by: str = "") -> str:
+    """How often a second, over all replicas chosen, apart by these labels."""
+    return f"sum{f' by ({by})' if by else ''} (rate(@{metric}[$__rate_interval]))"
+
+
+ROWS: dict[str, tuple[Panel, ...]] = {
+    "Is it well?": (
+        Panel(
+            "Replicas ready",
+            {"ready": "sum(@ready)", "running": "sum(@up)"},
+            kind="stat",
+            width=4,
+            note="Ready: model warm and in the consumer group.",
+        ),
+        Panel(
+            "Alerts firing",
+            {"": 'count(ALERTS{alertname=~"InferenceWorker.*",alertstate="firing"}) or vector(0)'},
+            kind="stat",
+            width=4,
+            note="Each has a heading of its name in deploy/README.md.",
+            bad_above=1,
+        ),
+        Panel(
+            "Requests waiting",
+            {"": "sum(@consumer_lag)"},
+            kind="stat",
+            width=4,
+            note="Offsets between the commits and the ends of all partitions. Control records count, so 1 may stay.",
+        ),
+        Panel(
+            "Time to catch up",
+            {"": f"sum(@consumer_lag) / ({per_second('records_settled_total')} > 0)"},
+            unit="s",
+            kind="stat",
+            width=4,
+            note="What waits, at the rate of now, if nothing more came.",
+            bad_above=300,
+        ),
+        Panel(
+            "Age at the model, p99",
+            {"": quantiles("request_age_seconds")["p99"]},
+            unit="s",
+            kind="stat",
+            width=4,
+            note="From publication until the batch begins; the publisher's clock against ours.",
+            bad_above=60,
+        ),
+        Panel(
+            "Answered with an error",
+            {"": f"{per_second('rejections_total')} / ({per_second('records_settled_total')} > 0)"},
+            unit="percentunit",
+            kind="stat",
+            width=4,
+            bad_above=0.05,
+        ),
+    ),
+    "Throughput and latency": (
+        Panel(
+            "How much comes and goes?",
+            {
+                "taken": per_second("records_taken_total"),
+                "settled": per_second("records_settled_total"),
+                "of them errors": per_second("rejections_total"),
+            },
+            unit="reqps",
+            note="Settled: the broker has acknowledged the answer.",
+        ),
+        Panel(
+            "How old is a request when the model gets it?",
+            quantiles("request_age_seconds"),
+            unit="s",
+            note="The first request of each batch, from its publication. Grows with the lag.",
+        ),
+        Panel(
+            "How long from taking to acknowledgement?",
+            quantiles("end_to_end_seconds"),
+            unit="s",
+            note="Waiting for company and a lane, inference, order, and the broker. Time in Kafka is not in it.",
+        ),
+        Panel("How long does one inference take?", quantiles("inference_seconds"), unit="s"),
+        Panel(
+            "How busy are the lanes?",
+            {"{{instance}}": per_second("inference_seconds_sum", "instance")},
+            unit="percentunit",
+            note="100% is one lane without a pause. Above 90% only more replicas or larger batches help.",
+        ),
+        Panel(
+            "How many rows a second?", {"rows": per_second("batch_rows_total")}, note="Through the model, all replicas."
+        ),
+    ),
+    "Batching": (
+        Panel(
+            "Why do batches close?",
+            {"{{closed_by}}": per_second("batches_total", "closed_by")},
+            unit="ops",
+            note="size: full. linger: nobody else came in time. pressure: too much in flight. drain: stopping.",
+            is_stacked=True,
+        ),
+        Panel(
+            "How many rows in a batch?",
+            {
+                "{{instance}}": f"{per_second('batch_rows_total', 'instance')} / "
+                f"{per_second('batches_total', 'instance')}"
+            },
+            note="Mean.",
+        ),
+        Panel(
+            "How full are batches?",
+            {
+                "mean": f"{per_second('batch_fill_ratio_sum')} / {per_second('batch_fill_ratio_count')}",
+                "more than nine tenths full": '1 - sum(rate(@batch_fill_ratio_bucket{le="0.9"}[$__rate_interval])) / '
+                + per_second("batch_fill_ratio_count"),
+            },
+            unit="percentunit",
+            note="As a part of MAX_BATCH_SIZE.",
+        ),
+        Panel(
+            "How long for company and a lane?",
+            quantiles("batch_wait_seconds"),
+            unit="s",
+            note="About LINGER_MS when there is little to do; longer when the lanes are busy.",
+        ),
+        Panel(
+            "How near are the bounds?",
+            {
+                "records": "max(@records_in_flight / @records_in_flight_limit)",
+                "rows": "max(@rows_in_flight / @rows_in_flight_limit)",
+                "bytes": "max(@in_flight_bytes / @in_flight_limit_bytes)",
+            },
+            unit="percentunit",
+            note="Taken and not settled, on the fullest replica. At 100% nothing is taken.",
+            bad_above=1,
+        ),
+        Panel(
+            "Who has stopped fetching?",
+            {"{{instance}}": "@paused"},
+            note="1: too much is in flight, because a broker is away or one partition waits.",
+            bad_above=1,
+        ),
+    ),
+    "Errors": (
+        Panel(
+            "Why are requests answered with an error?",
+            {"{{code}}": per_second("rejections_total", "code")},
+            unit="reqps",
+            note="Each is in the dead-letter topic too, where there is one: inference-worker dead-letters list.",
+            is_stacked=True,
+        ),
+        Panel(
+            "Does the model fail?",
+            {
+                "inferences failed": 'sum(rate(@inference_runs_total{result="failed"}[$__rate_interval]))',
+                "device suspected": per_second("device_probes_total"),
+            },
+            unit="ops",
+            note="A batch that fails is halved until the culprit is alone: one bad request fails several times.",
+        ),
+        Panel(
+            "Who starts again and again?",
+            {"{{instance}}": "changes(@process_start_time_seconds[15m])"},
+            note="Starts in a quarter of an hour at one address.",
+            bad_above=2,
+        ),
+    ),
+    "Kafka": (
+        Panel(
+            "How far is each partition behind?",
+            {"{{topic}}/{{partition}}": "sum by (topic, partition) (@consumer_lag)"},
+            note="From the commit to the end as last fetched: it stands still while fetching is paused.",
+        ),
+        Panel(
+            "Is a partition stuck?",
+            {"{{topic}}/{{partition}}": "max by (topic, partition) (@oldest_unsettled_seconds)"},
+            unit="s",
+            note="Age of its oldest request that is taken and not settled.",
+            bad_above=120,
+        ),
+        Panel(
+            "Which topic takes no answers?",
+            {"{{topic}}": "sum by (topic) (@undelivered_messages)"},
+            note="Sent and not acknowledged, once a second. Some under load; a line that only climbs is a topic that "
+            "cannot be written.",
+        ),
+        Panel(
+            "Can the brokers be reached?",
+            {"{{instance}} {{client}}": "@broker_connections"},
+            note="Open connections. 0: none.",
+        ),
+        Panel(
+            "Are offsets committed?",
+            {"{{instance}}": "@commit_lag_seconds"},
+            unit="s",
+            note="Since when something could be committed and no commit got through.",
+            bad_above=30,
+        ),
+        Panel(
+            "Do commits fail?",
+            {"{{result}}": per_second("commits_total", "result")},
+            unit="ops",
+            note="One count for each partition.",
+        ),
+        Panel(
+            "Do partitions come and go?",
+            {"{{event}}": "sum by (event) (increase(@rebalances_total[$__rate_interval]))"},
+            note="lost: taken without asking, because the group heard nothing of this replica.",
+        ),
+        Panel(
+            "Who has how many partitions?",
+            {"{{instance}}": "@partitions"},
+            note="None: there are more replicas than partitions.",
+            is_stacked=True,
+        ),
+        Panel(
+            "How much is answered again?",
+            {"left with their partition": "sum(increase(@revoked_unsettled_total[$__rate_interval]))"},
+            note="Taken, not settled when the partition moved; its next owner answers them.",
+        ),
+    ),
+    "Process": (
+        Panel(
+            "How much memory?",
+            {"{{instance}}": "@process_resident_memory_bytes", "limit (0: none)": "max(@memory_limit_bytes)"},
+            unit="bytes",
+        ),
+        Panel(
+            "How much processor time?",
+            {"{{instance}}": "rate(@process_cpu_seconds_total[$__rate_interval])"},
+            unit="percentunit",
+            note="100% is one core.",
+        ),
+        Panel(
+            "Does the loop turn?",
+            {
+                "loop {{instance}}": "@loop_heartbeat_age_seconds",
+                "inference {{instance}}": "@inference_running_seconds",
+            },
+            unit="s",
+            note="Time since the last turn, and age of the inference that runs now.",
+        ),
+        Panel(
+            "What is running?",
+            {"build": "@build_info", "model": "@model_info"},
+            kind="table",
+            width=WIDTH,
+        ),
+    ),
+}

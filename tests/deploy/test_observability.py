@@ -1,0 +1,249 @@
+"""Alerts and dashboard against what a real worker shows: nothing they name is missing, and nothing cries wolf.
+
+Needs promtool and prometheus for the rules' own tests and for the panels; those are skipped without.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
+
+from deploy.observability.dashboard import DASHBOARD, expressions, text
+from tests.deploy.prometheus import Prometheus
+from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.kafka.publisher import SteadyPublisher
+from tests.kafka.replica import Replica
+from tests.kafka.scene import MODEL, RAW_HEADER, raw
+from tests.models import save
+from worker.kafka.access import acl_command, needed, wished
+from worker.kafka.embedded import EmbeddedBroker
+from worker.settings import KafkaSettings
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ALERTS = DEPLOY / "observability" / "alerts.yml"
+RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+NAMES = [rule["alert"] for rule in RULES]
+
+RATE = 200.0  # requests a second
+BAD_EVERY = 50  # one request in so many is no request: below what an alert minds
+SCRAPES = 6
+
+tool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on the PATH")
+server = pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus on the PATH")
+
+
+class Sample(NamedTuple):
+    """One line of a page of metrics."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    """A worker under a steady load with a bad request now and then, when it has counted a few of each."""
+    folder = tmp_path_factory.mktemp("busy")
+    with EmbeddedBroker() as broker:
+        topics = {name: fresh(name) for name in ("requests", "answers", "rejected")}
+        for topic in topics.values():
+            broker.create_topic(topic)
+        settings = {
+            "KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "KAFKA__REQUEST_TOPICS": topics["requests"],
+            "KAFKA__RESPONSE_TOPIC": topics["answers"],
+            "KAFKA__DEAD_LETTER_TOPIC": topics["rejected"],
+            "KAFKA__GROUP_ID": fresh("group"),
+            "KAFKA__CONFIG": '{"fetch.wait.max.ms": "5"}',  # data does not wake the mock broker's waiting fetch
+            "MODEL__PATH": str(save(MODEL, folder)),
+            "MODEL__DEVICE": "cpu",
+        }
+
+        def make(number: int) -> tuple[str, Sent]:
+            bad = Sent(b"k", b"no row", [RAW_HEADER])
+            return topics["requests"], bad if number % BAD_EVERY == 0 else raw(number, key=b"%d" % number)
+
+        with Replica(settings, folder) as replica:
+            replica.wait_until_ready()
+            with SteadyPublisher(Cluster(broker.bootstrap_servers), make, RATE):
+                _wait_for_traffic(replica)
+                yield replica
+
+
+def _wait_for_traffic(replica: Replica) -> None:
+    deadline = time.monotonic() + 30.0
+    while "inference_worker_undelivered_messages{" not in (page := replica.text("/metrics")) or (
+        "inference_worker_consumer_lag{" not in page or replica.metric("inference_worker_rejections_total") < 3
+    ):
+        assert time.monotonic() < deadline, page
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def prometheus(busy: Replica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """It has scraped the busy worker for a few seconds."""
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), ALERTS, [f"127.0.0.1:{busy._port}"]) as prometheus:
+        prometheus.wait_for_scrapes(SCRAPES)
+        yield prometheus
+
+
+def samples(page: str) -> list[Sample]:
+    return [Sample(s.name, s.labels) for family in text_string_to_metric_families(page) for s in family.samples]
+
+
+def named(expression: str) -> Iterator[Sample]:
+    """The metrics of an expression, with the label values it asks for by name."""
+    for name, matchers in re.findall(r"\b((?:inference_worker|process)_\w+)(?:\{([^}]*)\})?", expression):
+        yield Sample(name, {k: v for k, v in re.findall(r'(\w+)="(.*?)"', matchers) if k != "job"})
+
+
+def test_what_alerts_and_panels_name_is_there(busy: Replica) -> None:
+    """A metric that was renamed, or a label value that never was, would keep an alert silent for ever."""
+    page = samples(busy.text("/metrics"))
+    queries = [rule["expr"] for rule in RULES] + [query for _, _, query in expressions()]
+
+    wanted = [sample for query in queries for sample in named(query)]
+    missing = [sample for sample in wanted if not any(_is_it(sample, shown) for shown in page)]
+
+    assert len(wanted) > len(queries)
+    assert not missing
+
+
+def _is_it(wanted: Sample, shown: Sample) -> bool:
+    return wanted.name == shown.name and wanted.labels.items() <= shown.labels.items()
+
+
+@tool
+@pytest.mark.parametrize("arguments", [("check", "rules", "alerts.yml"), ("check", "config", "prometheus.yml")])
+def test_promtool_accepts_the_files(arguments: tuple[str, ...]) -> None:
+    """As it is run before a deployment."""
+    promtool(*arguments)
+
+
+@tool
+def test_each_alert_fires_when_it_should_and_not_before() -> None:
+    """And none in normal traffic."""
+    promtool("test", "rules", "alerts_test.yml")
+
+
+def promtool(*arguments: str) -> None:
+    done = subprocess.run(
+        ["promtool", *arguments], cwd=ALERTS.parent, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert not done.returncode, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_test_of_its_own() -> None:
+    """By its name, at the beginning of the test's."""
+    tests = yaml.safe_load(ALERTS.with_name("alerts_test.yml").read_text())["tests"]
+
+    assert {name for name in NAMES if not any(test["name"].split(",")[0] == name for test in tests)} == set()
+
+
+@server
+def test_a_busy_worker_sets_off_no_alert(prometheus: Prometheus) -> None:
+    """Each rule is evaluated against a real worker, and finds nothing wrong with it."""
+    rules = prometheus.rules()
+
+    assert [rule["name"] for rule in rules] == NAMES
+    assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
+    assert [rule["name"] for rule in rules if rule["state"] != "inactive"] == []
+
+
+@server
+def test_no_panel_is_empty(prometheus: Prometheus) -> None:
+    """Every query of every panel gives numbers for a worker under load."""
+    empty = []
+    for panel, legend, query in expressions():
+        found = prometheus.query(_chosen(query))
+        if not found or any(math.isnan(value) for _, value in found):
+            empty.append((panel.title, legend, found))
+
+    assert not empty
+
+
+def _chosen(query: str) -> str:
+    """As Grafana asks with nothing chosen, at this scrape interval."""
+    for variable, value in {"$job": ".*", "$instance": ".*", "$__rate_interval": "5s"}.items():
+        query = query.replace(variable, value)
+    return query
+
+
+@server
+def test_legends_name_labels_that_are_there(prometheus: Prometheus) -> None:
+    """A legend of a label that a series has not is blank."""
+    blank = [
+        (panel.title, legend)
+        for panel, legend, query in expressions()
+        for labels, _ in prometheus.query(_chosen(query))
+        if not set(re.findall(r"\{\{(\w+)\}\}", legend)) <= labels.keys()
+    ]
+
+    assert not blank
+
+
+def test_the_dashboard_is_that_of_the_table() -> None:
+    """Whoever changes panels.py runs `python -m deploy.observability.dashboard`."""
+    assert DASHBOARD.read_text() == text()
+
+
+def test_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:
+    """Grafana would push them about."""
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    cells = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in panels)
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+
+    assert len(set(cells)) == len(cells)
+    assert {x for x, _ in cells} == set(range(24))
+    assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_the_runbook_has_a_heading_for_each_alert() -> None:
+    """By its name, in the order of the file; and none for an alert that is gone."""
+    headings = re.findall(r"^### (InferenceWorker\w+)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+
+    assert headings == NAMES
+
+
+def test_the_deploy_guide_lists_the_rights_that_a_worker_asks_for() -> None:
+    """Those it needs first, in the words of the command that grants them."""
+    guide = (DEPLOY / "README.md").read_text()
+    block = guide.split("<!-- acls -->\n```sh\n")[1].split("```\n<!-- end of acls -->")[0]
+    kafka = KafkaSettings(
+        bootstrap_servers="broker:9093",
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="worker",
+        sasl_password=SecretStr("secret"),
+        request_topics=("requests",),
+        response_topic="answers",
+        dead_letter_topic="rejected",
+        group_id="my-model",
+    )
+
+    assert block.splitlines() == [acl_command(kafka, right) for right in (*needed(kafka), *wished(kafka))]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=NAMES)
+def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: Mapping[str, Any]) -> None:
+    """At three in the morning nobody searches."""
+    said = rule["annotations"]
+
+    assert set(said) == {"summary", "description", "runbook_url"}
+    assert said["runbook_url"] == f"deploy/README.md#{rule['alert'].lower()}"
+    assert rule["labels"]["severity"] in {"warning", "critical"}
