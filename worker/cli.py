@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -126,6 +126,153 @@ def score(
         from worker.scoring.jobs import Asked  # noqa: PLC0415 - see the module's first sentence
 
         return score(config, model, Asked(file, output, limit, may_overwrite=force), batch_size)
+
+    _end(act)
+
+
+Brokers = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", help="The brokers, if not the settings'.", metavar="HOST:PORT,..."),
+]
+AskedModel = Annotated[
+    Path | None,
+    typer.Option("--model", help="The ONNX model, if not the settings'.", metavar="FILE"),
+]
+
+
+@app.command()
+def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="JSON lines, each a request's body or an envelope around anything; or rows (.npy); `-` reads lines "
+            "from a pipe.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    random: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Instead of a file: make N requests up for the model.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="The topic; otherwise the settings' only request topic.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Key of requests without one of their own; {n} in it is the request's number."
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, metavar="N", help="Requests a second, steadily; else as fast as can be.")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the answers to these very requests, and say how long they took.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="With --wait: give up when no answer comes for so long.")
+    ] = 30.0,
+    response_topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="With --wait: where answers come, if not the settings'.")
+    ] = None,
+    rows_per_request: Annotated[int, typer.Option(min=1, metavar="N", help="With .npy or --random.")] = 1,
+    encoding: Annotated[
+        Literal["rows", "json", "protobuf", "binary"] | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --random: rows (if the model takes them, the default), json, protobuf or binary.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="With --random: the same makes the same requests.")] = 0,
+    model: AskedModel = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as one line of JSON.")] = False,
+    config: Config = None,
+    bootstrap_servers: Brokers = None,
+) -> None:
+    """Publish requests, and with --wait see them answered."""
+
+    def act() -> int:
+        from worker.commands.publish import Order, publish  # noqa: PLC0415 - see the module's first sentence
+
+        return publish(
+            Order(
+                file=file,
+                random=random,
+                topic=topic,
+                key=key,
+                rate=rate,
+                wait=wait,
+                timeout=timeout,
+                response_topic=response_topic,
+                rows_per_request=rows_per_request,
+                encoding=encoding,
+                seed=seed,
+                model=model,
+                as_json=as_json,
+                config=config,
+                bootstrap_servers=bootstrap_servers,
+            )
+        )
+
+    _end(act)
+
+
+@app.command()
+def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
+    *,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="The topic; otherwise the settings' response topic.")
+    ] = None,
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="All that the topic has.")] = False,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The newest N, and what comes then.")] = None,
+    follow: Annotated[
+        bool | None,
+        typer.Option(
+            "--follow/--no-follow",
+            help="Go on after the end, or stop there; unless said, what is written to a file or pipe from "
+            "--from-beginning or --last stops.",
+            show_default=False,
+        ),
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Stop after so many.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Stop when nothing wanted comes for so long.")
+    ] = None,
+    errors_only: Annotated[bool, typer.Option("--errors-only", help="Only errors.")] = False,
+    key: Annotated[str | None, typer.Option(metavar="TEXT", help="Only with this key.")] = None,
+    request_id: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID", help="Only the answer to this request, by its id or its source; may be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each.")] = False,
+    model: AskedModel = None,
+    config: Config = None,
+    bootstrap_servers: Brokers = None,
+) -> None:
+    """Show answers as they come, or what lies in any topic. Joins no group and commits nothing."""
+
+    def act() -> int:
+        from worker.commands.consume import Wish, consume  # noqa: PLC0415 - see the module's first sentence
+
+        return consume(
+            Wish(
+                topic=topic,
+                from_beginning=from_beginning,
+                last=last,
+                follow=follow,
+                count=count,
+                timeout=timeout,
+                errors_only=errors_only,
+                key=key,
+                request_ids=tuple(request_id or ()),
+                as_json=as_json,
+                model=model,
+                config=config,
+                bootstrap_servers=bootstrap_servers,
+            )
+        )
 
     _end(act)
 

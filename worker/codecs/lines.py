@@ -28,7 +28,7 @@ _AS_JSON: _Headers = (("content-type", JSON.encode()),)
 
 
 class Publishable(NamedTuple):
-    """One record to publish. `name`: the request id that its answer will carry; None: it has no usable one yet."""
+    """One record to publish. `name`: the request id among its headers, by which its answer is known; None: has none."""
 
     value: bytes | None
     key: bytes | None = None
@@ -40,7 +40,9 @@ def read_line(line: bytes) -> Publishable:
     """The record that the line stands for. Raises `BadConfiguration` for a line that is neither form."""
     document = _object(line)
     if "inputs" in document:
-        return Publishable(line, headers=_AS_JSON, name=_usable(document.get("id")))
+        name = _usable(document.get("id"))
+        # In the header too: an answer that refuses the body before it is read has no other name for it.
+        return Publishable(line, headers=_AS_JSON if name is None else (*_AS_JSON, (REQUEST_ID, name)), name=name)
     if "value" not in document and "value_base64" not in document:
         raise BadConfiguration(
             'neither a request (no `inputs`) nor an envelope (no `value`); {"value": ...} publishes anything'

@@ -26,8 +26,11 @@ def test_a_request_is_published_to_the_byte() -> None:
 
 
 def test_a_request_is_named_by_its_id() -> None:
-    """As the worker names it."""
-    assert read_line(line(inputs=[], id="order-17")).name == b"order-17"
+    """As the worker names it, and in the header too: an error found before the body is read knows nothing else."""
+    found = read_line(line(inputs=[], id="order-17"))
+
+    assert found.name == b"order-17"
+    assert found.headers == (*AS_JSON, ("request-id", b"order-17"))
 
 
 @pytest.mark.parametrize("odd", [7, "", "x" * 1025, None])

@@ -1,0 +1,22 @@
+"""What the options of a command do to the settings: they go before the environment, as that does before the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from worker.core.signature import Signature
+from worker.settings import load_scoring
+
+
+def with_options(environ: Mapping[str, str], *, bootstrap_servers: str | None, model: Path | None) -> dict[str, str]:
+    """The environment, with what was said on the command line in the place of what it says itself."""
+    given = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": bootstrap_servers, "WORKER_MODEL__PATH": model}
+    return {**environ, **{name: str(value) for name, value in given.items() if value is not None}}
+
+
+def signature_of_model(config: Path | None, environ: Mapping[str, str]) -> Signature:
+    """What the model of these settings takes and gives, without running it. Raises `BadConfiguration`."""
+    from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and few calls need it
+
+    return inspect(load_scoring(config, environ).model)

@@ -1,0 +1,192 @@
+"""`inference-worker consume`: the answers in a response topic, or whatever else lies in a topic, for people or as JSON.
+
+Reads beside every consumer group and commits nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from worker.codecs.reading import Reading, json_line, read
+from worker.commands.command_line import signature_of_model, with_options
+from worker.commands.shown import Told, block, document
+from worker.commands.terminal import console
+from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.records import Partition, Record
+from worker.core.signature import Signature
+from worker.kafka.reader import Reader
+from worker.settings import ClientSettings, load_client
+from worker.signals import StopSignals, stop_signals
+
+# The longest wait for a record before a signal or the end of the time is noticed, seconds.
+_GLANCE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is asked for on the command line; the options' help says what each means."""
+
+    topic: str | None = None
+    from_beginning: bool = False
+    last: int | None = None
+    follow: bool | None = None
+    count: int | None = None
+    timeout: float | None = None
+    errors_only: bool = False
+    key: str | None = None
+    request_ids: Sequence[str] = ()
+    as_json: bool = False
+    model: Path | None = None
+    config: Path | None = None
+    bootstrap_servers: str | None = None
+
+
+def consume(wish: Wish) -> int:
+    """0 when what was asked for was shown, or nothing in particular was.
+
+    Raises `Incomplete` when less came within `timeout` than `count` or `request_ids` ask for.
+    """
+    environ = with_options(os.environ, bootstrap_servers=wish.bootstrap_servers, model=wish.model)
+    settings = load_client(wish.config, environ)
+    search = _Search(wish)
+    with Reader(settings.kafka, _topic(wish, settings)) as reader, stop_signals() as signals:
+        reader.start_at(_start(wish, reader))
+        try:
+            _show_what_comes(wish, reader, search, _Page(wish, environ), signals)
+        except BrokenPipeError:
+            # Whoever reads what we write has enough. What Python still holds for them goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        if not signals.stop_asked:
+            search.check()
+    return 0
+
+
+def _topic(wish: Wish, settings: ClientSettings) -> str:
+    topic = wish.topic or settings.kafka.response_topic
+    if topic is None:
+        raise BadConfiguration("WORKER_KAFKA__RESPONSE_TOPIC: must be set, or name a topic with --topic")
+    return topic
+
+
+def _start(wish: Wish, reader: Reader) -> Mapping[Partition, int]:
+    if wish.from_beginning:
+        return reader.beginnings
+    last = wish.last or 0
+    return {partition: max(reader.beginnings[partition], end - last) for partition, end in reader.ends.items()}
+
+
+def _show_what_comes(wish: Wish, reader: Reader, search: _Search, page: _Page, signals: StopSignals) -> None:
+    follows = (sys.stdout.isatty() or not (wish.from_beginning or wish.last)) if wish.follow is None else wish.follow
+    held: list[Record] | None = [] if wish.last else None  # until the newest of all partitions are known
+    heard_at = time.monotonic()
+    while not signals.stop_asked and not search.is_over:
+        records = reader.read(_GLANCE)
+        if held is not None:
+            held += records
+            records = _newest(held, wish.last or 0) if reader.has_reached_ends else []
+            held = None if reader.has_reached_ends else held
+        if found := search.found(records):
+            page.show(found)
+            heard_at = time.monotonic()
+        is_silent = wish.timeout is not None and time.monotonic() - heard_at > wish.timeout
+        if is_silent or (reader.has_reached_ends and not follows):
+            return
+
+
+def _newest(records: Sequence[Record], count: int) -> Sequence[Record]:
+    return sorted(records, key=lambda record: record.timestamp_ms or 0)[-count:]
+
+
+class _Search:
+    """Which records are wanted, and which of them are still to come. Owns the count."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+        self._key = None if wish.key is None else wish.key.encode()
+        self._missing = dict.fromkeys(wish.request_ids)
+        self._found = 0
+
+    def found(self, records: Sequence[Record]) -> list[Record]:
+        """Those that are wanted, no more than are still asked for."""
+        room = None if self._wish.count is None else self._wish.count - self._found
+        wanted = [record for record in records if self._is_wanted(record)][:room]
+        self._found += len(wanted)
+        for record in wanted if self._missing else ():
+            for name in _names(record):
+                self._missing.pop(name, None)
+        return wanted
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is asked for."""
+        has_all_names = bool(self._wish.request_ids) and not self._missing and not self._wish.follow
+        return has_all_names or self._found == self._wish.count
+
+    def check(self) -> None:
+        """Raises `Incomplete` for what was asked for and did not come."""
+        if self._missing:
+            raise Incomplete(f"no answer to {', '.join(self._missing)} was found")
+        if self._wish.count is not None and self._found < self._wish.count:
+            raise Incomplete(f"{self._found} of {self._wish.count} records were found")
+
+    def _is_wanted(self, record: Record) -> bool:
+        wish = self._wish
+        return (
+            (self._key is None or record.key == self._key)
+            and (not wish.errors_only or Told(record).is_error)
+            and (not wish.request_ids or not _names(record).isdisjoint(wish.request_ids))
+        )
+
+
+def _names(record: Record) -> set[str]:
+    """What a request may be asked for by: its id, or its place."""
+    told = Told(record)
+    return {told.source} if told.request_id is None else {told.source, told.request_id}
+
+
+class _Page:
+    """Standard output, as a terminal, a file or a pipe, or for machines. Looks at the model when rows come."""
+
+    def __init__(self, wish: Wish, environ: Mapping[str, str]) -> None:
+        self._wish = wish
+        self._environ = environ
+        self._console = console()
+
+    def show(self, records: Sequence[Record]) -> None:
+        """Raises `BrokenPipeError` when nobody reads it any more."""
+        if self._wish.as_json:
+            lines = [json_line(document(record, self._read(record))) for record in records]
+            sys.stdout.buffer.write(b"".join(lines))
+            sys.stdout.buffer.flush()
+            return
+        today = datetime.now().astimezone().date()
+        width = self._console.width if self._console.is_terminal else None
+        for record in records:
+            shown = block(record, self._read(record), width, today)
+            if width is None:
+                sys.stdout.write(f"{shown.plain}\n")
+            else:
+                self._console.print(shown, soft_wrap=True)
+        sys.stdout.flush()
+
+    def _read(self, record: Record) -> Reading:
+        reading = read(record)
+        return read(record, self._signature) if reading.is_rows else reading
+
+    @cached_property
+    def _signature(self) -> Signature | None:
+        """None without a model: only one that was asked for must be there."""
+        try:
+            return signature_of_model(self._wish.config, self._environ)
+        except BadConfiguration:
+            if self._wish.model is not None:
+                raise
+            return None

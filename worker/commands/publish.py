@@ -1,0 +1,192 @@
+"""`inference-worker publish`: requests to a topic, and, with `--wait`, what became of each of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from worker.codecs.examples import Encoding, encodings
+from worker.commands.command_line import signature_of_model, with_options
+from worker.commands.publication import Publication, Published
+from worker.commands.requests import Lines, Random, Requests, Rows, is_array
+from worker.commands.roll_call import Answered, RollCall
+from worker.commands.terminal import console, print_json
+from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.signature import Signature
+from worker.kafka.publisher import Publisher
+from worker.kafka.reader import Reader
+from worker.settings import ClientSettings, load_client
+from worker.signals import stop_signals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What is asked for on the command line; the options' help says what each means."""
+
+    file: str | None = None
+    random: int | None = None
+    topic: str | None = None
+    key: str | None = None
+    rate: float | None = None
+    wait: bool = False
+    response_topic: str | None = None
+    timeout: float = 30.0
+    rows_per_request: int = 1
+    encoding: str | None = None
+    seed: int = 0
+    model: Path | None = None
+    as_json: bool = False
+    config: Path | None = None
+    bootstrap_servers: str | None = None
+
+
+def publish(order: Order) -> int:
+    """0 when all was published and, with `wait`, answered, be it with an error.
+
+    Raises `BadConfiguration` for what cannot be begun, `KafkaFatal` when Kafka takes nothing more, and `Incomplete`
+    when a part was not published or not answered.
+    """
+    environ = with_options(os.environ, bootstrap_servers=order.bootstrap_servers, model=order.model)
+    settings = load_client(order.config, environ)
+    topic = order.topic or _only_request_topic(settings)
+    with ExitStack() as stack:
+        requests = _requests(order, environ, stack)
+        reader = _reader_at_end(order, settings, stack) if order.wait else None
+        publisher = Publisher(settings.kafka, topic)
+        signals = stack.enter_context(stop_signals())
+        roll = RollCall(secrets.token_hex(4))
+        publication = Publication(publisher, reader, roll, signals, key=order.key, rate=order.rate)
+        try:
+            publication.run(requests)
+            if order.wait and publication.is_whole:
+                publication.wait(order.timeout)
+        finally:
+            if publication.published.handed_over:
+                _report(order, topic, publication)
+    _judge(order, requests.total, publication)
+    return 0
+
+
+def _only_request_topic(settings: ClientSettings) -> str:
+    topics = settings.kafka.request_topics or ()
+    if len(topics) != 1:
+        raise BadConfiguration(
+            f"WORKER_KAFKA__REQUEST_TOPICS names {', '.join(topics) or 'no topic'}; say which one with --topic"
+        )
+    return topics[0]
+
+
+def _requests(order: Order, environ: Mapping[str, str], stack: ExitStack) -> Requests:
+    if (order.file is None) == (order.random is None):
+        raise BadConfiguration("what is to be published? Name a FILE (- is standard input), or say --random N")
+    if order.random is not None:
+        signature = signature_of_model(order.config, environ)
+        return Random(signature, order.random, _encoding(order, signature), order.rows_per_request, order.seed)
+    if order.file == "-":
+        return Lines(sys.stdin.buffer, "standard input")
+    path = Path(str(order.file))
+    try:
+        if is_array(path):
+            return Rows(path, order.rows_per_request)
+        return Lines(stack.enter_context(path.open("rb", buffering=0)), path.name)
+    except OSError as error:
+        raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _encoding(order: Order, signature: Signature) -> Encoding:
+    possible = encodings(signature)
+    if order.encoding is None:
+        return possible[0]
+    if order.encoding not in possible:
+        raise BadConfiguration(
+            f"--encoding {order.encoding}: the model takes {signature.takes} and gives "
+            f"{', '.join(map(str, signature.outputs))}; choose one of {', '.join(possible)}"
+        )
+    return Encoding(order.encoding)
+
+
+def _reader_at_end(order: Order, settings: ClientSettings, stack: ExitStack) -> Reader:
+    topic = order.response_topic or settings.kafka.response_topic
+    if topic is None:
+        raise BadConfiguration("WORKER_KAFKA__RESPONSE_TOPIC: must be set for --wait, or name it with --response-topic")
+    reader = stack.enter_context(Reader(settings.kafka, topic))
+    reader.start_at(reader.ends)
+    return reader
+
+
+def _report(order: Order, topic: str, publication: Publication) -> None:
+    published, answered = publication.published, publication.answered if order.wait else None
+    if order.as_json:
+        print_json(_document(topic, published, answered))
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, text in _lines(topic, published, answered):
+        table.add_row(name, Text(text))
+    console().print(table)
+
+
+def _lines(topic: str, published: Published, answered: Answered | None) -> Iterator[tuple[str, str]]:
+    yield "published", f"{_requests_in_words(published.acknowledged)} to {topic}"
+    yield "", f"in {published.seconds:,.2f} s, {published.rate:,.0f} a second"
+    if published.refused:
+        yield "refused", f"{published.refused:,}"
+    if published.unknown:
+        yield "unknown", f"{published.unknown:,} not acknowledged; some of them may have been published"
+    if answered is not None:
+        yield "answers", ", ".join([f"{answered.ok:,} ok", *(f"{n:,} {code}" for code, n in answered.errors.items())])
+        yield "", f"{answered.missing:,} missing, {answered.repeated:,} repeated"
+    if answered is not None and answered.latency_ms:
+        yield "latency", " · ".join(f"{name} {_milliseconds(ms)}" for name, ms in answered.latency_ms.items())
+
+
+def _requests_in_words(count: int) -> str:
+    return f"{count:,} request{'s' if count != 1 else ''}"
+
+
+def _milliseconds(milliseconds: float) -> str:
+    return f"{milliseconds:,.1f} ms" if milliseconds < 100 else f"{milliseconds:,.0f} ms"
+
+
+def _document(topic: str, published: Published, answered: Answered | None) -> dict[str, Any]:
+    """The same for machines."""
+    document: dict[str, Any] = {
+        "topic": topic,
+        "published": published.acknowledged,
+        "refused": published.refused,
+        "unknown": published.unknown,
+        "seconds": round(published.seconds, 3),
+        "requests_per_second": round(published.rate, 1),
+    }
+    if answered is not None:
+        document["answers"] = {name: held for name, held in answered._asdict().items() if name != "latency_ms"}
+        document["latency_ms"] = {name: round(ms, 3) for name, ms in answered.latency_ms.items()}
+    return document
+
+
+def _judge(order: Order, total: int | None, publication: Publication) -> None:
+    """Raises for whatever is short of what was asked for."""
+    published, odd = publication.published, publication.odd
+    if odd is not None and not published.acknowledged:
+        raise odd
+    shortfalls = []
+    if odd is not None:
+        shortfalls.append(f"{odd}; what comes before it is published")
+    elif not publication.is_whole:
+        shortfalls.append(f"stopped after {published.handed_over:,} of {f'{total:,}' if total else 'the'} requests")
+    if published.refused:
+        shortfalls.append(f"{_requests_in_words(published.refused)} refused: {published.refusal}")
+    if published.unknown:
+        shortfalls.append(f"{_requests_in_words(published.unknown)} not acknowledged when it was ended")
+    if order.wait and publication.is_whole and (missing := publication.answered.missing):
+        shortfalls.append(f"{missing:,} answers did not come, and no other for {order.timeout:g} s")
+    if shortfalls:
+        raise Incomplete("\n".join(shortfalls))

@@ -1,0 +1,149 @@
+"""What there is to publish, one record after another: lines of a file or a pipe, rows of an array, made-up requests.
+
+Each is an iterator that never holds more than about a MiB of its source; None stands for "nothing yet", so that whoever
+publishes can look after what is under way while a pipe is silent.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol, TypeVar
+
+import numpy as np
+
+from worker.codecs.examples import Encoding, encode_request, example_feeds
+from worker.codecs.lines import Publishable, read_line
+from worker.codecs.wire import OCTETS
+from worker.core.failures import BadConfiguration
+from worker.core.records import Array
+from worker.core.signature import Signature
+
+BLOCK = 1024 * 1024
+LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
+# How long a pipe may be silent before whoever publishes has a look around, seconds.
+_GLANCE = 0.05
+_NUMPY = b"\x93NUMPY"
+_AS_ROWS = (("content-type", OCTETS.encode()),)
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Requests(Protocol):
+    """What is to be published; `total` is how many there are, None where nobody knows before the end."""
+
+    @property
+    def total(self) -> int | None: ...
+    @property
+    def described(self) -> str:
+        """In words, for people."""
+
+    def __iter__(self) -> Iterator[Publishable | None]: ...
+
+
+class Lines:
+    """JSON lines. Empty ones are passed over. Raises `BadConfiguration`, with the line's number, for an odd one."""
+
+    total = None
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        self.described = f"lines of {name}"
+
+    def __iter__(self) -> Iterator[Publishable | None]:
+        number = 0
+        for line in self._lines():
+            number += line is not None
+            if line is None:
+                yield None
+            elif line.strip():
+                yield self._read(number, line)
+
+    def _read(self, number: int, line: bytes) -> Publishable:
+        try:
+            return read_line(line.strip())
+        except BadConfiguration as odd:
+            raise BadConfiguration(f"{self._name}, line {number}: {odd}") from None
+
+    def _lines(self) -> Iterator[bytes | None]:
+        descriptor, rest = self._file.fileno(), b""
+        while True:
+            # A file is always ready; a pipe is when something has come, or its other end is closed.
+            if not select.select([descriptor], [], [], _GLANCE)[0]:
+                yield None
+                continue
+            block = os.read(descriptor, BLOCK)
+            if not block:
+                break
+            *whole, rest = (rest + block).split(b"\n")
+            yield from whole
+            if len(rest) > LONGEST_LINE:
+                raise BadConfiguration(f"{self._name}: a line has more than {LONGEST_LINE} bytes")
+        yield rest
+
+
+class Rows:
+    """Rows of a .npy file, mapped into memory, `rows` to a request: little-endian bytes, as the wire has them."""
+
+    def __init__(self, path: Path, rows: int) -> None:
+        """Raises `BadConfiguration` for what holds no rows of numbers."""
+        self._array = _mapped(path)
+        self._rows = rows
+        self.total = -(-len(self._array) // rows)
+        shape = "×".join(map(str, self._array.shape[1:])) or "1"
+        self.described = f"{len(self._array):,} rows of {shape} {self._array.dtype.name} from {path.name}"
+
+    def __iter__(self) -> Iterator[Publishable | None]:
+        row_bytes = self._array[:1].nbytes
+        request_bytes = self._rows * row_bytes
+        requests = max(1, BLOCK // request_bytes)  # of a block
+        for start in range(0, len(self._array), requests * self._rows):
+            block = _little_endian(self._array[start : start + requests * self._rows])
+            for at in range(0, len(block), request_bytes):
+                yield Publishable(block[at : at + request_bytes], headers=_AS_ROWS)
+
+
+class Random:
+    """So many requests of `rows` rows each, made up for a model; the same seed makes the same."""
+
+    def __init__(self, signature: Signature, total: int, encoding: Encoding, rows: int, seed: int) -> None:
+        self.total = total
+        self.described = f"{total:,} made-up requests for {signature.name} as {encoding}"
+        self._signature = signature
+        self._encoding = encoding
+        self._rows = rows
+        self._seed = seed
+
+    def __iter__(self) -> Iterator[Publishable | None]:
+        rng = np.random.default_rng(self._seed)
+        for _ in range(self.total):
+            feeds = example_feeds(self._signature, self._rows, rng)
+            headers, value = encode_request(self._signature, feeds, self._encoding)
+            yield Publishable(value, headers=headers)
+
+
+def is_array(path: Path) -> bool:
+    """Whether the file is a .npy, by its first bytes. A pipe, which can be read only once, is none."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_NUMPY)) == _NUMPY
+
+
+def _mapped(path: Path) -> Array:
+    try:
+        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise BadConfiguration(f"{path}: cannot be read as an array: {error}") from error
+    if not array.ndim or not array.size:
+        raise BadConfiguration(f"{path}: holds no rows: its shape is {list(array.shape)}")
+    if array.dtype.kind not in "biuf":
+        raise BadConfiguration(f"{path}: holds {array.dtype}, and only numbers and truth values have rows of bytes")
+    return array
+
+
+def _little_endian(rows: Array) -> bytes:
+    return np.ascontiguousarray(rows, rows.dtype.newbyteorder("<")).tobytes()
