@@ -1,0 +1,94 @@
+"""The container files, read: that they fit the worker and each other. Needs neither Docker nor a cluster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.settings import settings_of
+from worker.app import CLOSE_TIMEOUT
+
+ROOT = Path(__file__).parents[2]
+
+
+def locked(name: str) -> dict[str, set[str]]:
+    """Each package of a lock with its versions; each must have hashes."""
+    versions: dict[str, set[str]] = {}
+    for entry in re.split(r"\n(?=\w)", re.sub(r"(?m)^#.*\n", "", (ROOT / name).read_text()).strip()):
+        found = re.match(r"([\w.-]+)==([\w.]+)", entry)
+        assert found is not None, entry
+        assert "--hash=sha256:" in entry, entry
+        versions.setdefault(found[1], set()).add(found[2])
+    return versions
+
+
+def compose_file() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return found
+
+
+def seconds(duration: str) -> float:
+    assert duration.endswith("s")
+    return float(duration.removesuffix("s"))
+
+
+@pytest.mark.parametrize("variant", ["cpu", "cuda"])
+def test_an_image_has_what_is_tested(variant: str) -> None:
+    """Each image's lock holds every package at the version that the tests run on."""
+    tested, packed = locked("requirements.txt"), locked(f"requirements-{variant}.txt")
+
+    differing = {name: versions for name, versions in tested.items() if packed.get(name) != versions}
+
+    assert differing.keys() <= {"onnxruntime", "onnxruntime-gpu"}
+
+
+def test_the_cpu_image_has_the_same_runtime_without_cuda() -> None:
+    """In the GPU build's place stands onnxruntime of the same version."""
+    packed = locked("requirements-cpu.txt")
+
+    assert packed["onnxruntime"] == locked("requirements.txt")["onnxruntime-gpu"]
+    assert "onnxruntime-gpu" not in packed
+
+
+def test_the_cuda_image_brings_cuda() -> None:
+    """The libraries that the CUDA provider loads come with it; only the driver is the host's."""
+    packed = locked("requirements-cuda.txt")
+
+    assert packed["onnxruntime-gpu"] == locked("requirements.txt")["onnxruntime-gpu"]
+    assert {
+        "nvidia-cublas",
+        "nvidia-cuda-runtime",
+        "nvidia-cudnn-cu13",
+        "nvidia-cufft",
+        "nvidia-curand",
+    } <= packed.keys()
+
+
+def test_a_composed_worker_may_drain(tmp_path: Path) -> None:
+    """Compose's settings are accepted, and its SIGKILL comes after the worker's own deadline."""
+    worker = compose_file()["services"]["worker"]
+
+    settings = settings_of(worker["environment"], tmp_path)
+
+    assert seconds(worker["stop_grace_period"]) > settings.delivery.drain_timeout_s + CLOSE_TIMEOUT
+
+
+def test_a_composed_worker_can_be_many() -> None:
+    """It has no name and no port of the host's that a second one would want too."""
+    worker = compose_file()["services"]["worker"]
+
+    assert "container_name" not in worker
+    assert all(re.fullmatch(r"127\.0\.0\.1::\d+", port) for port in worker["ports"])
+
+
+def test_a_publisher_is_configured_as_the_workers_are() -> None:
+    """Whoever publishes and consumes in compose has the workers' topics, broker and model."""
+    services = compose_file()["services"]
+
+    for name in ("publish", "consume"):
+        assert services[name]["environment"] == services["worker"]["environment"]
+        assert services[name]["volumes"] == services["worker"]["volumes"]

@@ -1,0 +1,244 @@
+"""The Kubernetes manifests, rendered and held against the schemas of a cluster, without one."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.deploy.manifests import Manifest, MissingToolError, faults, keda_parameters, only, render
+from tests.deploy.settings import settings_of
+from worker.app import CLOSE_TIMEOUT
+
+FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
+OVERLAYS = ("base", "overlays/gpu", "overlays/autoscaling")
+# The oldest that the schemas' package has, and its newest.
+VERSIONS = ("1.28", "1.37")
+SELECTING = {
+    "Deployment": ("spec", "selector", "matchLabels"),
+    "PodDisruptionBudget": ("spec", "selector", "matchLabels"),
+    "NetworkPolicy": ("spec", "podSelector", "matchLabels"),
+    "PodMonitor": ("spec", "selector", "matchLabels"),
+}
+T = TypeVar("T")
+pytestmark = pytest.mark.timeout(600)  # kustomize and the foreign schemas may have to be fetched first
+
+
+def or_skip(check: Callable[[], T]) -> T:
+    """What `check` gives; without its tool the test is skipped, or fails where CI is set."""
+    try:
+        return check()
+    except MissingToolError as reason:
+        if os.environ.get("CI"):
+            pytest.fail(str(reason), pytrace=False)
+        pytest.skip(str(reason))
+
+
+def refused(manifest: Manifest, version: str) -> list[str]:
+    """What a cluster of that version would not take."""
+    return or_skip(lambda: list(faults(manifest, version)))
+
+
+@pytest.fixture(scope="module", params=OVERLAYS)
+def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
+    """One overlay, rendered."""
+    return or_skip(lambda: render(FOLDER / request.param))
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    """All components at once in an overlay of somebody's own, for a second model beside the first."""
+    # Components may lie anywhere but under an absolute path.
+    folder = tmp_path_factory.mktemp("overlay")
+    place = os.path.relpath(FOLDER, folder)
+    (folder / "kustomization.yaml").write_text(f"""
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: inference
+nameSuffix: -digits
+labels: [{{pairs: {{app.kubernetes.io/instance: digits}}, includeSelectors: true}}]
+resources: [{place}/base]
+components: [{place}/components/gpu, {place}/components/autoscaling, {place}/components/pod-monitor]
+configMapGenerator: [{{name: inference-worker, behavior: merge, literals: [WORKER_KAFKA__GROUP_ID=digits]}}]
+""")
+    return or_skip(lambda: render(folder))
+
+
+def pod(manifests: list[Manifest]) -> dict[str, Any]:
+    found: dict[str, Any] = only(manifests, "Deployment")["spec"]["template"]["spec"]
+    return found
+
+
+def worker(manifests: list[Manifest]) -> dict[str, Any]:
+    [found] = [container for container in pod(manifests)["containers"] if container["name"] == "worker"]
+    return dict(found)
+
+
+def environment(manifests: list[Manifest]) -> dict[str, str]:
+    """What the worker's process finds: the ConfigMap that the pod names, and above it the container's own."""
+    container = worker(manifests)
+    config = only(manifests, "ConfigMap")
+    assert [source["configMapRef"]["name"] for source in container["envFrom"]] == [config["metadata"]["name"]]
+    return {**config["data"], **{variable["name"]: variable["value"] for variable in container["env"]}}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_cluster_takes_them(manifests: list[Manifest], version: str) -> None:
+    """Every manifest is valid for old and new clusters, down to the last field's name."""
+    found = {manifest["kind"]: refused(manifest, version) for manifest in manifests}
+
+    assert not any(found.values()), found
+
+
+def test_a_cluster_takes_all_components_together(everything: list[Manifest]) -> None:
+    """GPU, autoscaling and pod monitor on one base are valid, too."""
+    found = {manifest["kind"]: refused(manifest, VERSIONS[-1]) for manifest in everything}
+
+    assert not any(found.values()), found
+    assert {"ScaledObject", "TriggerAuthentication", "PodMonitor"} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "typo"),
+    [
+        ("Deployment", ("spec", "template", "spec"), "terminationGracePeriodSecond"),
+        ("Deployment", ("spec", "template", "spec", "containers", 0), "readinesProbe"),
+        ("NetworkPolicy", ("spec",), "egres"),
+        ("PodDisruptionBudget", ("spec",), "maxUnavailble"),
+        ("ScaledObject", ("spec",), "maxReplicas"),
+        ("ScaledObject", ("spec", "triggers", 0), "useCachedMetric"),
+        ("TriggerAuthentication", ("spec", "secretTargetRef", 0), "param"),
+        ("PodMonitor", ("spec", "podMetricsEndpoints", 0), "intervall"),
+    ],
+)
+def test_a_mistyped_field_is_found(
+    everything: list[Manifest], kind: str, place: tuple[str | int, ...], typo: str
+) -> None:
+    """The check can fail: one letter amiss in any of them is told."""
+    manifest = copy.deepcopy(only(everything, kind))
+    inner: Any = manifest
+    for step in place:
+        inner = inner[step]
+
+    inner[typo] = "1"
+
+    assert any(typo in fault for fault in refused(manifest, VERSIONS[-1]))
+
+
+def test_the_worker_accepts_its_settings(manifests: list[Manifest], tmp_path: Path) -> None:
+    """The environment that the manifests make is one that the worker starts with; the password comes from a file."""
+    found = environment(manifests)
+
+    settings = settings_of(found, tmp_path)
+
+    assert settings.kafka.security_protocol == "SASL_SSL"
+    assert settings.kafka.sasl_password is not None
+    assert not any(name.endswith(("_PASSWORD", "_SECRET")) for name in found)
+
+
+def test_probes_reach_the_worker(manifests: list[Manifest], tmp_path: Path) -> None:
+    """The probes ask the port that the worker listens on, for pages that it has."""
+    container, settings = worker(manifests), settings_of(environment(manifests), tmp_path)
+    asked = {name: container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+
+    assert container["ports"] == [{"name": "http", "containerPort": settings.telemetry.http_port}]
+    assert settings.telemetry.http_address == "0.0.0.0"  # noqa: S104  # the pod's own address
+    assert {probe["port"] for probe in asked.values()} == {"http"}
+    assert [probe["path"] for probe in asked.values()] == ["/readyz", "/readyz", "/healthz"]
+
+
+def test_the_kubelet_waits_longer_than_a_drain(manifests: list[Manifest], tmp_path: Path) -> None:
+    """SIGKILL comes ten seconds and more after the worker's own deadline."""
+    drain = settings_of(environment(manifests), tmp_path).delivery.drain_timeout_s
+
+    assert pod(manifests)["terminationGracePeriodSeconds"] >= drain + CLOSE_TIMEOUT + 10
+
+
+def test_a_pod_may_do_nothing_else(manifests: list[Manifest]) -> None:
+    """Every container keeps to the `restricted` pod security standard, on a read-only file system."""
+    found = pod(manifests)
+
+    assert found["securityContext"]["runAsNonRoot"] is True
+    assert found["securityContext"]["runAsUser"] > 0
+    assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert found["automountServiceAccountToken"] is False
+    assert found["enableServiceLinks"] is False
+    for container in [*found["containers"], *found["initContainers"]]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_what_is_mounted_exists(manifests: list[Manifest]) -> None:
+    """Each mount has its volume, and no volume is left over."""
+    found = pod(manifests)
+
+    mounted = {
+        mount["name"] for c in [*found["containers"], *found["initContainers"]] for mount in c.get("volumeMounts", [])
+    }
+
+    assert mounted == {volume["name"] for volume in found["volumes"]}
+
+
+def test_selectors_find_this_models_pods_only(everything: list[Manifest]) -> None:
+    """Budget, network policy, monitor and spread hold for the pods of this deployment, and of no other model's."""
+    labels = only(everything, "Deployment")["spec"]["template"]["metadata"]["labels"]
+
+    for kind, place in SELECTING.items():
+        selector: Any = only(everything, kind)
+        for step in place:
+            selector = selector[step]
+        assert selector == labels, kind
+    assert pod(everything)["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"] == labels
+    assert labels["app.kubernetes.io/instance"] == "digits"
+
+
+def test_a_worker_has_a_gpu_to_itself() -> None:
+    """The GPU overlay asks for one GPU, takes the image with CUDA, and refuses to serve from the processor."""
+    manifests = or_skip(lambda: render(FOLDER / "overlays/gpu"))
+    container = worker(manifests)
+
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert container["image"].endswith("-cuda")
+    assert environment(manifests)["WORKER_MODEL__DEVICE"] == "cuda"
+    assert only(manifests, "Deployment")["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 0
+
+
+def test_the_autoscaler_alone_counts_workers(everything: list[Manifest]) -> None:
+    """With autoscaling no number of replicas is applied, and the scaler's names are the deployment's and its own."""
+    scaled = only(everything, "ScaledObject")["spec"]
+
+    assert "replicas" not in only(everything, "Deployment")["spec"]
+    assert scaled["scaleTargetRef"]["name"] == only(everything, "Deployment")["metadata"]["name"]
+    [reference] = [trigger["authenticationRef"]["name"] for trigger in scaled["triggers"]]
+    assert reference == only(everything, "TriggerAuthentication")["metadata"]["name"]
+
+
+def test_the_autoscaler_looks_where_the_worker_reads(everything: list[Manifest]) -> None:
+    """Brokers, group and topic come from the worker's own settings, and start where it starts."""
+    found = environment(everything)
+    [metadata] = [trigger["metadata"] for trigger in only(everything, "ScaledObject")["spec"]["triggers"]]
+
+    assert {name: found[variable] for name, variable in metadata.items() if name.endswith("FromEnv")} == {
+        "bootstrapServersFromEnv": found["WORKER_KAFKA__BOOTSTRAP_SERVERS"],
+        "consumerGroupFromEnv": "digits",
+        "topicFromEnv": "requests",
+    }
+    assert metadata["offsetResetPolicy"] == found.get("WORKER_KAFKA__AUTO_OFFSET_RESET", "earliest")
+
+
+def test_the_scaler_knows_its_parameters(everything: list[Manifest]) -> None:
+    """KEDA's Kafka scaler has every parameter that is set; a mistyped one would be passed over in silence."""
+    [metadata] = [trigger["metadata"] for trigger in only(everything, "ScaledObject")["spec"]["triggers"]]
+
+    known = or_skip(lambda: keda_parameters("kafka"))
+
+    assert metadata.keys() <= known
+    assert "lagTreshold" not in known
