@@ -130,6 +130,119 @@ def score(
     _end(act)
 
 
+dead_letters = typer.Typer(
+    no_args_is_help=True, help="Rejected requests: why, each one whole, and sent back once the cause is mended."
+)
+app.add_typer(dead_letters, name="dead-letters")
+
+Topic = Annotated[
+    str | None, typer.Option("--topic", help="The dead-letter topic, if not the settings'.", metavar="TOPIC")
+]
+Code = Annotated[str | None, typer.Option("--code", help="Only letters with this error code.", metavar="CODE")]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since", help="Only letters since: 90s, 15m, 2h, 3d ago, or an ISO 8601 time (UTC).", metavar="TIME"
+    ),
+]
+RequestTopic = Annotated[
+    str | None, typer.Option("--request-topic", help="Only requests that came from this topic.", metavar="TOPIC")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything.")]
+
+
+@dead_letters.command("list")
+def list_dead_letters(
+    *,
+    code: Code = None,
+    since: Since = None,
+    request_topic: RequestTopic = None,
+    topic: Topic = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Why requests were rejected: one entry for each reason, with an example."""
+
+    def act() -> int:
+        from worker.commands.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
+        from worker.commands.dead_letters.listing import show_reasons  # noqa: PLC0415 - the same
+
+        return show_reasons(Asked(config, topic, code, since, request_topic), as_json=as_json)
+
+    _end(act)
+
+
+@dead_letters.command("show")
+def show_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each option
+    place: Annotated[
+        str | None, typer.Argument(help="topic/partition/offset of the letter, or of its request.", metavar="[PLACE]")
+    ] = None,
+    *,
+    most: Annotated[
+        int, typer.Option("-n", help="Without PLACE: the newest so many.", min=1, max=1000, metavar="N")
+    ] = 1,
+    code: Code = None,
+    since: Since = None,
+    request_topic: RequestTopic = None,
+    topic: Topic = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Show dead letters whole: where each came from, why, headers, key and value."""
+
+    def act() -> int:
+        from worker.commands.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
+        from worker.commands.dead_letters.showing import show_letters  # noqa: PLC0415 - the same
+
+        return show_letters(Asked(config, topic, code, since, request_topic), place, most, as_json=as_json)
+
+    _end(act)
+
+
+@dead_letters.command(
+    "replay",
+    help="Send rejected requests back to the topics they came from, as they were.\n\n"
+    "Each goes once for each --group, whatever options select it and whatever is killed meanwhile; letters that the "
+    "options leave out, or whose topic is missing, wait for a later replay.",
+)
+def replay_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each option
+    *,
+    code: Code = None,
+    since: Since = None,
+    request_topic: RequestTopic = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="Send at most so many.", min=1, metavar="N")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="Send at most so many a second.", min=0.1, metavar="R")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Send all to this topic, not where they came from.", metavar="TOPIC")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and touch nothing.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            help="Consumer group that remembers what was sent; else the dead-letter topic's name and -replay.",
+            metavar="GROUP",
+        ),
+    ] = None,
+    topic: Topic = None,
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """What `help` above says."""
+
+    def act() -> int:
+        from worker.commands.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
+        from worker.commands.dead_letters.replay import Pace  # noqa: PLC0415 - the same
+        from worker.commands.dead_letters.replaying import How, replay  # noqa: PLC0415 - the same
+
+        asked = Asked(config, topic, code, since, request_topic)
+        return replay(asked, How(group, to, Pace(limit, rate), dry_run), as_json=as_json)
+
+    _end(act)
+
+
 Brokers = Annotated[
     str | None,
     typer.Option("--bootstrap-servers", help="The brokers, if not the settings'.", metavar="HOST:PORT,..."),
