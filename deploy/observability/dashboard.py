@@ -110,7 +110,8 @@ def _defaults(panel: Panel) -> Json:
     steps: list[Json] = [{"color": "green", "value": None}]
     if panel.bad_above is not None:
         steps.append({"color": "red", "value": panel.bad_above})
-    defaults: Json = {"unit": panel.unit, "min": 0, "thresholds": {"mode": "absolute", "steps": steps}}
+    thresholds = {"mode": "absolute", "steps": steps}
+    defaults: Json = {"unit": panel.unit, "min": 0, "noValue": "no traffic", "thresholds": thresholds}
     if panel.kind == "timeseries":
         is_marked = panel.bad_above is not None
         defaults["custom"] = {
@@ -157,6 +158,7 @@ def _variables() -> list[Json]:
 
 
 def _label(name: str, chosen: str) -> Json:
+    """`All` is the list of ours, not a pattern that fits whatever else has an `up` or a `process_` metric."""
     query = f"label_values(inference_worker_ready{{{chosen}}}, {name})"
     return {
         "name": name,
@@ -167,7 +169,6 @@ def _label(name: str, chosen: str) -> Json:
         "definition": query,
         "includeAll": True,
         "multi": True,
-        "allValue": ".*",
         "current": {"text": "All", "value": "$__all"},
         "refresh": 2,  # with the time range: replicas come and go
     }

@@ -46,7 +46,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Alerts firing",
-            {"": 'count(ALERTS{alertname=~"InferenceWorker.*",alertstate="firing"}) or vector(0)'},
+            {"": 'count(ALERTS{alertname=~"InferenceWorker.*",alertstate="firing",job=~"$job"}) or vector(0)'},
             kind="stat",
             width=4,
             note="Each has a heading of its name in deploy/README.md.",
@@ -70,7 +70,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Age at the model, p99",
-            {"": quantiles("request_age_seconds")["p99"]},
+            {"": f"{quantiles('request_age_seconds')['p99']} >= 0"},
             unit="s",
             kind="stat",
             width=4,
@@ -271,7 +271,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "What is running?",
-            {"build": "@build_info", "model": "@model_info"},
+            {
+                "model": "max by (instance, name, version, device) (@model_info)",
+                "build": "max by (instance, build, python) "
+                '(label_replace(@build_info, "build", "$1", "version", "(.*)"))',
+            },
             kind="table",
             width=WIDTH,
         ),

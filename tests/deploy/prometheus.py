@@ -18,16 +18,22 @@ START_TIMEOUT = 30.0  # half a second on an idle machine, seconds
 
 
 class Prometheus:
-    """Owns the process and its folder's content. Scrapes `targets` once a second as the job `inference-worker`."""
+    """Owns the process and its folder's content.
+
+    Scrapes `targets` once a second as the job `inference-worker`, and itself as a job that is none of ours.
+    """
 
     def __init__(self, folder: Path, rules: Path, targets: Sequence[str]) -> None:
+        address = f"127.0.0.1:{free_port()}"
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(rules)],
-            "scrape_configs": [{"job_name": "inference-worker", "static_configs": [{"targets": list(targets)}]}],
+            "scrape_configs": [
+                {"job_name": "inference-worker", "static_configs": [{"targets": list(targets)}]},
+                {"job_name": "something-else", "static_configs": [{"targets": [address]}]},
+            ],
         }
         (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-        address = f"127.0.0.1:{free_port()}"
         self._url = f"http://{address}"
         self._log = (folder / "prometheus.log").open("w+")
         self._process = subprocess.Popen(

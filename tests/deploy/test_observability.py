@@ -93,9 +93,13 @@ def _wait_for_traffic(replica: Replica) -> None:
 @pytest.fixture(scope="module")
 def prometheus(busy: Replica, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """It has scraped the busy worker for a few seconds."""
-    with Prometheus(tmp_path_factory.mktemp("prometheus"), ALERTS, [f"127.0.0.1:{busy._port}"]) as prometheus:
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), ALERTS, [_address(busy)]) as prometheus:
         prometheus.wait_for_scrapes(SCRAPES)
         yield prometheus
+
+
+def _address(replica: Replica) -> str:
+    return f"127.0.0.1:{replica._port}"
 
 
 def samples(page: str) -> list[Sample]:
@@ -176,35 +180,43 @@ def test_a_busy_worker_sets_off_no_alert(prometheus: Prometheus) -> None:
 
 
 @server
-def test_no_panel_is_empty(prometheus: Prometheus) -> None:
+def test_no_panel_is_empty(prometheus: Prometheus, busy: Replica) -> None:
     """Every query of every panel gives numbers for a worker under load."""
     empty = []
     for panel, legend, query in expressions():
-        found = prometheus.query(_chosen(query))
+        found = prometheus.query(_chosen(query, busy))
         if not found or any(math.isnan(value) for _, value in found):
             empty.append((panel.title, legend, found))
 
     assert not empty
 
 
-def _chosen(query: str) -> str:
-    """As Grafana asks with nothing chosen, at this scrape interval."""
-    for variable, value in {"$job": ".*", "$instance": ".*", "$__rate_interval": "5s"}.items():
+def _chosen(query: str, busy: Replica) -> str:
+    """As Grafana asks when all of ours are chosen, at this scrape interval."""
+    for variable, value in {"$job": "inference-worker", "$instance": _address(busy), "$__rate_interval": "5s"}.items():
         query = query.replace(variable, value)
     return query
 
 
 @server
-def test_legends_name_labels_that_are_there(prometheus: Prometheus) -> None:
+def test_legends_name_labels_that_are_there(prometheus: Prometheus, busy: Replica) -> None:
     """A legend of a label that a series has not is blank."""
     blank = [
         (panel.title, legend)
         for panel, legend, query in expressions()
-        for labels, _ in prometheus.query(_chosen(query))
+        for labels, _ in prometheus.query(_chosen(query, busy))
         if not set(re.findall(r"\{\{(\w+)\}\}", legend)) <= labels.keys()
     ]
 
     assert not blank
+
+
+def test_every_panel_shows_the_replicas_that_are_chosen_and_nothing_else() -> None:
+    """Every process that Prometheus knows has an `up` and a memory; all of ours is a list, not a pattern."""
+    for variable in json.loads(DASHBOARD.read_text())["templating"]["list"]:
+        assert "allValue" not in variable
+    for _, _, query in expressions():
+        assert len(re.findall(r"\b(?:inference_worker_|process_|up\{|ALERTS)", query)) == query.count('job=~"$job"')
 
 
 def test_the_dashboard_is_that_of_the_table() -> None:
