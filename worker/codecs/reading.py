@@ -41,8 +41,8 @@ class ReadTensor(NamedTuple):
 class Reading(NamedTuple):
     """What a value says: tensors in their `role`, or an `error`, or neither: then it is not understood.
 
-    `named` has model_name, model_version and id, those that are there. `is_rows`: bytes that only who knows the model
-    can read.
+    `named` has model_name, model_version and id, those that are there. `is_rows`: to be read with a model's signature,
+    and none was given.
     """
 
     role: Role = "outputs"
@@ -137,21 +137,21 @@ def _protobuf(value: bytes, role: Role) -> Reading:
 
 
 def _rows(value: bytes, role: Role, signature: Signature | None) -> Reading:
+    if signature is None:
+        return Reading(role, is_rows=True)
     spec = _row_spec(signature, role)
     if spec is None:
-        return Reading(role, is_rows=True)
+        return Reading(role)
     array = np.frombuffer(value, DTYPES[spec.datatype])
     if spec.row_bytes is None:
         return Reading(role, [ReadTensor(spec.name, spec.datatype, None, array)])
     rows, rest = divmod(len(value), spec.row_bytes)
     if rest:
-        return Reading(role, is_rows=True)
+        return Reading(role)
     return Reading(role, [ReadTensor(spec.name, spec.datatype, [rows, *(d or 0 for d in spec.dims)], array)])
 
 
-def _row_spec(signature: Signature | None, role: Role) -> TensorSpec | None:
-    """What rows are rows of; None where that cannot be said."""
-    if signature is None:
-        return None
+def _row_spec(signature: Signature, role: Role) -> TensorSpec | None:
+    """What rows are rows of; None for a model that has none."""
     specs = signature.outputs if role == "outputs" else signature.inputs
     return specs[0] if len(specs) == 1 and not specs[0].is_text else None

@@ -67,6 +67,7 @@ class Publication:
         self._interval = 1 / rate if rate else 0.0
         self._began = time.monotonic()
         self._seconds = 0.0
+        self._show: Callable[[], None] = lambda: None
         self.odd: BadConfiguration | None = None  # what the source cannot be read past
         self.is_whole = False  # every request of the source was handed over
 
@@ -75,13 +76,13 @@ class Publication:
         self._began = time.monotonic()
         try:
             with progress("publishing", requests.total) as show:
+                self._show = lambda: show(self._publisher.acknowledged)
                 try:
-                    self.is_whole = self._hand_over(iter(requests), show)
+                    self.is_whole = self._hand_over(iter(requests))
                 except BadConfiguration as odd:
                     self.odd = odd
                 while self._publisher.waiting and not self._signals.hurry_asked:
                     self._serve(_GLANCE)
-                    show(self._publisher.acknowledged)
         finally:
             self._seconds = time.monotonic() - self._began
             self._publisher.give_up()
@@ -90,10 +91,10 @@ class Publication:
         """For the answers to what was published, until none comes for so many seconds, or a signal does."""
         deadline = time.monotonic() + patience
         with progress("answers", self._publisher.acknowledged) as show:
+            self._show = lambda: show(self._roll.heard)
             while self._roll.heard < self._publisher.acknowledged and not self._signals.stop_asked:
                 if self._serve(_GLANCE):
                     deadline = time.monotonic() + patience
-                    show(self._roll.heard)
                 if time.monotonic() > deadline:
                     return
 
@@ -106,7 +107,7 @@ class Publication:
     def answered(self) -> Answered:
         return self._roll.answered(self._publisher.acknowledged)
 
-    def _hand_over(self, requests: Iterator[Publishable | None], show: Callable[[int], None]) -> bool:
+    def _hand_over(self, requests: Iterator[Publishable | None]) -> bool:
         """Whether that was all."""
         for request in requests:
             if request is not None:
@@ -114,7 +115,6 @@ class Publication:
                 self._send(request)
             if request is None or self._roll.called % _BURST == 0:
                 self._serve(0.0)
-                show(self._publisher.acknowledged)
             if self._signals.stop_asked:
                 return False
         return True
@@ -136,6 +136,7 @@ class Publication:
 
     def _serve(self, timeout: float) -> int:
         """Hear what has come, waiting at most so long for it. Returns how many requests got their answer."""
+        self._show()
         if self._reader is None:
             self._publisher.poll(timeout)
             return 0

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from worker.codecs.examples import Encoding, encodings
@@ -128,10 +127,8 @@ def _report(order: Order, topic: str, publication: Publication) -> None:
     if order.as_json:
         print_json(_document(topic, published, answered))
         return
-    table = Table.grid(padding=(0, 2))
     for name, text in _lines(topic, published, answered):
-        table.add_row(name, Text(text))
-    console().print(table)
+        console().print(Text(f"{name:<9}  {text}"), soft_wrap=True)
 
 
 def _lines(topic: str, published: Published, answered: Answered | None) -> Iterator[tuple[str, str]]:

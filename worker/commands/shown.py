@@ -158,12 +158,18 @@ def _value(value: bytes | None, reading: Reading) -> str:
         return "no value"
     if reading.is_rows:
         return f"{len(value):,} bytes of rows; --model FILE shows them as numbers"
-    try:
-        # A character that is cut through at the end is passed over.
-        text = codecs.getincrementaldecoder("utf-8")().decode(value[:_MOST_BYTES])
-    except UnicodeDecodeError:
+    text = _text(value[:_MOST_BYTES])
+    if text is None:
         return f"{len(value):,} bytes  {value[:_MOST_BYTES].hex(' ')}"
     return printable(text) if text else "an empty value"
+
+
+def _text(raw: bytes) -> str | None:
+    """None for what is no text: not UTF-8, or with a NUL in it. A character cut through at the end is passed over."""
+    try:
+        return None if b"\0" in raw else codecs.getincrementaldecoder("utf-8")().decode(raw)
+    except UnicodeDecodeError:
+        return None
 
 
 def _shortened(text: str, room: int | None) -> str:

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from worker.core.failures import BadConfiguration
 from worker.kafka.client_config import Config, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
+from worker.kafka.connecting import connect
 from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
@@ -45,19 +46,12 @@ def open_client(
         raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {error}") from error
 
 
-def partitions_of(
-    topic: str, client: Producer | Consumer, kafka: Connection, operation: str, log: ClientLog
-) -> list[int]:
-    """The numbers of the topic's partitions. Raises `BadConfiguration` with the cure; `operation` is what is needed."""
-    try:
-        found = client.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
-    except KafkaException as error:
-        client.poll(0)  # hear what the client has to say about it
-        raise BadConfiguration(
-            f"no broker at {kafka.bootstrap_servers} answers within {ANSWER_TIMEOUT:g} s: "
-            f"{log.last or error.args[0].str()}; check WORKER_KAFKA__BOOTSTRAP_SERVERS, the network and "
-            "WORKER_KAFKA__SECURITY_PROTOCOL"
-        ) from error
+def partitions_of(topic: str, kafka: Connection, operation: str) -> list[int]:
+    """The numbers of the topic's partitions; `operation` is what will be done to it.
+
+    Raises `BadConfiguration` when no broker answers, or there is no such topic for us.
+    """
+    found = connect(kafka, _LOGGER, ANSWER_TIMEOUT, topic).cluster.topics[topic]
     if found.error is not None:
         raise BadConfiguration(why_unusable(topic, found.error, operation))
     return sorted(found.partitions)

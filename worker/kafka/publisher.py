@@ -61,8 +61,8 @@ class Publisher:
         self._log = client_log()
         self._is_ready = False
         promised = {**_PROMISED, "stats_cb": self._on_statistics}
+        partitions_of(topic, kafka, "WRITE")
         self._producer = open_client(Producer, kafka, _TUNING, promised, self._log)
-        partitions_of(topic, self._producer, kafka, "WRITE", self._log)
         self._wait_for_id()
 
     @property

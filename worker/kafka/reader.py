@@ -48,10 +48,8 @@ class Reader:
     def __init__(self, kafka: Connection, topic: str) -> None:
         """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
         self._topic = topic
-        log = client_log()
-        self._consumer = open_client(Consumer, kafka, _TUNING, _PROMISED, log)
-        numbers = partitions_of(topic, self._consumer, kafka, "READ", log)
-        self._partitions = {number: Partition(topic, number) for number in numbers}
+        self._partitions = {number: Partition(topic, number) for number in partitions_of(topic, kafka, "READ")}
+        self._consumer = open_client(Consumer, kafka, _TUNING, _PROMISED, client_log())
         self._positions: dict[int, int] = {}
         self._short_of_end: dict[int, int] = {}
         self._unreadable = Unreadable()

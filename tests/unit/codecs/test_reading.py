@@ -105,7 +105,7 @@ def test_rows_are_read_with_the_model_and_else_are_rows() -> None:
 
 def test_rows_that_do_not_come_out_even_stay_bytes() -> None:
     """They are another model's."""
-    assert read(record(b"\0" * 12, AS_ROWS, OK), model()) == Reading(is_rows=True)
+    assert read(record(b"\0" * 12, AS_ROWS, OK), model()) == Reading()
     assert read(record(b"\0" * 3, AS_ROWS, OK), model()) == Reading()
 
 
@@ -119,7 +119,7 @@ def test_rows_of_unknown_length_are_shown_flat() -> None:
 @pytest.mark.parametrize("outputs", [(X, X), (TensorSpec("t", "BYTES", (1,)),)], ids=["two", "text"])
 def test_rows_of_a_model_that_gives_none_stay_bytes(outputs: tuple[TensorSpec, ...]) -> None:
     """Two outputs or strings are never answered as rows."""
-    assert read(record(b"\0" * 12, AS_ROWS, OK), model(outputs=outputs)) == Reading(is_rows=True)
+    assert read(record(b"\0" * 12, AS_ROWS, OK), model(outputs=outputs)) == Reading()
 
 
 @pytest.mark.parametrize("encoding", Encoding)
