@@ -22,7 +22,7 @@ from worker.inference import load as load_model
 from worker.kafka.access import Finding
 from worker.kafka.advice import advice
 from worker.kafka.capabilities import capabilities, try_clients
-from worker.kafka.connecting import Contact, connect
+from worker.kafka.connecting import connect
 from worker.kafka.survey import survey
 from worker.kafka.topics import ANSWER_TIMEOUT, Topics, judge
 from worker.settings import KafkaSettings, ScoringSettings, effective, load_parts
@@ -46,7 +46,7 @@ def check(config_path: Path | None, *, as_json: bool, show_all: bool) -> int:
 
 def examined(config_path: Path | None) -> Report:
     """All that can be found out. Raises nothing that a worker's start would tell."""
-    report = Report()
+    report = Report(f"inference-worker check --json{'' if config_path is None else f' --config {config_path}'}")
     parts = load_parts(config_path, os.environ)
     report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
     report.settings = list(effective(parts.settings)) if parts.settings else ()
@@ -103,22 +103,20 @@ def _look_at_cluster(kafka: KafkaSettings, report: Report) -> None:
     except Stop as stop:
         report.add(stop)
         return
-    problems, topics = judge(kafka, contact)
+    problems, topics, can_administer = judge(kafka, contact, ANSWER_TIMEOUT)
     report.refuse(problems, 2 if problems else 0)
-    found = survey(kafka, contact, ANSWER_TIMEOUT)
+    found = survey(kafka, contact, ANSWER_TIMEOUT, can_administer=can_administer)
     report.warnings += advice(kafka, found, topics)
     report.cluster = ClusterFacts(
         survey=found,
         capabilities=capabilities(kafka, ANSWER_TIMEOUT),
         membership=topics.membership if topics else None,
         max_bytes=topics.max_bytes if topics else None,
-        can_produce=_tried(kafka, contact, topics, report) if topics else None,
+        can_produce=_can_produce(kafka, topics, report) if topics and can_administer else None,
     )
 
 
-def _tried(kafka: KafkaSettings, contact: Contact, topics: Topics, report: Report) -> bool | None:
-    if contact.cluster.controller_id not in contact.cluster.brokers:
-        return None
+def _can_produce(kafka: KafkaSettings, topics: Topics, report: Report) -> bool:
     try:
         try_clients(kafka, topics, _LOGGER, ANSWER_TIMEOUT)
     except Stop as stop:

@@ -48,8 +48,9 @@ class ClusterFacts:
 
 @dataclass(slots=True)
 class Report:
-    """Collected by the checks, each of which adds its part."""
+    """Collected by the checks, each of which adds its part. `command` prints it as JSON."""
 
+    command: str
     settings: Sequence[Effective] = ()
     model: ModelFacts | None = None
     examples: dict[Encoding, EncodedRequest] = field(default_factory=dict)

@@ -5,7 +5,6 @@ Fits 80 columns and a pipe. Commands to copy are written as they are and never w
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, RenderableType
@@ -13,15 +12,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from worker.codecs.examples import EncodedRequest, Encoding
+from worker.commands.check_examples import KINDS, publish_function, sent
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.kafka.access import Finding
 from worker.kafka.advice import duration
 from worker.kafka.survey import GroupFacts, TopicFacts
 from worker.settings import Effective
 
-# A value that is no longer stands in the command itself; a longer one is fetched from the JSON report.
-SHORT_VALUE = 400
 # Lines longer than this are hard to read, however wide the terminal is.
 WIDEST = 110
 
@@ -69,11 +66,11 @@ class _Screen:
     def _examples(self, report: Report) -> None:
         self._section("A request to try: one row, published with kcat", [])
         values = {setting.name: setting.text for setting in report.settings}
-        self._commands([_publish(values)])
+        self._commands([publish_function(values)])
         for encoding, example in report.examples.items():
             self._console.print()
-            self._write(Text(f"as {_KINDS[encoding]}", "dim"))
-            self._commands(_example(encoding, example))
+            self._write(Text(f"as {KINDS[encoding]}", "dim"))
+            self._commands(sent(encoding, example, report.command))
 
     def _findings(self, title: str, style: str, findings: Sequence[Finding]) -> None:
         if not findings:
@@ -198,73 +195,3 @@ def _group(group: GroupFacts) -> Iterable[Row]:
     for progress in group.progress:
         committed = f"{progress.partitions_committed} of {progress.partitions} partitions committed"
         yield progress.topic, f"{progress.waiting:,} requests wait ({committed})"
-
-
-_KINDS = {
-    Encoding.JSON: "JSON",
-    Encoding.ROWS: "raw rows",
-    Encoding.PROTOBUF: "protobuf",
-    Encoding.BINARY: "binary data behind a JSON head",
-}
-
-
-def _publish(values: dict[str, str]) -> str:
-    """A shell function, so that what differs stands out. The password is taken from where the worker has it."""
-    options = [f"-b {shlex.quote(values['WORKER_KAFKA__BOOTSTRAP_SERVERS'])}", "-X partitioner=murmur2_random"]
-    for name, key in _SECURITY.items():
-        if value := values.get(f"WORKER_KAFKA__{name}"):
-            shown = f'"$WORKER_KAFKA__{name}"' if value == "***" else shlex.quote(value)
-            if (name, value) != ("SECURITY_PROTOCOL", "PLAINTEXT"):
-                options.append(f"-X {key}={shown}")
-    topic = values["WORKER_KAFKA__REQUEST_TOPICS"].split(",")[0]
-    options += [f"-t {topic} -k example", '"$@"']
-    return "publish() { kcat -P " + " \\\n    ".join(_joined(options, 66)) + "; }"
-
-
-def _joined(options: Sequence[str], width: int) -> list[str]:
-    """As many to a line as fit."""
-    lines = [options[0]]
-    for option in options[1:]:
-        if len(lines[-1]) + len(option) < width:
-            lines[-1] += f" {option}"
-        else:
-            lines.append(option)
-    return lines
-
-
-_SECURITY = {
-    "SECURITY_PROTOCOL": "security.protocol",
-    "SSL_CA_LOCATION": "ssl.ca.location",
-    "SSL_CERTIFICATE_LOCATION": "ssl.certificate.location",
-    "SSL_KEY_LOCATION": "ssl.key.location",
-    "SSL_KEY_PASSWORD": "ssl.key.password",
-    "SASL_MECHANISM": "sasl.mechanism",
-    "SASL_USERNAME": "sasl.username",
-    "SASL_PASSWORD": "sasl.password",
-}
-
-
-def _example(encoding: Encoding, example: EncodedRequest) -> list[str]:
-    headers = " ".join(f"-H {name}={value.decode()}" for name, value in example.headers)
-    if encoding is Encoding.JSON and len(example.value) <= SHORT_VALUE:
-        return [f"echo {shlex.quote(example.value.decode())} |", f"  publish {headers}"]
-    file = f"request.{'json' if encoding is Encoding.JSON else 'bin'}"
-    return [f"{_made(encoding, example.value)} > {file}", f"publish {headers} {file}"]
-
-
-def _made(encoding: Encoding, value: bytes) -> str:
-    """Most of a blank row is zeros, and they are at the end."""
-    head = value.rstrip(b"\0")
-    zeros = f"head -c {len(value) - len(head)} /dev/zero"
-    if not head:
-        return zeros
-    if len(head) <= SHORT_VALUE:
-        printed = f"printf '{''.join(map(_escaped, head))}'"
-        return printed if head == value else f"{{ {printed}; {zeros}; }}"
-    return f"inference-worker check --json | jq -r .examples.{encoding.value}.value_base64 | base64 -d"
-
-
-def _escaped(byte: int) -> str:
-    """As any shell's printf reads it between single quotes."""
-    is_plain = 32 <= byte < 127 and chr(byte) not in "'\\%"
-    return chr(byte) if is_plain else f"\\{byte:03o}"

@@ -73,7 +73,7 @@ def acl_command(kafka: Connection, right: Right) -> str:
 def principal(kafka: Connection) -> str:
     """The name by which the broker most likely knows us; in angle brackets where only the broker's operator knows."""
     if kafka.sasl_mechanism == "OAUTHBEARER":
-        return kafka.oauth_client_id or "<the token's subject>"
+        return kafka.oauth_client_id or "<subject of the token>"
     if kafka.sasl_username is not None:
         return kafka.sasl_username
-    return "ANONYMOUS" if kafka.ssl_certificate_location is None else "<the certificate's subject>"
+    return "ANONYMOUS" if kafka.ssl_certificate_location is None else "<subject of the certificate>"

@@ -94,11 +94,11 @@ def _copies(topics: Sequence[TopicFacts]) -> Iterator[Finding]:
     several = [topic for topic in topics if topic.replication > 1]
     if lone := [topic.name for topic in several if _config(topic, "min.insync.replicas") == "1"]:
         yield Finding(
-            f"{_named(lone)} with min.insync.replicas=1: an acknowledged record may be on one broker only; set it to 2"
+            f"{_named(lone)} at min.insync.replicas=1: an acknowledged record may be on one broker only; set it to 2"
         )
     if brittle := [t.name for t in several if _config(t, "min.insync.replicas") == str(t.replication)]:
         yield Finding(
-            f"{_named(brittle)} with min.insync.replicas equal to the replication factor: while one broker is away "
+            f"{_named(brittle)} at min.insync.replicas equal to the replication factor: while one broker is away "
             "nothing is answered; lower it by one"
         )
 

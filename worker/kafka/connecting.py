@@ -45,7 +45,8 @@ def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: st
         raise BadConfiguration("\n".join(problems))
     log = ClientLog(logger)
     errors: list[KafkaError] = []
-    config: dict[str, Any] = {**admin_config(kafka), "error_cb": errors.append}
+    # A listener that hangs up at once may be all there is to hear of a wrong port.
+    config: dict[str, Any] = {**admin_config(kafka), "log.connection.close": True, "error_cb": errors.append}
     try:
         admin = AdminClient(config, logger=log)
     except (KafkaException, ValueError, TypeError) as error:

@@ -67,9 +67,9 @@ class Survey:
     group: GroupFacts | None
 
 
-def survey(kafka: KafkaSettings, contact: Contact, timeout: float) -> Survey:
+def survey(kafka: KafkaSettings, contact: Contact, timeout: float, *, can_administer: bool) -> Survey:
     """Look around. Takes some tens of milliseconds, and at most a few times `timeout` seconds."""
-    return _Surveyor(kafka, contact, timeout).look()
+    return _Surveyor(kafka, contact, timeout).look(can_administer=can_administer)
 
 
 class _Surveyor:
@@ -79,11 +79,11 @@ class _Surveyor:
         self._cluster = contact.cluster
         self._timeout = timeout
 
-    def look(self) -> Survey:
+    def look(self, *, can_administer: bool) -> Survey:
         brokers = {number: f"{broker.host}:{broker.port}" for number, broker in sorted(self._cluster.brokers.items())}
         controller = brokers.get(self._cluster.controller_id)
-        found = self._topics(can_administer=controller is not None)
-        return Survey(list(brokers.values()), controller, found, self._group(found) if controller else None)
+        found = self._topics(can_administer=can_administer)
+        return Survey(list(brokers.values()), controller, found, self._group(found) if can_administer else None)
 
     def _topics(self, *, can_administer: bool) -> list[TopicFacts]:
         """Those that exist and that we may see."""

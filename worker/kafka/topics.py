@@ -60,15 +60,19 @@ class Topics:
 
 
 class Verdict(NamedTuple):
-    """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None."""
+    """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
+
+    `can_administer`: somebody there answers administrative requests, which otherwise just take their time.
+    """
 
     problems: tuple[Finding, ...]
     topics: Topics | None
+    can_administer: bool
 
 
 def examine(kafka: KafkaSettings, logger: logging.Logger, timeout: float = ANSWER_TIMEOUT) -> Topics:
     """Ask the cluster. Raises `BadConfiguration` with every problem, one a line."""
-    problems, topics = judge(kafka, connect(kafka, logger, timeout, kafka.response_topic), timeout)
+    problems, topics, _ = judge(kafka, connect(kafka, logger, timeout, kafka.response_topic), timeout)
     if topics is None:
         raise BadConfiguration("\n".join(problem.text for problem in problems))
     return topics
@@ -95,13 +99,14 @@ class _Examination:
         # librdkafka's mock cluster has no controller, and does not answer administrative requests.
         can_administer = self._cluster.controller_id in self._cluster.brokers
         partitions = self._count_partitions()
-        if can_administer and self._is_reachable():
+        can_administer = can_administer and self._is_reachable()
+        if can_administer:
             self._check_access()
         if self._problems:
-            return Verdict(tuple(self._problems), None)
+            return Verdict(tuple(self._problems), None, can_administer)
         limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        return Verdict((), Topics(partitions, limits, membership, tuple(self._notes)))
+        return Verdict((), Topics(partitions, limits, membership, tuple(self._notes)), can_administer)
 
     def _is_reachable(self) -> bool:
         """Whether any broker listens where it says that it does: only the first contact goes where we were told."""

@@ -13,7 +13,7 @@ from worker.kafka.tls import why_untrusted
 from worker.settings import Connection
 
 # A listener that closes the connection at our first word speaks another protocol, or is shutting down and soon gone.
-CLOSED_FOR = 2.0
+CLOSED_FOR = 1.0
 
 _ADDRESS = re.compile(r"^(?:\w+://)?\[?(?P<host>[^/\s]+?)\]?:(?P<port>\d+)/")
 _PROTOCOL = "WORKER_KAFKA__SECURITY_PROTOCOL"

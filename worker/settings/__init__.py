@@ -4,7 +4,7 @@
 from here and nothing else.
 """
 
-from worker.settings.effective import Effective, effective
+from worker.settings.effective import MASK, Effective, effective
 from worker.settings.loading import Parts, load, load_client, load_parts, load_scoring
 from worker.settings.sections import (
     BatchingSettings,
@@ -20,6 +20,7 @@ from worker.settings.sections import (
 )
 
 __all__ = [
+    "MASK",
     "BatchingSettings",
     "ClientKafkaSettings",
     "ClientSettings",

@@ -1,0 +1,280 @@
+"""`inference-worker check` on a real cluster: what it tells, what it asks for, and what it leaves behind: nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from typer.testing import CliRunner, Result
+
+from tests import models
+from tests.kafka.broker import free_port
+from tests.kafka.cluster import Cluster, Read, Sent, fresh
+from worker import cli
+from worker.codecs import Codecs, Wire
+from worker.commands.check import examined
+from worker.commands.check_examples import publish_function, sent
+from worker.core.records import Partition, Record, Request
+from worker.inference import load
+from worker.kafka.embedded import EmbeddedBroker
+from worker.kafka.topics import why_unreachable
+from worker.settings import ModelSettings
+
+
+class Deployment:
+    """Topics, a model, and the variables of a worker that would serve them."""
+
+    def __init__(self, kafka: Cluster, folder: Path, model: bytes, *, partitions: int = 3) -> None:
+        self.requests = kafka.create_topic("requests", partitions=partitions)
+        self.answers = kafka.create_topic("answers")
+        self.dead = kafka.create_topic("dead")
+        self.group = fresh("group")
+        self.model = models.save(model, folder)
+        self.environment = {
+            **environment(kafka.bootstrap_servers, self.model),
+            "WORKER_KAFKA__REQUEST_TOPICS": self.requests,
+            "WORKER_KAFKA__RESPONSE_TOPIC": self.answers,
+            "WORKER_KAFKA__DEAD_LETTER_TOPIC": self.dead,
+            "WORKER_KAFKA__GROUP_ID": self.group,
+        }
+
+
+@pytest.fixture
+def deployment(kafka: Cluster, tmp_path: Path) -> Deployment:
+    return Deployment(kafka, tmp_path, models.mlp(4, (8,), 3))
+
+
+def check(environment: Mapping[str, str], *options: str) -> Result:
+    """The command, with these variables and no others of ours."""
+    return CliRunner().invoke(cli.app, ["check", *options], env=dict(environment))
+
+
+def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment) -> None:
+    """Settings, model, cluster, topics, group and a request to try; exit code 0, and no colour in a pipe."""
+    result = check({**deployment.environment, "COLUMNS": "80"})
+
+    assert result.exit_code == 0, result.output
+    for said in (
+        f"WORKER_KAFKA__GROUP_ID           {deployment.group}",
+        "more have their defaults (--all shows them)",
+        "takes             x FP32[batch, 4]",
+        "device            cpu: WORKER_MODEL__DEVICE is cpu",
+        "raw rows          16 bytes a row, little-endian (<f4)",
+        "group protocol       consumer (KIP-848, the broker's own)",
+        "a killed replica's partitions move after 3 s",
+        "idempotent producer  works (tried)",
+        "state",
+        "head -c 16 /dev/zero > request.bin",
+        "replication factor 1",
+        "A worker with these settings starts.",
+    ):
+        assert said in result.stdout, result.stdout
+    assert "\x1b" not in result.stdout
+    commands = ("publish", "echo", "{ printf", "head -c")
+    prose = [line for line in result.stdout.splitlines() if not line.strip().startswith(commands)]
+    assert max(map(len, prose)) <= 80
+
+
+def test_the_same_facts_come_as_one_object(deployment: Deployment) -> None:
+    """For scripts: everything, with each setting, and no secret."""
+    login = {"WORKER_KAFKA__SSL_KEY_PASSWORD": "hunter2", "WORKER_KAFKA__SSL_KEY_LOCATION": str(deployment.model)}
+    result = check(deployment.environment, "--json")
+    refused = check({**deployment.environment, **login}, "--json")
+
+    (line,) = result.stdout.splitlines()
+    report = json.loads(line)
+    assert (report["starts"], report["exit_code"], report["problems"]) == (True, 0, [])
+    assert report["settings"]["WORKER_KAFKA__REQUEST_TOPICS"] == {"value": [deployment.requests], "is_default": False}
+    assert report["settings"]["WORKER_BATCHING__MAX_BATCH_SIZE"] == {"value": 32, "is_default": True}
+    assert report["model"]["takes"] == ["x FP32[batch, 4]"]
+    assert set(report["model"]["run_seconds"]) == {"1", "32"}
+    assert report["cluster"]["can_produce"] is True
+    assert report["cluster"]["membership"]["takeover_seconds"] == 3.0
+    assert {topic["name"]: topic["partitions"] for topic in report["cluster"]["survey"]["topics"]} == {
+        deployment.requests: 3,
+        deployment.answers: 1,
+        deployment.dead: 1,
+    }
+    assert base64.b64decode(report["examples"]["rows"]["value_base64"]) == bytes(16)
+    assert refused.exit_code == 2
+    assert "hunter2" not in refused.stdout
+    assert json.loads(refused.stdout)["settings"]["WORKER_KAFKA__SSL_KEY_PASSWORD"]["value"] == "***"
+
+
+def test_everything_that_is_wrong_is_told_at_once(deployment: Deployment) -> None:
+    """A mistyped name, a missing model and a missing topic: none hides another, and the rest is still shown."""
+    wrong = {
+        **deployment.environment,
+        "WORKER_BATCHNG__LANES": "2",
+        "WORKER_MODEL__PATH": "/nowhere/model.onnx",
+        "WORKER_KAFKA__RESPONSE_TOPIC": "nowhere",
+    }
+
+    result = check({**wrong, "COLUMNS": "200"})
+
+    assert result.exit_code == 2
+    problems = result.stdout.partition("Problems")[2]
+    assert "WORKER_BATCHNG__LANES: no such setting; did you mean WORKER_BATCHING__LANES?" in problems
+    assert "WORKER_MODEL__PATH: cannot read /nowhere/model.onnx: No such file" in problems
+    assert "WORKER_KAFKA__RESPONSE_TOPIC: there is no topic nowhere; create it, or name another" in problems.replace(
+        "\n    ", " "
+    )
+    assert "ends with exit code 2: 3 problems." in problems
+    assert deployment.requests in result.stdout.partition("Cluster")[2]
+
+
+def test_nothing_is_left_behind(kafka: Cluster, deployment: Deployment) -> None:
+    """No group, no offset, no record."""
+    before = kafka.end_offsets(deployment.answers)
+
+    assert check(deployment.environment).exit_code == 0
+
+    groups = kafka.admin.list_consumer_groups(request_timeout=10).result().valid
+    assert deployment.group not in [group.group_id for group in groups]
+    assert kafka.end_offsets(deployment.answers) == before
+
+
+def test_the_groups_lag_is_told(kafka: Cluster, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a group that is new, and what has been deleted before it was answered."""
+    for name, value in deployment.environment.items():
+        monkeypatch.setenv(name, value)
+    kafka.produce(deployment.requests, [Sent(None, b"v", partition=number % 3) for number in range(30)])
+    new = examined(None)
+    commit(kafka, deployment, {0: 4, 1: 10})
+    kafka.delete_records(deployment.requests, 0, 6)
+    old = examined(None)
+
+    assert new.cluster is not None
+    assert new.cluster.survey.group is not None
+    assert (new.cluster.survey.group.state, new.cluster.survey.group.members) == ("dead", 0)
+    (progress,) = new.cluster.survey.group.progress
+    assert (progress.partitions_committed, progress.waiting, progress.expired) == (0, 30, 0)
+    assert old.cluster is not None
+    assert old.cluster.survey.group is not None
+    assert old.cluster.survey.group.state == "empty"
+    (progress,) = old.cluster.survey.group.progress
+    assert (progress.partitions_committed, progress.waiting, progress.expired) == (2, 14, 2)
+    assert f"topic {deployment.requests}: 2 requests were deleted before the group answered them" in str(old.warnings)
+
+
+def commit(kafka: Cluster, deployment: Deployment, offsets: Mapping[int, int]) -> None:
+    """Set the group's offsets by hand."""
+    at = [TopicPartition(deployment.requests, number, offset) for number, offset in offsets.items()]
+    asked = kafka.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(deployment.group, at)])
+    asked[deployment.group].result(10)
+
+
+# Clusters that are not as they should be
+
+
+def test_a_broker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lets us connect and says nothing: the wait is bounded, its address is named, the model told all the same."""
+    monkeypatch.setattr("worker.commands.check.ANSWER_TIMEOUT", 1.0)
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+
+        result = check(environment(where, models.save(models.mlp(), tmp_path)), "--json")
+
+    report = json.loads(result.stdout)
+    (problem,) = report["problems"]
+    assert result.exit_code == 2
+    assert time.monotonic() - began < 10
+    assert problem["text"].startswith(f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {where} answers within 1 s: ")
+    assert report["model"]["takes"] == ["x FP32[batch, 4]"]
+
+
+def test_a_broker_that_calls_itself_by_an_address_out_of_reach_is_refused(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first contact works, and every other would wait for ever: the usual trouble with containers and tunnels."""
+    monkeypatch.setattr("worker.kafka.topics.why_unreachable", lambda *_: why_unreachable("127.0.0.1", free_port()))
+
+    result = check(deployment.environment, "--json")
+
+    (problem,) = json.loads(result.stdout)["problems"]
+    where = deployment.environment["WORKER_KAFKA__BOOTSTRAP_SERVERS"]
+    assert result.exit_code == 2
+    assert problem["text"] == (
+        f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {where} answers, but the broker there calls itself {where} "
+        "(advertised.listeners), which cannot be reached from here: Connection refused; name the listener that is "
+        "meant for this network"
+    )
+
+
+def test_the_mock_cluster_is_looked_at_as_far_as_it_answers(tmp_path: Path) -> None:
+    """It says nothing of limits, groups and controllers, and that keeps nobody waiting."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("requests")
+        broker.create_topic("answers")
+
+        result = check(environment(broker.bootstrap_servers, models.save(models.mlp(), tmp_path)))
+
+    assert result.exit_code == 0, result.stdout
+    assert "a mock of librdkafka's" in result.stdout
+
+
+def environment(bootstrap_servers: str, model: Path) -> dict[str, str]:
+    """The variables of a worker on topics with made-up names."""
+    return {
+        "WORKER_KAFKA__BOOTSTRAP_SERVERS": bootstrap_servers,
+        "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+        "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+        "WORKER_KAFKA__GROUP_ID": "g",
+        "WORKER_MODEL__PATH": str(model),
+        "WORKER_MODEL__DEVICE": "cpu",
+    }
+
+
+# The requests to try
+
+MODELS = {
+    "plain": models.mlp(4, (8,), 3),
+    "several inputs": models.two_in_two_out(),
+    "strings": models.parse_number(),
+    "dynamic": models.sequence_mean(),
+    "only ones": models.quotient(),
+    "every datatype": models.every_datatype(),
+    "long": models.mlp(300, (8,), 3),
+}
+
+
+@pytest.mark.skipif(not (shutil.which("kcat") and shutil.which("jq")), reason="no kcat or no jq on the PATH")
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_the_requests_to_try_are_published_as_they_stand_and_taken(
+    kafka: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: bytes
+) -> None:
+    """In each encoding, pasted into a shell, whatever the model takes; and the model runs on them."""
+    deployment = Deployment(kafka, tmp_path, model, partitions=1)
+    for name, value in deployment.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    report = examined(None)
+    function = publish_function({setting.name: setting.text for setting in report.settings})
+    lines = [sent(encoding, example, report.command) for encoding, example in report.examples.items()]
+
+    for made in lines:
+        subprocess.run(["sh", "-ec", "\n".join([function, *made])], check=True, cwd=tmp_path, timeout=30)
+
+    published = kafka.read(deployment.requests, len(lines))
+    loaded = load(ModelSettings(path=deployment.model, device="cpu"), max_batch_size=4)
+    codecs = Codecs(loaded.signature, Wire("answers", "g"), tell=lambda _: None)
+    assert [record.value for record in published] == [example.value for example in report.examples.values()]
+    for record in published:
+        request = codecs.decode(as_taken(deployment.requests, record))
+        assert isinstance(request, Request), request
+        assert request.rows == 1
+
+
+def as_taken(topic: str, read: Read) -> Record:
+    return Record(Partition(topic, read.partition), read.offset, read.key, read.value, read.headers, None)

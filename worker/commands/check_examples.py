@@ -1,0 +1,87 @@
+"""Requests to copy into a shell: one row in each encoding, sent by kcat as this deployment wants it.
+
+Pure. No secret is among them: the shell takes it from where the worker does.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from worker.codecs.examples import EncodedRequest, Encoding
+from worker.settings import MASK
+
+# A value that is no longer stands in the command itself; a longer one is fetched from the JSON report.
+SHORT_VALUE = 400
+# Columns of a line of options, two of them for the screen's margin, four for the line's own.
+OPTIONS_WIDTH = 66
+
+KINDS = {
+    Encoding.JSON: "JSON",
+    Encoding.ROWS: "raw rows",
+    Encoding.PROTOBUF: "protobuf",
+    Encoding.BINARY: "binary data behind a JSON head",
+}
+
+_SECURITY = {
+    "SECURITY_PROTOCOL": "security.protocol",
+    "SSL_CA_LOCATION": "ssl.ca.location",
+    "SSL_CERTIFICATE_LOCATION": "ssl.certificate.location",
+    "SSL_KEY_LOCATION": "ssl.key.location",
+    "SSL_KEY_PASSWORD": "ssl.key.password",
+    "SASL_MECHANISM": "sasl.mechanism",
+    "SASL_USERNAME": "sasl.username",
+    "SASL_PASSWORD": "sasl.password",
+}
+
+
+def publish_function(values: Mapping[str, str]) -> str:
+    """A shell function `publish`, so that what differs between encodings stands out. `values` as the settings' text."""
+    options = [f"-b {shlex.quote(values['WORKER_KAFKA__BOOTSTRAP_SERVERS'])}", "-X partitioner=murmur2_random"]
+    for name, key in _SECURITY.items():
+        if value := values.get(f"WORKER_KAFKA__{name}"):
+            shown = f'"$WORKER_KAFKA__{name}"' if value == MASK else shlex.quote(value)
+            if (name, value) != ("SECURITY_PROTOCOL", "PLAINTEXT"):
+                options.append(f"-X {key}={shown}")
+    topic = values["WORKER_KAFKA__REQUEST_TOPICS"].split(",")[0]
+    options += [f"-t {topic} -k example", '"$@"']
+    return "publish() { kcat -P " + " \\\n    ".join(_joined(options)) + "; }"
+
+
+def _joined(options: Sequence[str]) -> list[str]:
+    """As many to a line as fit."""
+    lines = [options[0]]
+    for option in options[1:]:
+        if len(lines[-1]) + len(option) < OPTIONS_WIDTH:
+            lines[-1] += f" {option}"
+        else:
+            lines.append(option)
+    return lines
+
+
+def sent(encoding: Encoding, example: EncodedRequest, report_command: str) -> list[str]:
+    """The lines that make the request and call `publish` with it. `report_command` prints the JSON report."""
+    headers = " ".join(f"-H {name}={value.decode()}" for name, value in example.headers)
+    # Some shells' echo takes a backslash for the beginning of something else.
+    if encoding is Encoding.JSON and len(example.value) <= SHORT_VALUE and b"\\" not in example.value:
+        return [f"echo {shlex.quote(example.value.decode())} |", f"  publish {headers}"]
+    file = f"request.{'json' if encoding is Encoding.JSON else 'bin'}"
+    return [f"{_made(encoding, example.value, report_command)} > {file}", f"publish {headers} {file}"]
+
+
+def _made(encoding: Encoding, value: bytes, report_command: str) -> str:
+    """Most of a blank row is zeros, and they are at the end."""
+    head = value.rstrip(b"\0")
+    zeros = f"head -c {len(value) - len(head)} /dev/zero"
+    if not head:
+        return zeros
+    if len(head) <= SHORT_VALUE:
+        printed = f"printf '{''.join(map(_escaped, head))}'"
+        return printed if head == value else f"{{ {printed}; {zeros}; }}"
+    return f"{report_command} | jq -r .examples.{encoding.value}.value_base64 | base64 -d"
+
+
+def _escaped(byte: int) -> str:
+    """As any shell's printf reads it between single quotes."""
+    is_plain = 32 <= byte < 127 and chr(byte) not in "'\\%"
+    return chr(byte) if is_plain else f"\\{byte:03o}"
