@@ -34,6 +34,7 @@ class _Screen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._width = min(console.width, WIDEST)
+        self._is_empty = True
 
     def show(self, report: Report, *, show_all: bool) -> None:
         self._settings(report.settings, show_all=show_all)
@@ -84,7 +85,8 @@ class _Screen:
                 self._commands([finding.command], indent=4)
 
     def _verdict(self, report: Report) -> None:
-        self._console.print()
+        if not self._is_empty:
+            self._console.print()
         if not report.problems:
             self._console.print("[bold green]A worker with these settings starts.[/bold green]")
             return
@@ -95,7 +97,9 @@ class _Screen:
         )
 
     def _section(self, title: str, rows: Iterable[Row], style: str = "") -> None:
-        self._console.print()
+        if not self._is_empty:
+            self._console.print()
+        self._is_empty = False
         self._console.print(Text(title, f"bold {style}".strip()))
         if rows := list(rows):
             table = Table.grid(padding=(0, 2))
@@ -165,7 +169,8 @@ def _known(answer: bool | None) -> str:  # noqa: FBT001 - a fact to be spelled, 
 def _topics(topics: Sequence[TopicFacts]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for head in ("topic", "", "parts", "copies", "in sync", "max bytes", "kept"):
-        table.add_column(head, justify="left" if head in ("topic", "") else "right", overflow="fold")
+        is_text = head in ("topic", "")
+        table.add_column(head, justify="left" if is_text else "right", overflow="fold", no_wrap=head != "topic")
     for topic in topics:
         config = topic.config or {}
         table.add_row(
