@@ -1,0 +1,296 @@
+"""`publish` and `consume` on a real Kafka, with real workers: each request published once, each answer known again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from tests.kafka.checker import Reference
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent
+from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, raw
+from worker import cli
+from worker.kafka.reader import Reader
+from worker.settings import Connection
+
+ENCODINGS = ["rows", "json", "protobuf", "binary"]
+
+
+class Run(NamedTuple):
+    """What a command printed on standard output and standard error, and its exit code."""
+
+    output: str
+    errors: str
+    code: int
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """Standard output as JSON lines."""
+        return [json.loads(line) for line in self.output.splitlines()]
+
+
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    return {f"WORKER_{name}": value for name, value in settings.items()}
+
+
+def run(scene: Scene, *arguments: str | Path) -> Run:
+    """The command, in this process, with the scene's settings."""
+    found = CliRunner().invoke(cli.app, [str(word) for word in arguments], env=environment(scene.settings))
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exc_info
+    return Run(found.stdout, found.stderr, found.exit_code)
+
+
+def started(scene: Scene, *arguments: str) -> subprocess.Popen[bytes]:
+    """The command as a process of its own, with pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "worker", *arguments],
+        env=environment(scene.settings),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def written(folder: Path, *lines: Mapping[str, Any]) -> Path:
+    path = folder / "requests.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def consumed(scene: Scene, *arguments: str) -> list[dict[str, Any]]:
+    """Everything in the response topic, or in another."""
+    return run(scene, "consume", "--from-beginning", "--no-follow", "--json", *arguments).documents
+
+
+def test_rows_of_a_file_come_back_as_their_own_answers(kafka: Cluster, tmp_path: Path) -> None:
+    """500 rows, each with its key: 500 answers with the model's values, all of them matched and timed."""
+    np.save(tmp_path / "rows.npy", ROWS[:500])
+    with Scene(kafka, tmp_path) as scene:
+        scene.replica()
+
+        (summary,) = run(scene, "publish", tmp_path / "rows.npy", "--key", "k{n}", "--wait", "--json").documents
+        answers = consumed(scene)
+
+    assert (summary["published"], summary["refused"], summary["unknown"]) == (500, 0, 0)
+    assert summary["answers"] == {"ok": 500, "errors": {}, "missing": 0, "repeated": 0}
+    assert 0 < summary["latency_ms"]["p50"] <= summary["latency_ms"]["p99"] <= summary["latency_ms"]["max"]
+    found = {answer["key"]: answer["outputs"][0]["data"] for answer in answers}
+    expected = Reference(MODEL).run(ROWS[:500])
+    assert len(answers) == len(found) == 500
+    np.testing.assert_allclose([found[f"k{n}"] for n in range(500)], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_made_up_requests_are_right_in_every_encoding(kafka: Cluster, tmp_path: Path) -> None:
+    """And so are the answers as `consume` reads them: the same numbers, however they travel."""
+    with Scene(kafka, tmp_path) as scene:
+        scene.replica()
+
+        for encoding in ENCODINGS:
+            done = run(scene, "publish", "--random", "20", "--encoding", encoding, "--key", "{n}", "--wait")
+            assert done.code == 0, done
+            assert "20 ok" in done.output
+        answers = consumed(scene)
+
+    by_key: dict[str, list[Any]] = {}
+    for answer in answers:
+        by_key.setdefault(answer["key"], []).append(answer["outputs"])
+    assert len(by_key) == 20
+    for outputs in by_key.values():
+        assert len(outputs) == len(ENCODINGS)
+        for (tensor,) in outputs:
+            assert (tensor["name"], tensor["datatype"], tensor["shape"]) == ("y", "FP32", [1, 4])
+            np.testing.assert_allclose(tensor["data"], outputs[0][0]["data"], rtol=1e-5)
+
+
+def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_path: Path) -> None:
+    """By code, beside the good answers; the names in the file are those of the answers, a null value's too."""
+    tensor = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": [0.5] * WIDTH}
+    path = written(
+        tmp_path,
+        {"inputs": [tensor], "id": "good"},
+        {"inputs": [tensor], "model_name": "other"},
+        {"value": "{ broken", "key": "b", "headers": {"request-id": "broken"}},
+        {"value": None, "headers": {"request-id": "null"}},
+    )
+    with Scene(kafka, tmp_path) as scene:
+        scene.replica()
+
+        (summary,) = run(scene, "publish", path, "--wait", "--json").documents
+        errors = consumed(scene, "--errors-only")
+        named = consumed(scene, "--request-id", "good")
+        letters = run(scene, "consume", "--topic", scene.dead_letter_topic, "--last", "9", "--no-follow").output
+
+    assert summary["answers"]["errors"] == {"INVALID_ARGUMENT": 2, "NOT_FOUND": 1}
+    assert (summary["answers"]["ok"], summary["answers"]["missing"]) == (1, 0)
+    assert {"broken", "null"} <= {error["headers"]["request-id"] for error in errors}
+    assert [answer["id"] for answer in named] == ["good"]
+    assert letters.count("dead letter") == 3
+    assert "{ broken" in letters
+
+
+def test_answers_that_do_not_come_are_counted_and_are_a_failure(kafka: Cluster, tmp_path: Path) -> None:
+    """Without a worker none comes: exit code 7, and the summary all the same."""
+    with Scene(kafka, tmp_path) as scene:
+        done = run(scene, "publish", "--random", "3", "--wait", "--timeout", "0.5")
+
+    assert done.code == 7
+    assert "3 missing" in done.output
+    assert "inference-worker: 3 answers did not come" in done.errors
+
+
+def test_only_answers_to_what_was_just_published_are_waited_for(kafka: Cluster, tmp_path: Path) -> None:
+    """Older requests are answered first, and are nobody's here."""
+    with Scene(kafka, tmp_path) as scene:
+        scene.publish([raw(n) for n in range(500)])
+        scene.start()
+
+        (summary,) = run(scene, "publish", "--random", "5", "--wait", "--json").documents
+
+    assert summary["answers"] == {"ok": 5, "errors": {}, "missing": 0, "repeated": 0}
+
+
+def test_a_steady_rate_is_kept(kafka: Cluster, tmp_path: Path) -> None:
+    """The last of 100 requests at 100 a second leaves when a second is over, not before."""
+    with Scene(kafka, tmp_path) as scene:
+        (summary,) = run(scene, "publish", "--random", "100", "--rate", "100", "--json").documents
+
+    assert summary["seconds"] >= 0.98
+
+
+def test_records_too_large_for_the_topic_are_refused_and_told(kafka: Cluster, tmp_path: Path) -> None:
+    """Each one is counted, with the cure; nothing goes unaccounted for."""
+    with Scene(kafka, tmp_path) as scene:
+        small = kafka.create_topic("small", config={"max.message.bytes": "20000"})
+        path = written(tmp_path, {"value": "x" * 50_000})
+
+        done = run(scene, "publish", path, "--topic", small)
+
+    assert done.code == 7
+    assert "refused    1" in done.output
+    assert "raise its max.message.bytes" in done.errors
+
+
+def test_a_topic_that_is_not_there_is_told_at_once(kafka: Cluster, tmp_path: Path) -> None:
+    """Exit code 2, before anything is made up or read."""
+    with Scene(kafka, tmp_path) as scene:
+        for command in (["publish", "--random", "1"], ["consume", "--no-follow"]):
+            done = run(scene, *command, "--topic", "absent")
+
+            assert done.code == 2
+            assert "there is no topic absent; create it, or name another" in done.errors
+
+
+def test_an_interrupted_publication_says_how_far_it_came(kafka: Cluster, tmp_path: Path) -> None:
+    """What is out is acknowledged, and there is exactly as much in the topic: exit code 7."""
+    with Scene(kafka, tmp_path) as scene:
+        publishing = started(scene, "publish", "--random", "1000000", "--rate", "500", "--json")
+        deadline = time.monotonic() + TIMEOUT
+        while sum(kafka.end_offsets(scene.topic).values()) < 50:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        publishing.send_signal(signal.SIGINT)
+        output, errors = publishing.communicate(timeout=TIMEOUT)
+
+        summary = json.loads(output)
+        assert publishing.returncode == 7
+        assert summary["published"] == sum(kafka.end_offsets(scene.topic).values())
+        assert f"stopped after {summary['published']:,} of 1,000,000 requests".encode() in errors
+
+
+def test_lines_come_from_a_pipe_as_they_are_written(kafka: Cluster, tmp_path: Path) -> None:
+    """One is published while the next is not yet there; what is left of a bad end is told with its line."""
+    with Scene(kafka, tmp_path) as scene:
+        publishing = started(scene, "publish", "-")
+        assert publishing.stdin is not None
+        publishing.stdin.write(b'{"value": "first"}\n')
+        publishing.stdin.flush()
+        assert kafka.read(scene.topic, 1)[0].value == b"first"
+        output, errors = publishing.communicate(b'{"value": "second"}\nbroken', timeout=TIMEOUT)
+
+        assert publishing.returncode == 7
+        assert b"standard input, line 3: not JSON" in errors
+        assert b"published  2 requests" in output
+
+
+def test_the_newest_of_all_partitions_are_the_last(kafka: Cluster, tmp_path: Path) -> None:
+    """Whichever partition they lie in, in the order of their time."""
+    with Scene(kafka, tmp_path) as scene:
+        for number in range(12):
+            kafka.produce(scene.response_topic, [Sent(b"%d" % number, b"", partition=number % 4)])
+
+        found = run(scene, "consume", "--last", "5", "--json", "--no-follow").documents
+
+    assert [answer["key"] for answer in found] == ["7", "8", "9", "10", "11"]
+
+
+def test_so_many_and_no_more_are_shown(kafka: Cluster, tmp_path: Path) -> None:
+    """-n ends it, and is a failure when less came in time; a key leaves the others out."""
+    with Scene(kafka, tmp_path) as scene:
+        kafka.produce(scene.response_topic, [Sent(b"%d" % (n % 3), b"") for n in range(9)])
+        from_beginning = ("consume", "--from-beginning", "--follow", "--json")
+
+        two = run(scene, *from_beginning, "-n", "2", "--key", "1")
+        four = run(scene, *from_beginning, "-n", "4", "--key", "1", "--timeout", "0.5")
+        absent = run(scene, *from_beginning, "--request-id", "absent", "--timeout", "0.5")
+
+    assert (two.code, [answer["key"] for answer in two.documents]) == (0, ["1", "1"])
+    assert (four.code, len(four.documents)) == (7, 3)
+    assert "3 of 4 records were found" in four.errors
+    assert (absent.code, absent.output) == (7, "")
+    assert "no answer to absent was found" in absent.errors
+
+
+def test_a_reader_who_has_enough_ends_it(kafka: Cluster, tmp_path: Path) -> None:
+    """`consume | head -1` is no failure, and leaves no traceback."""
+    with Scene(kafka, tmp_path) as scene:
+        kafka.produce(scene.response_topic, [Sent(b"k", b"x" * 1000, [RAW_HEADER]) for _ in range(500)])
+        consuming = started(scene, "consume", "--from-beginning", "--follow", "--json")
+        assert consuming.stdout is not None
+        assert json.loads(consuming.stdout.readline())["key"] == "k"
+        consuming.stdout.close()
+        kafka.produce(scene.response_topic, [Sent(b"k", b"x" * 1000, [RAW_HEADER]) for _ in range(500)])
+        assert consuming.stderr is not None
+
+        assert consuming.wait(TIMEOUT) == 0
+        assert consuming.stderr.read() == b""
+        consuming.stderr.close()
+        assert consuming.stdin is not None
+        consuming.stdin.close()
+
+
+def transaction(kafka: Cluster, topic: str, values: Sequence[bytes]) -> Producer:
+    """A producer that has these under way in a transaction."""
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, value, partition=0)
+    producer.flush(TIMEOUT)
+    return producer
+
+
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_a_reader_reaches_the_end_behind_a_transaction(kafka: Cluster, end: str) -> None:
+    """Its markers are no records; only what is committed is read."""
+    topic = kafka.create_topic(partitions=2)
+    getattr(transaction(kafka, topic, [b"a", b"b"]), end)(TIMEOUT)
+    found = []
+
+    with Reader(Connection(bootstrap_servers=kafka.bootstrap_servers), topic) as reader:
+        reader.start_at(reader.beginnings)
+        deadline = time.monotonic() + TIMEOUT
+        while not reader.has_reached_ends:
+            found += [record.value for record in reader.read(0.1)]
+            assert time.monotonic() < deadline, reader
+
+    assert found == ([b"a", b"b"] if end == "commit_transaction" else [])
