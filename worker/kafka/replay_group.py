@@ -59,10 +59,10 @@ _PROMISED: Config = {
 }
 
 _CURES = {
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this client READ on the group",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "this client may not use it; grant it READ on the group",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant this client WRITE on the transactional id of that name",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this client IDEMPOTENT_WRITE on the cluster",
-    KafkaError.INVALID_SESSION_TIMEOUT: f"let the broker's group.min.session.timeout.ms be {SESSION_MS} or less",
+    KafkaError.INVALID_SESSION_TIMEOUT: f"the broker's group.min.session.timeout.ms must be {SESSION_MS} or less",
 }
 
 
@@ -256,5 +256,5 @@ def _has_members(admin: AdminClient, group: str) -> bool:
 
 
 def _said(error: KafkaError) -> str:
-    cure = _CURES.get(error.code())
-    return f"{error.str()}; {cure}" if cure else error.str()
+    """The cure where there is one: it says what is wrong in fewer words than the client."""
+    return _CURES.get(error.code()) or error.str()

@@ -38,11 +38,11 @@ def show_letters(asked: Asked, place: str | None, most: int, *, as_json: bool) -
         else:
             found = _search(reader, asked.selection(), at, most, topic)
     screen = console()
-    for letter in found:
+    for number, letter in enumerate(found):
         if as_json:
             print_json(as_document(letter))
         else:
-            _print(screen, letter)
+            _print(screen, letter, "\n" if number else "")
     return 0
 
 
@@ -109,10 +109,10 @@ def _bytes(value: bytes | None) -> dict[str, str | None]:
     return {"base64": encoded} if text is None else {"base64": encoded, "text": text}
 
 
-def _print(screen: Console, letter: Letter) -> None:
+def _print(screen: Console, letter: Letter, before: str) -> None:
     record, origin = letter.record, letter.origin
     by = f" by group {printable(letter.group)}" if letter.group else ""
-    say(screen, printable(str(letter.position)), "bold")
+    say(screen, f"{before}{printable(str(letter.position))}", "bold")
     _fact(screen, "rejected", f"{moment(record.timestamp_ms)} UTC{by}")
     _fact(screen, "code", printable(letter.code) or "(no code)")
     _fact(screen, "message", printable(letter.message) or "(no message)")
@@ -120,7 +120,6 @@ def _print(screen: Console, letter: Letter) -> None:
     _fact(screen, "key", _omitted(letter, "key") or brief(record.key))
     _print_headers(screen, letter)
     _print_value(screen, letter)
-    say(screen, "")
 
 
 def _print_headers(screen: Console, letter: Letter) -> None:
