@@ -184,6 +184,6 @@ def _judge(order: Order, total: int | None, publication: Publication) -> None:
     if published.unknown:
         shortfalls.append(f"{_requests_in_words(published.unknown)} not acknowledged when it was ended")
     if order.wait and publication.is_whole and (missing := publication.answered.missing):
-        shortfalls.append(f"{missing:,} answers did not come, and no other for {order.timeout:g} s")
+        shortfalls.append(f"{_requests_in_words(missing)} not answered, and no answer came for {order.timeout:g} s")
     if shortfalls:
         raise Incomplete("\n".join(shortfalls))

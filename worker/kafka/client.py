@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.client_config import Config, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
-from worker.kafka.connecting import connect
+from worker.kafka.connecting import Contact, connect
 from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
@@ -46,15 +48,25 @@ def open_client(
         raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {error}") from error
 
 
-def partitions_of(topic: str, kafka: Connection, operation: str) -> list[int]:
-    """The numbers of the topic's partitions; `operation` is what will be done to it.
+def reach(topic: str, kafka: Connection, operation: str) -> Contact:
+    """A cluster that has the topic for us; `operation` is what will be done to it. Raises `BadConfiguration`."""
+    contact = connect(kafka, _LOGGER, ANSWER_TIMEOUT, topic)
+    error = contact.cluster.topics[topic].error
+    if error is not None:
+        raise BadConfiguration(why_unusable(topic, error, operation))
+    return contact
 
-    Raises `BadConfiguration` when no broker answers, or there is no such topic for us.
-    """
-    found = connect(kafka, _LOGGER, ANSWER_TIMEOUT, topic).cluster.topics[topic]
-    if found.error is not None:
-        raise BadConfiguration(why_unusable(topic, found.error, operation))
-    return sorted(found.partitions)
+
+def record_limit(topic: str, contact: Contact) -> int | None:
+    """The bytes that the topic takes as one record; None where the broker does not tell us."""
+    if contact.cluster.controller_id not in contact.cluster.brokers:
+        return None  # a mock, which does not answer such questions
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    asked = contact.admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)
+    try:
+        return int(asked[resource].result(ANSWER_TIMEOUT)["max.message.bytes"].value)
+    except KafkaException:
+        return None
 
 
 def is_closed(error: KafkaError) -> bool:

@@ -15,7 +15,7 @@ from confluent_kafka import Message as Report
 
 from worker.core.failures import KafkaFatal
 from worker.core.records import Headers
-from worker.kafka.client import client_log, open_client, partitions_of
+from worker.kafka.client import client_log, open_client, reach, record_limit
 from worker.kafka.client_config import Config
 from worker.settings import Connection
 
@@ -28,10 +28,13 @@ _TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - librdkafka's own codes 
 # each half second: first records waited 0.5 s in half of the runs (measured). Only statistics tell when it has one.
 _ID_WITHIN = 5.0
 
+# No broker takes more in one request (`socket.request.max.bytes`).
+_LARGEST = 100_000_000
+
 _TUNING: Config = {
     # Requests leave soon, so that a latency is not the publisher's own; under load they have company anyway.
     "linger.ms": 1,
-    # Bound the memory: what is full waits. A request to a broker has at most 100 MB, so every record has room.
+    # Bound the memory: what is full waits. The largest record has room.
     "queue.buffering.max.messages": 100_000,
     "queue.buffering.max.kbytes": 128 * 1024,
 }
@@ -39,7 +42,6 @@ _PROMISED: Config = {
     "enable.idempotence": True,
     "acks": "all",
     "partitioner": "murmur2_random",  # Java's: one key, one partition, whoever publishes it
-    "message.max.bytes": 100_000_000,  # the topic decides; more than this no broker takes in one request
     "message.timeout.ms": int(PATIENCE * 1000),
     "statistics.interval.ms": 100,
 }
@@ -60,9 +62,11 @@ class Publisher:
         self.refusal: str | None = None
         self._log = client_log()
         self._is_ready = False
-        promised = {**_PROMISED, "stats_cb": self._on_statistics}
-        partitions_of(topic, kafka, "WRITE")
-        self._producer = open_client(Producer, kafka, _TUNING, promised, self._log)
+        limit = min(record_limit(topic, reach(topic, kafka, "WRITE")) or _LARGEST, _LARGEST)
+        # The topic limits a set of records as one: a single one that is too large is refused here, and costs no other.
+        tuning = {**_TUNING, "batch.size": min(limit, 1_000_000)}
+        promised = {**_PROMISED, "message.max.bytes": max(limit, 1_000), "stats_cb": self._on_statistics}
+        self._producer = open_client(Producer, kafka, tuning, promised, self._log)
         self._wait_for_id()
 
     @property
@@ -128,10 +132,7 @@ class Publisher:
     def _hear(self, error: KafkaError) -> None:
         self.refused += 1
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            self.refusal = self.refusal or (
-                f"{self._topic} does not take records so large; raise its max.message.bytes, or, if only many "
-                'together are too large, set WORKER_KAFKA__CONFIG={"batch.size": "..."} below it'
-            )
+            self.refusal = self.refusal or f"larger than {self._topic} takes; raise its max.message.bytes"
         elif self._failure is None:
             self.refusal = self._why(error)
             self._failure = KafkaFatal(f"a record for {self._topic} was refused: {self.refusal}")

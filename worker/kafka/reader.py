@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Headers, Partition, Record
-from worker.kafka.client import ANSWER_TIMEOUT, client_log, is_closed, open_client, partitions_of, why_unusable
+from worker.kafka.client import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
 from worker.kafka.client_config import Config
 from worker.kafka.errors import UNREADABLE
 from worker.kafka.unreadable import Unreadable
@@ -48,7 +48,8 @@ class Reader:
     def __init__(self, kafka: Connection, topic: str) -> None:
         """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
         self._topic = topic
-        self._partitions = {number: Partition(topic, number) for number in partitions_of(topic, kafka, "READ")}
+        found = reach(topic, kafka, "READ").cluster.topics[topic].partitions
+        self._partitions = {number: Partition(topic, number) for number in sorted(found)}
         self._consumer = open_client(Consumer, kafka, _TUNING, _PROMISED, client_log())
         self._positions: dict[int, int] = {}
         self._short_of_end: dict[int, int] = {}
