@@ -37,7 +37,8 @@ class Asked(NamedTuple):
     def selection(self) -> Selection:
         """Which letters are meant. Raises `BadConfiguration` for a time that is none."""
         since_ms = None if self.since is None else time_of(self.since, time.time())
-        return Selection(self.code, since_ms, self.request_topic)
+        code = None if self.code is None else self.code.upper()
+        return Selection(code, since_ms, self.request_topic)
 
     def kafka(self) -> tuple[ClientKafkaSettings, str]:
         """The connection and the dead-letter topic. Raises `BadConfiguration`."""
