@@ -43,6 +43,7 @@ class Conduct:
     drain_timeout: float = 20.0
     revoke_timeout: float = 10.0
     rejection_limit: int | None = None  # so many rejections in a row stop the worker; None: any number is answered
+    lane_slice: float = LANE_SLICE
 
 
 class Worker:
@@ -101,7 +102,7 @@ class Worker:
         now = self._clock()
         self._pause_or_resume()
         self._hand_out(now)
-        self._bring_home(0.0 if taken else LANE_SLICE)
+        self._bring_home(0.0 if taken else self._conduct.lane_slice)
         self._record_progress()
 
     @property

@@ -6,6 +6,7 @@ count as this process's memory. All that can be wrong with a file is told before
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import zipfile
@@ -156,11 +157,11 @@ def _column(file: BinaryIO, path: Path, spec: TensorSpec, header: Header) -> Col
     if dtype.newbyteorder("<") != spec.dtype and not (spec.is_text and dtype.kind == "U"):
         wanted = "str" if spec.is_text else spec.dtype.name
         raise BadConfiguration(f"{where}; the model takes {spec}: save array.astype({wanted!r})")
-    if 0 in shape:
+    if min(shape) < 1:
         raise BadConfiguration(f"{where}: there is nothing to score")
     if is_fortran and len(shape) > 1:
         raise BadConfiguration(f"{where} in Fortran order, column by column: save np.ascontiguousarray(array)")
-    row_bytes = dtype.itemsize * int(np.prod(dims, dtype=object))
+    row_bytes = dtype.itemsize * math.prod(dims)
     if end - start < shape[0] * row_bytes:
         raise BadConfiguration(
             f"{where}, but only {(end - start) // row_bytes} rows of it: it was cut off, copy it again"

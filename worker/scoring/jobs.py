@@ -15,7 +15,6 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,17 +25,13 @@ from worker.scoring.arrays import Arrays
 from worker.scoring.line_writer import LineWriter
 from worker.scoring.lines import Lines
 from worker.scoring.npy_file import NpyFile, partial
+from worker.scoring.passes import Passes
 from worker.scoring.rows import Rows
 from worker.scoring.scorer import Scorer
-from worker.scoring.tally import Tally
 from worker.settings import BatchingSettings, ScoringSettings
 
 STDIN = Path("-")
 STDOUT = 1
-
-# What a lane gets at once: enough that handing it over is not felt, little enough that Ctrl-C is heard soon.
-ERRAND_SECONDS = 0.05
-ERRAND_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +60,6 @@ class Asked:
                 f"{self.output}: only rows of a .npy or .npz are answered as .npy; a request may have any number of "
                 "rows, and a refused one none: give another name for JSON lines"
             )
-        if self.output is not None and self.output.exists() and self.output.samefile(self.file):
-            raise BadConfiguration(f"{self.output} is the input itself: give another name")
 
 
 Tell = Callable[[str], object]
@@ -95,31 +88,7 @@ def open_job(asked: Asked, scorer: Scorer, settings: ScoringSettings, tell: Tell
     rows = min(arrays.rows, asked.limit or arrays.rows)
     if not asked.wants_arrays:
         return _rows_to_lines(asked, scorer, arrays, rows, closing)
-    return _rows_to_arrays(
-        asked, scorer, arrays, rows, _Errands(arrays, settings.batching, scorer.tally), tell, closing
-    )
-
-
-class _Errands:
-    """How many rows go to a lane at once: whole batches, as many as keep it busy for a while."""
-
-    def __init__(self, arrays: Arrays, batching: BatchingSettings, tally: Tally) -> None:
-        by_size = max(1, batching.max_batch_bytes // arrays.row_bytes)
-        self._batch = min(batching.max_batch_size, batching.max_request_rows, by_size)
-        self.most = (
-            max(1, min(by_size, batching.max_request_rows, ERRAND_BYTES // arrays.row_bytes) // self._batch)
-            * self._batch
-        )
-        self._tally = tally
-
-    def first(self, _: range) -> int:
-        """Rows of a record, by what the model took for those so far."""
-        batches = ERRAND_SECONDS * self._tally.rows / (self._tally.model_seconds or inf) // self._batch
-        return min(self.most, max(1, int(batches)) * self._batch)
-
-    def smaller(self, refused: range) -> int:
-        """Rows of a record, of those that were refused in one."""
-        return self._batch if len(refused) > self._batch else 1
+    return _rows_to_arrays(asked, scorer, arrays, rows, settings.batching, tell, closing)
 
 
 def _lines_to_lines(asked: Asked, scorer: Scorer, settings: ScoringSettings, closing: ExitStack) -> Job:
@@ -143,7 +112,7 @@ def _rows_to_lines(asked: Asked, scorer: Scorer, arrays: Arrays, rows: int, clos
 
 
 def _rows_to_arrays(
-    asked: Asked, scorer: Scorer, arrays: Arrays, rows: int, errands: _Errands, tell: Tell, closing: ExitStack
+    asked: Asked, scorer: Scorer, arrays: Arrays, rows: int, batching: BatchingSettings, tell: Tell, closing: ExitStack
 ) -> Job:
     assert asked.output is not None
     outputs = paths_for(asked.output, scorer.signature)
@@ -156,15 +125,8 @@ def _rows_to_arrays(
     closing.callback(writer.close, tell)
     for path, spec in zip(outputs, scorer.signature.outputs, strict=True):
         writer.add(NpyFile(path, spec, rows))
-    name = str(asked.file)
-
-    def run() -> bool:
-        is_complete = scorer.run(Rows(arrays, name, writer.pieces(errands.first), errands.most), writer)
-        while writer.next_pass():
-            scorer.run_again(Rows(arrays, name, writer.pieces(errands.smaller)), writer)
-        return is_complete
-
-    return Job("row", rows, run, [*outputs, errors])
+    passes = Passes(scorer, arrays, str(asked.file), writer, batching)
+    return Job("row", rows, passes.run, [*outputs, errors])
 
 
 def _line_writer(asked: Asked, scorer: Scorer, unit: str, closing: ExitStack) -> LineWriter:
@@ -175,13 +137,17 @@ def _line_writer(asked: Asked, scorer: Scorer, unit: str, closing: ExitStack) ->
 
 
 def _spare(path: Path, asked: Asked) -> None:
-    """A device or a pipe may be there before; a file only if its loss was asked for."""
-    if path.is_file() and not asked.may_overwrite:
+    """A device or a pipe may be there before; a file only if its loss was asked for, and never the input."""
+    if not path.is_file():
+        return
+    if os.path.samestat(path.stat(), os.fstat(0) if asked.file == STDIN else asked.file.stat()):
+        raise BadConfiguration(f"{path} is the input itself: give another name")
+    if not asked.may_overwrite:
         raise BadConfiguration(f"{path} is there already: --force writes over it")
 
 
 def _drop_if_empty(path: Path) -> None:
-    if not path.stat().st_size:
+    if path.is_file() and not path.stat().st_size:
         path.unlink()
 
 

@@ -2,13 +2,14 @@
 
     header, always 128 bytes long │ row 0 │ row 1 │ …
 
-What a run that was stopped leaves behind is a whole .npy file of fewer rows. What one that was killed leaves has the
-header of all rows and too few of them: numpy refuses it.
+The header is written last. So what a run that was stopped leaves behind is a whole .npy file of fewer rows, and what
+one that was killed leaves is none: numpy refuses it.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import os
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class NpyFile:
         self.path = path
         self.partial = partial(path)
         self._spec = spec
+        self.dtype = spec.dtype
         self._rows = rows
         self._dims: tuple[int, ...] | None = None
         self._refused: list[int] = []  # rows that came before the shape was known
@@ -66,7 +68,7 @@ class NpyFile:
         if self._dims is None:
             self._refused.append(row)
         else:
-            self.write(row, np.full((1, *self._dims), np.nan if self._spec.is_float else 0, self._spec.dtype))
+            self.write(row, np.full((1, *self._dims), np.nan if self._spec.is_float else 0, self.dtype))
 
     def close(self, rows: int) -> Path | None:
         """Keep the first `rows` rows: under the file's own name if these are all. None if there is nothing to keep."""
@@ -74,9 +76,9 @@ class NpyFile:
             if self._dims is None or not rows:
                 self.partial.unlink()
                 return None
+            self._put(0, self._header(rows, self._dims))
             if rows == self._rows:
                 return self.partial.replace(self.path)
-            self._put(0, self._header(rows, self._dims))
             os.ftruncate(self._descriptor, self._start + rows * self._row_bytes)
         except OSError as error:
             raise Incomplete(f"{self.path}: cannot be finished: {error.strerror}") from error
@@ -85,14 +87,12 @@ class NpyFile:
         return self.partial
 
     def _begin(self, dims: tuple[int, ...]) -> None:
-        header = self._header(self._rows, dims)
-        self._start = len(header)
-        self._row_bytes = int(np.prod(dims, dtype=object)) * self._spec.dtype.itemsize
+        self._start = len(self._header(self._rows, dims))
+        self._row_bytes = math.prod(dims) * self.dtype.itemsize
         disk = os.fstatvfs(self._descriptor)
         needed, free = self._start + self._rows * self._row_bytes, disk.f_bavail * disk.f_frsize
         if needed > free:
             raise BadConfiguration(f"{self.path} will have {needed:,} bytes, and its disk has only {free:,} left")
-        self._put(0, header)
         self._dims = dims
         for row in self._refused:
             self.refuse(row)
@@ -100,7 +100,7 @@ class NpyFile:
 
     def _header(self, rows: int, dims: tuple[int, ...]) -> bytes:
         header = io.BytesIO()
-        descr = npy.dtype_to_descr(self._spec.dtype)
+        descr = npy.dtype_to_descr(self.dtype)
         npy.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": (rows, *dims)})
         return header.getvalue()
 

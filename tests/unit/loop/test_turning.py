@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from tests.builders import BOUNDS, POISON, POLICY, World, record
+from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World, record
 from tests.fakes import CommitFate
 from worker.core.intake import RESERVE
 from worker.core.records import ClosedBy
@@ -109,6 +109,19 @@ def test_the_poll_does_not_wait_while_a_lane_runs() -> None:
     world.turn(3)
 
     assert [timeout for _, timeout in world.source.polls] == [0.0] * 3
+
+
+def test_a_lane_is_waited_for_as_long_as_is_told() -> None:
+    """Where no news can come meanwhile, one turn lasts until the lane is back."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, lane_slice=5.0))
+    world.lanes.seconds = lambda: 1.0
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn()
+    assert world.lanes.in_flight == 1
+
+    world.turn()
+
+    assert world.lanes.in_flight == 0
 
 
 def test_the_poll_does_not_wait_while_the_device_is_asked() -> None:

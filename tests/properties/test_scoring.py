@@ -1,0 +1,108 @@
+"""Files through any cut: every line is a record, and every row has one outcome, whatever is refused on the way."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import rejection, request, signature
+from worker.codecs import Codecs, Wire
+from worker.core.records import Prediction, Record, Reply
+from worker.scoring.array_writer import ArrayWriter
+from worker.scoring.line_writer import LineWriter
+from worker.scoring.lines import Lines
+from worker.scoring.npy_file import NpyFile
+from worker.scoring.tally import Tally
+
+MODEL = signature()
+CODECS = Codecs(MODEL, Wire("answers", "g"), tell=lambda _: None)
+LONGEST = 5
+
+
+@given(
+    lines=st.lists(st.binary(max_size=8).map(lambda b: b.replace(b"\n", b" ")), max_size=12),
+    end=st.sampled_from([b"", b"\n"]),
+    cuts=st.lists(st.integers(1, 9), min_size=1),
+    limit=st.none() | st.integers(1, 12),
+    at_once=st.integers(1, 5),
+)
+def test_lines_are_the_same_however_the_pipe_is_cut(
+    lines: Sequence[bytes], end: bytes, cuts: Sequence[int], limit: int | None, at_once: int
+) -> None:
+    """Numbered from one, and what is too long only counted."""
+    content = b"\n".join(lines) + (end if lines else b"")
+    expected = content.split(b"\n")[: -1 if content.endswith(b"\n") or not content else None][:limit]
+    out, into = os.pipe()
+    source = Lines(out, "pipe", LONGEST, limit)
+    records: list[Record] = []
+    at = 0
+    for cut in [*cuts, len(content)]:
+        os.write(into, content[at : at + cut])
+        at += cut
+        records += source.poll(at_once, 0.0)
+    os.close(into)
+    while not source.is_over:
+        records += source.poll(at_once, 0.0)
+    os.close(out)
+
+    assert [record.offset for record in records] == list(range(1, len(expected) + 1))
+    for record, line in zip(records, expected, strict=True):
+        assert record.value == (line if len(line) <= LONGEST else b"")
+        assert (record.unreadable is not None) == (len(line) > LONGEST)
+        assert record.unreadable is None or f"has {len(line)} bytes" in record.unreadable
+
+
+@given(
+    rows=st.integers(1, 40),
+    guilty=st.sets(st.integers(0, 39)),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    asked=st.integers(0, 40),
+)
+def test_every_row_has_one_outcome(rows: int, guilty: set[int], sizes: Sequence[int], asked: int) -> None:
+    """Whatever was refused with its neighbours; and what is kept has no gap, wherever the first pass was stopped."""
+    with tempfile.TemporaryDirectory() as folder:
+        tally = Tally(4)
+        descriptor = os.open(Path(folder) / "errors.jsonl", os.O_WRONLY | os.O_CREAT)
+        writer = ArrayWriter(LineWriter(descriptor, "errors", CODECS, "row", tally), rows, tally)
+        writer.add(NpyFile(Path(folder) / "y.npy", MODEL.outputs[0], rows))
+        reached = 0
+        for at, size in enumerate([*sizes, 1]):
+            if at and not writer.next_pass():
+                break
+            for piece in writer.pieces(lambda _, size=size: size):  # type: ignore[misc]  # a default mypy cannot see
+                if not at and piece.start >= asked:
+                    break
+                answer(writer, piece, guilty)
+                reached = max(reached, piece.stop)
+        assert not writer.next_pass()
+        assert writer.finished == reached
+        writer.flush()
+        writer.close(lambda _: None)
+        os.close(descriptor)
+        errors = (Path(folder) / "errors.jsonl").read_bytes().count(b"\n")
+        results = [np.load(path).reshape(-1) for path in Path(folder).glob("*.npy")]
+
+    refused = {row for row in guilty if row < reached}
+    assert tally.outcomes == reached
+    assert errors == tally.refusals == len(refused)
+    if reached:
+        [kept] = results
+        assert [row for row in range(reached) if np.isnan(kept[row])] == sorted(refused)
+        assert all(kept[row] == row for row in range(reached) if row not in refused)
+    else:
+        assert not results
+
+
+def answer(writer: ArrayWriter, piece: range, guilty: set[int]) -> None:
+    """Refuse the piece if it holds a guilty row, else answer each row with its number."""
+    if guilty & set(piece):
+        writer.write(piece.start, rejection()._replace(reply=Reply("application/json")))
+    else:
+        rows = np.array(piece, "<f4").reshape(-1, 1)
+        writer.write(piece.start, Prediction(request(rows=len(piece)), (rows,)))
