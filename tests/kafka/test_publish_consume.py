@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,11 @@ from typer.testing import CliRunner
 
 from tests.kafka.checker import Reference
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
+from tests.kafka.fixtures import or_skip
+from tests.kafka.guarded import GuardedKafka
 from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, raw
 from worker import cli
+from worker.kafka.access import Right
 from worker.kafka.reader import Reader
 from worker.settings import Connection
 
@@ -297,3 +301,21 @@ def test_a_reader_reaches_the_end_behind_a_transaction(kafka: Cluster, end: str)
             assert time.monotonic() < deadline, reader
 
     assert found == ([b"a", b"b"] if end == "commit_transaction" else [])
+
+
+def test_a_requester_needs_to_write_requests_and_to_read_answers_and_nothing_else(tmp_path: Path) -> None:
+    """No right on any group: what is missing is named, one right at a time."""
+    with ExitStack() as stack:
+        guarded = or_skip(lambda: GuardedKafka(tmp_path))
+        stack.callback(guarded.remove)
+        scene = stack.enter_context(Scene(guarded.cluster, tmp_path))
+        scene.settings |= guarded.scram()
+        ask = ("publish", "--random", "1", "--wait", "--timeout", "0.5")
+
+        assert f"may not use topic {scene.response_topic}; grant it the operation READ" in run(scene, *ask).errors
+        guarded.grant([Right("RESPONSE_TOPIC", "topic", scene.response_topic, "Read")])
+        assert f"may not use topic {scene.topic}; grant it the operation WRITE" in run(scene, *ask).errors
+        guarded.grant([Right("REQUEST_TOPICS", "topic", scene.topic, "Write")])
+        assert "published  1 request " in run(scene, *ask).output
+        guarded.cluster.produce(scene.response_topic, [Sent(b"k", b"")])
+        assert [answer["key"] for answer in consumed(scene)] == ["k"]

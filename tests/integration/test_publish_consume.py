@@ -1,0 +1,85 @@
+"""`publish` and `consume` on a mock broker: what is published is what is shown, and can be published again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from worker import cli
+from worker.kafka.embedded import EmbeddedBroker
+
+Command = Callable[..., Result]
+
+ENVELOPES = [
+    {"key": "k1", "headers": {"content-type": "text/plain", "request-id": "a1"}, "value": "free text"},
+    {"key": None, "headers": {"request-id": "a2", "gone": None}, "value": None},
+    {"key_base64": "/wA=", "headers": {"request-id": "a3"}, "headers_base64": {"h": "/w=="}, "value_base64": "AP8="},
+]
+
+
+@pytest.fixture
+def command() -> Iterator[Command]:
+    """Runs a command against a mock broker of this test's own."""
+    with EmbeddedBroker() as broker:
+        settings = {
+            "WORKER_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+        }
+        broker.create_topic("answers")
+        broker.create_topic("copies")
+        yield lambda *words: CliRunner().invoke(cli.app, [str(word) for word in words], env=settings)
+
+
+def written(path: Path, *lines: object) -> Path:
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_what_is_consumed_can_be_published_again(command: Command, tmp_path: Path) -> None:
+    """Key, headers and value are the members of an envelope, whatever bytes they are."""
+    place = {"topic", "partition", "offset", "timestamp_ms"}
+
+    assert command("publish", written(tmp_path / "1", *ENVELOPES), "--topic", "answers").exit_code == 0
+    first = [json.loads(line) for line in command("consume", "--from-beginning", "--json").stdout.splitlines()]
+    envelopes = [{name: held for name, held in one.items() if name not in place} for one in first]
+    assert command("publish", written(tmp_path / "2", *envelopes), "--topic", "copies").exit_code == 0
+    second = command("consume", "--topic", "copies", "--from-beginning", "--json").stdout.splitlines()
+
+    by_id = {one["headers"]["request-id"]: one for one in envelopes}
+    assert [by_id[f"a{n}"] for n in (1, 2, 3)] == ENVELOPES
+    copies = [{name: held for name, held in json.loads(one).items() if name not in place} for one in second]
+    assert sorted(map(str, copies)) == sorted(map(str, envelopes))
+
+
+def test_people_see_no_more_than_text(command: Command, tmp_path: Path) -> None:
+    """In a pipe there is no escape sequence at all."""
+    command("publish", written(tmp_path / "1", *ENVELOPES, {"value": "\x1b[31mred"}), "--topic", "answers")
+
+    shown = command("consume", "--from-beginning").stdout
+
+    assert "key k1" in shown
+    assert "\\x1b[31mred" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["publish"], "WORKER_KAFKA__REQUEST_TOPICS names no topic; say which one with --topic"),
+        (["publish", "--topic", "t"], "Name a FILE (- is standard input), or say --random N"),
+        (["publish", "f", "--random", "1", "--topic", "t"], "Name a FILE"),
+        (["publish", "absent", "--topic", "t"], "absent: cannot be read: No such file or directory"),
+        (["publish", "--random", "1", "--topic", "t"], "WORKER_MODEL__PATH: must be set"),
+    ],
+)
+def test_what_cannot_be_begun_is_told_in_one_sentence(command: Command, words: list[str], told: str) -> None:
+    """Exit code 2, and nothing is published."""
+    done = command(*words)
+
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert done.stdout == ""
