@@ -259,8 +259,7 @@ def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer
         str | None,
         typer.Argument(
             metavar="FILE",
-            help="JSON lines, each a request's body or an envelope around anything; or rows (.npy); `-` reads lines "
-            "from a pipe.",
+            help="JSON lines, or rows (.npy); - reads lines from standard input.",
             show_default=False,
         ),
     ] = None,
@@ -304,7 +303,11 @@ def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer
     config: Config = None,
     bootstrap_servers: Brokers = None,
 ) -> None:
-    """Publish requests, and with --wait see them answered."""
+    """Publish requests, and with --wait see them answered.
+
+    A line with `inputs` is a request, published as it stands.
+    One with `value` is any record: `key`, `headers` and `value`, or these with `_base64` for bytes.
+    """
 
     def act() -> int:
         from worker.commands.publish import Order, publish  # noqa: PLC0415 - see the module's first sentence
@@ -344,8 +347,8 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
         bool | None,
         typer.Option(
             "--follow/--no-follow",
-            help="Go on after the end, or stop there; unless said, what is written to a file or pipe from "
-            "--from-beginning or --last stops.",
+            help="Go on after the end, or stop there, as is the default for --from-beginning and --last in a file or "
+            "pipe.",
             show_default=False,
         ),
     ] = None,
