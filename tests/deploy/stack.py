@@ -148,9 +148,11 @@ class Audience:
         """What came of all that was sent so far, once each has an answer or the time is over."""
         owed = self.acknowledged()
         self.auditor.wait_for(owed)
-        wrong = Reference(MODEL.read_bytes()).wrong_values(self.auditor.answers, owed)
+        # Others publish here too, by `docker compose run publish`.
+        ours = [answer for answer in self.auditor.answers if answer.source in owed]
+        wrong = Reference(MODEL.read_bytes()).wrong_values(ours, owed)
         assert not wrong, f"{len(wrong)} wrong values: {wrong[:3]}"
-        return judge(self.auditor.answers, owed, self.auditor.unsafe_commits)
+        return judge(ours, owed, self.auditor.unsafe_commits)
 
     def close(self) -> None:
         """Stop looking, and let go of every connection while there is a broker to say goodbye to."""

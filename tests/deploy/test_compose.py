@@ -5,6 +5,7 @@ Needs a Docker engine with compose v2; skipped without. Prints its figures: `pyt
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -15,8 +16,9 @@ import pytest
 from tests.deploy.stack import Audience, Stack, no_engine
 
 SESSION = 6.0  # seconds of silence after which the compose file's broker takes a worker for dead
-# A killed worker's requests that were answered and not yet committed: in flight, and a commit interval's worth.
-MOST_REPEATS = 2_000
+# A killed worker's requests that were answered and not yet committed.
+# A second of the load; 0 to 19 were measured.
+MOST_REPEATS = 500
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -79,6 +81,17 @@ def test_every_request_is_answered_once(audience: Audience) -> None:
     audience.verdict().expect_clean(repeats=before)
 
 
+@pytest.mark.usefixtures("pair")
+def test_a_first_try_needs_no_client(stack: Stack) -> None:
+    """The publisher's profile publishes random requests, waits for their answers, and shows some."""
+    published = stack.compose("run", "--rm", "-T", "publish")
+    consumed = stack.compose("run", "--rm", "-T", "consume", "--last", "5", "--json")
+
+    assert "1,000 ok" in published
+    assert "0 missing, 0 repeated" in published
+    assert [json.loads(line)["headers"]["status"] for line in consumed.splitlines()] == ["ok"] * 5
+
+
 def test_a_stopped_worker_finishes_what_it_took(stack: Stack, audience: Audience, pair: list[str]) -> None:
     """`docker stop` under load: exit 0, the other one goes on with all partitions; nothing lost, nothing repeated."""
     before = audience.verdict().repeats
@@ -115,7 +128,7 @@ def test_a_killed_worker_is_replaced(stack: Stack, audience: Audience, pair: lis
         f"{len(verdict.lost)} lost, {verdict.repeats - before} repeated of {len(audience.acknowledged()):,} so far"
     )
     verdict.expect_clean(repeats=before + MOST_REPEATS)
-    assert takeover < SESSION + 6.0
+    assert takeover < SESSION + 10.0
 
 
 @pytest.mark.usefixtures("pair")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,21 +53,12 @@ def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """All components at once in an overlay of somebody's own, for a second model beside the first."""
-    # Components may lie anywhere but under an absolute path.
-    folder = tmp_path_factory.mktemp("overlay")
-    place = os.path.relpath(FOLDER, folder)
-    (folder / "kustomization.yaml").write_text(f"""
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-namespace: inference
-nameSuffix: -digits
-labels: [{{pairs: {{app.kubernetes.io/instance: digits}}, includeSelectors: true}}]
-resources: [{place}/base]
-components: [{place}/components/gpu, {place}/components/autoscaling, {place}/components/pod-monitor]
-configMapGenerator: [{{name: inference-worker, behavior: merge, literals: [WORKER_KAFKA__GROUP_ID=digits]}}]
-""")
-    return or_skip(lambda: render(folder))
+    """The overlay that the README shows: all components, a claim for the model, and names of its own."""
+    [overlay] = re.findall(r"```yaml\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
+    copied = shutil.copytree(FOLDER, tmp_path_factory.mktemp("deploy") / "kubernetes")
+    (copied / "overlays/digits").mkdir()
+    (copied / "overlays/digits/kustomization.yaml").write_text(overlay)
+    return or_skip(lambda: render(copied / "overlays/digits"))
 
 
 def pod(manifests: list[Manifest]) -> dict[str, Any]:
@@ -100,6 +93,16 @@ def test_a_cluster_takes_all_components_together(everything: list[Manifest]) -> 
 
     assert not any(found.values()), found
     assert {"ScaledObject", "TriggerAuthentication", "PodMonitor"} <= found.keys()
+
+
+def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_path: Path) -> None:
+    """Its image, its settings and its claim arrive, and the demo's model is not copied."""
+    found = pod(everything)
+
+    assert worker(everything)["image"] == "registry.example.com/inference-worker:0.1.0-cuda"
+    assert settings_of(environment(everything), tmp_path).model.name == "digits"
+    assert {"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}} in found["volumes"]
+    assert found["initContainers"] == []
 
 
 @pytest.mark.parametrize(
