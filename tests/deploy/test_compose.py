@@ -6,7 +6,6 @@ Needs a Docker engine with compose v2; skipped without. Prints its figures: `pyt
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -30,10 +29,7 @@ def tell(line: str) -> None:
 def stack() -> Iterator[Stack]:
     """The whole of it, built and up, with two workers."""
     if reason := no_engine():
-        message = f"no compose: {reason}"
-        if os.environ.get("CI"):
-            pytest.fail(message, pytrace=False)
-        pytest.skip(message)
+        pytest.skip(f"no compose: {reason}")
     with Stack() as stack:
         began = time.monotonic()
         stack.compose("build", "--quiet")
