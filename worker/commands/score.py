@@ -72,11 +72,9 @@ def _bar(asked: Asked, job: Job) -> AbstractContextManager[Callable[[int], None]
 
 
 def _summarize(job: Job, tally: Tally, device: str, seconds: float) -> None:
-    _say(
-        f"{_count(tally.outcomes, job.unit)} in {seconds:,.1f} s: {tally.outcomes / seconds:,.0f} a second, "
-        f"{_count(tally.batches, 'batch', 'es')} on {device}, the model ran {tally.model_seconds / seconds:.0%} of the "
-        "time"
-    )
+    _say(f"{_count(tally.outcomes, job.unit)} in {seconds:,.1f} s: {tally.outcomes / seconds:,.0f} a second")
+    share = tally.model_seconds / seconds
+    _say(f"{_count(tally.batches, 'batch', 'es')} on {device}; the model ran {share:.0%} of the time")
     if written := [str(path) for path in job.outputs if path.is_file()]:
         _say(f"written: {', '.join(written)}")
 
