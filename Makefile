@@ -1,6 +1,6 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
-.PHONY: help setup demo test lint format types rooms unit system faults lock proto clean
+.PHONY: help setup demo test lint format types rooms unit system test-deploy faults dashboard lock proto clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -15,8 +15,9 @@ help:
 	@echo "make demo    see it work, on a mock broker, in under a minute"
 	@echo "make test    everything below, and the tests on a real Kafka"
 	@echo "make lint | types | rooms | unit | system   one part of it"
+	@echo "make test-deploy  the image, compose, the README, TLS: with a Docker engine"
 	@echo "make faults  the long runs: kills, restarts, rebalances, a million waiting requests"
-	@echo "make format | lock | proto | clean"
+	@echo "make format | lock | proto | dashboard | clean"
 
 setup: $(READY)
 
@@ -55,22 +56,39 @@ unit: setup
 
 # The rest: the contracts of fakes and real things, whole workers on the mock broker, and on a real Kafka.
 system: setup
-	$(BIN)/pytest -m "not slow" --durations=10 tests/contract tests/integration tests/kafka
+	$(BIN)/pytest -m "not slow" --durations=10 --ignore tests/deploy/test_compose.py \
+		tests/contract tests/integration tests/kafka tests/clients tests/deploy
+
+# The image and the compose file, really built, run, stopped and killed; the README, and a Kafka with TLS and SASL.
+test-deploy: setup
+	$(BIN)/pytest -s tests/deploy tests/kafka/test_security.py
 
 # Half an hour of kill -9, SIGTERM, SIGSTOP, rebalances and broker restarts, with the figures of each run.
 faults: setup
 	$(BIN)/pytest -s tests/kafka/test_faults.py tests/kafka/long_runs.py
 
+dashboard: setup
+	$(BIN)/python -m deploy.observability.dashboard
+
 proto: setup
 	$(BIN)/python schemas/generate.py
 
+# Four locks: the package, its development, and the two images (onnxruntime in the place of its GPU build; CUDA with it).
 # Versions that are locked stay unless pyproject.toml rules them out; `make lock UPGRADE=--upgrade` takes the newest.
 UPGRADE ?=
 lock:
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(PYTHON) -m venv "$$dir" && \
 	"$$dir/bin/pip" install --quiet --disable-pip-version-check uv && \
 	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) pyproject.toml -o requirements.txt && \
-	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --group dev pyproject.toml -o requirements-dev.txt
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel --group dev pyproject.toml -o requirements-dev.txt && \
+	{ sed -n 's/^onnxruntime-gpu\(==[^ ;]*\).*/onnxruntime\1/p' requirements.txt; \
+		echo "onnxruntime-gpu; python_version < '0'"; } > "$$dir/cpu.txt" && \
+	echo "onnxruntime-gpu[cuda,cudnn]; $(ON_CUDA)" > "$$dir/cuda.in" && \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel -c requirements.txt --override "$$dir/cpu.txt" \
+		pyproject.toml -o requirements-cpu.txt && \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel -c requirements.txt pyproject.toml "$$dir/cuda.in" \
+		-o requirements-cuda.txt
+ON_CUDA = sys_platform == 'linux' and platform_machine == 'x86_64'
 LOCK_FLAGS = --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --custom-compile-command "make lock"
 

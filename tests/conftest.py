@@ -14,5 +14,8 @@ __all__ = ["kafka", "new_broker", "own_broker"]  # one broker serves the whole r
 settings.register_profile("worker", derandomize=True, deadline=None, database=None)
 settings.load_profile("worker")
 
+# Before onnxruntime is imported anywhere: see `worker/inference/__init__.py`.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
 for name in [name for name in os.environ if name.startswith("WORKER_") and "__" in name]:
     del os.environ[name]

@@ -53,6 +53,10 @@ class Stack:
         """`docker compose …` for this project: its standard output. Fails the test when it fails."""
         return _docker("compose", "--project-name", self.project, *words, KAFKA_PORT=str(self._port))
 
+    def sh(self, commands: str) -> str:
+        """Commands as people type them, on this project. Fails the test when one fails."""
+        return _run("sh", "-ec", commands, COMPOSE_PROJECT_NAME=self.project, KAFKA_PORT=str(self._port))
+
     def up(self, workers: int = 2) -> float:
         """So many workers, all healthy. Returns the seconds it took."""
         began = time.monotonic()
@@ -167,10 +171,14 @@ def _row(number: int) -> Sent:
 
 
 def _docker(*words: str, **environment: str) -> str:
+    return _run("docker", *words, **environment)
+
+
+def _run(*words: str, **environment: str) -> str:
     # Nothing of whoever runs the tests: MODEL or MAX_BATCH_SIZE in their shell would be another stack.
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT") if name in os.environ}
     done = subprocess.run(
-        ["docker", *words],
+        words,
         cwd=ROOT,
         env={**kept, **environment},
         capture_output=True,
@@ -178,5 +186,5 @@ def _docker(*words: str, **environment: str) -> str:
         timeout=UP_WITHIN,
         check=False,
     )
-    assert done.returncode == 0, f"docker {' '.join(words)} exited with {done.returncode}:\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"{' '.join(words)} exited with {done.returncode}:\n{done.stderr[-4000:]}"
     return done.stdout

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.deploy.stack import Audience, Stack, no_engine
+from tests.deploy.stack import ROOT, Audience, Stack, no_engine
+from tests.readme import blocks
 
 SESSION = 6.0  # seconds of silence after which the compose file's broker takes a worker for dead
 # A killed worker's requests that were answered and not yet committed.
@@ -143,3 +144,23 @@ def test_four_workers_share_evenly(stack: Stack, audience: Audience) -> None:
         f"{len(verdict.lost)} lost, {verdict.repeats - before} repeated of {len(audience.acknowledged()):,} so far"
     )
     verdict.expect_clean(repeats=before)
+
+
+def test_the_readme_s_lines_do_what_they_say() -> None:
+    """From nothing to four workers and back to nothing, as the page has it."""
+    if reason := no_engine():
+        pytest.skip(f"no compose: {reason}")
+    page = {block.name: block.text for block in blocks(ROOT / "README.md")}
+    with Stack() as stack:
+        stack.sh(page["compose-up"])
+        assert len(stack.workers()) == 2
+
+        printed = stack.sh(page["compose-try"])
+        assert "1,000 ok" in printed
+        assert printed.count("probabilities FP32[1, 10]") == 5
+
+        stack.sh(page["compose-scale"])
+        assert len(stack.workers()) == 4
+
+        stack.sh(page["compose-down"])
+        assert stack.compose("ps", "--all", "--quiet") == ""
