@@ -1,7 +1,6 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
 .PHONY: help setup demo test lint format types rooms unit system test-deploy faults dashboard lock proto clean
-.NOTPARALLEL:
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -32,7 +31,10 @@ $(READY): requirements-dev.txt pyproject.toml
 demo: setup
 	@$(BIN)/inference-worker demo
 
-test: setup lint types rooms unit system
+# What needs no broker goes two at a time.
+test: setup
+	@$(MAKE) --no-print-directory -j2 --output-sync lint types rooms unit
+	@$(MAKE) --no-print-directory system
 	@echo "make test: all passed"
 
 lint: setup
@@ -65,7 +67,8 @@ test-deploy: setup
 
 # Half an hour of kill -9, SIGTERM, SIGSTOP, rebalances and broker restarts, with the figures of each run.
 faults: setup
-	$(BIN)/pytest -s tests/kafka/test_faults.py tests/kafka/long_runs.py
+	$(BIN)/pytest -s -m slow tests/integration tests/kafka
+	$(BIN)/pytest -s tests/kafka/long_runs.py
 
 dashboard: setup
 	$(BIN)/python -m deploy.observability.dashboard

@@ -26,6 +26,7 @@ def test_a_topic_that_nobody_made_does_not_appear(kafka: Cluster) -> None:
         kafka.produce(fresh("mistyped"), [Sent(None, b"v")], {"topic.metadata.propagation.max.ms": "500"})
 
 
+@pytest.mark.slow
 def test_a_killed_broker_comes_back_with_what_it_acknowledged(own_broker: JvmBroker) -> None:
     """After kill -9 the same port serves the same records."""
     cluster = Cluster(own_broker.bootstrap_servers)

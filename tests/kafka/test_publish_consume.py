@@ -303,6 +303,7 @@ def test_a_reader_reaches_the_end_behind_a_transaction(kafka: Cluster, end: str)
     assert found == ([b"a", b"b"] if end == "commit_transaction" else [])
 
 
+@pytest.mark.slow
 def test_a_requester_needs_to_write_requests_and_to_read_answers_and_nothing_else(tmp_path: Path) -> None:
     """No right on any group: what is missing is named, one right at a time."""
     with ExitStack() as stack:

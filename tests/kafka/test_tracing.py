@@ -81,7 +81,7 @@ def silence() -> Iterator[str]:
         yield collector.endpoint
 
 
-@pytest.mark.parametrize("collector", [nobody, silence])
+@pytest.mark.parametrize("collector", [pytest.param(nobody, marks=pytest.mark.slow), silence])
 def test_a_collector_that_is_away_costs_a_second_at_the_end(
     kafka: Cluster, tmp_path: Path, collector: Callable[[], AbstractContextManager[str]]
 ) -> None:
