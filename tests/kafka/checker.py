@@ -163,9 +163,7 @@ class Commits:
     """
 
     def __init__(self, cluster: Cluster, group: str) -> None:
-        self._consumer = Consumer(
-            {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "reconnect.backoff.max.ms": 500}
-        )
+        self._consumer = Consumer({**cluster.login, "group.id": group, "reconnect.backoff.max.ms": 500})
 
     def of(self, topic: str, partitions: int) -> dict[int, int]:
         """Next offset by partition; those without one are left out. Raises `KafkaException` while it cannot be had."""
@@ -209,7 +207,7 @@ class Auditor:
         self._checked: dict[tuple[str, int], int] = {}
         self._consumer = Consumer(
             {
-                "bootstrap.servers": cluster.bootstrap_servers,
+                **cluster.login,
                 "group.id": fresh("auditor"),
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",

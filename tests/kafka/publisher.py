@@ -40,7 +40,7 @@ class Publisher:
         self._failures: list[str] = []
         self._producer = Producer(
             {
-                "bootstrap.servers": cluster.bootstrap_servers,
+                **cluster.login,
                 "enable.idempotence": True,
                 "linger.ms": 2,
                 "partitioner": "murmur2_random",

@@ -117,7 +117,7 @@ class Scene:
 
     def _members(self) -> list[int] | None:
         # A client of its own each time: one that saw its broker die described no group for 30 s after the restart.
-        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        admin = AdminClient(dict(self.kafka.login))
         asked = admin.describe_consumer_groups([self.group], request_timeout=ANSWER_WITHIN)
         try:
             found = asked[self.group].result(TIMEOUT)
