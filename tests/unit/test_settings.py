@@ -367,6 +367,13 @@ def test_the_reference_names_every_setting() -> None:
     assert all(field.description for cls in SECTIONS.values() for field in cls.model_fields.values())
 
 
+def test_one_underscore_too_few_is_told() -> None:
+    """It would be passed over in silence; what Kubernetes injects still is."""
+    assert refused({"WORKER_KAFKA_GROUP_ID": "g", "WORKER_KAFKA_SERVICE_HOST": "10.0.0.1"}) == [
+        "WORKER_KAFKA_GROUP_ID: no such setting; did you mean WORKER_KAFKA__GROUP_ID, with two underscores?"
+    ]
+
+
 def test_a_publisher_or_reader_needs_the_brokers_alone() -> None:
     """A worker's other variables may stand beside them; topics may be absent; names are judged all the same."""
     brokers = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092"}

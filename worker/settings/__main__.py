@@ -45,7 +45,14 @@ def with_reference(document: str) -> str:
 
 def _row(section: str, key: str, field: FieldInfo) -> str:
     from_file = f" Or `{variable(section, key)}_FILE` names the file that holds it." if is_secret(section, key) else ""
-    return f"| `{variable(section, key)}` | {_default(field)} | {field.description}{from_file} |"
+    return f"| `{variable(section, key)}` | {_default(field)} | {field.description}{_choices(field)}{from_file} |"
+
+
+def _choices(field: FieldInfo) -> str:
+    """The values there are to choose from, where the sentence does not name them all."""
+    values = re.findall(r"'([^']*)'", str(field.annotation)) if "Literal[" in str(field.annotation) else []
+    unnamed = [value for value in values if f"`{value}`" not in (field.description or "")]
+    return f" One of {', '.join(f'`{value}`' for value in values)}." if unnamed else ""
 
 
 def _default(field: FieldInfo) -> str:

@@ -1,9 +1,9 @@
 """The only reader of the environment: variables and a TOML file in, frozen `Settings` out.
 
 pydantic-settings reads, the environment winning over the file. Ours is to judge names and to tell problems. Every
-`WORKER_*__*` name must be known, so that a mistyped one is an error and not a default; names without `__` are not ours
-(Kubernetes injects `WORKER_SERVICE_HOST`). A secret may stand in a file instead: `WORKER_KAFKA__SASL_PASSWORD_FILE`
-names it. All problems are found before one exception reports them.
+`WORKER_*__*` name must be known, so that a mistyped one is an error and not a default; other names without `__` are not
+ours (Kubernetes injects `WORKER_SERVICE_HOST`), but for one that lacks an underscore. A secret may stand in a file
+instead: `WORKER_KAFKA__SASL_PASSWORD_FILE` names it. All problems are found before one exception reports them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from worker.settings.sections import (
 
 _S = TypeVar("_S", Settings, ClientSettings, ScoringSettings, KafkaPart)
 _KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
+# The commonest slip, one underscore: it has no `__`, and would be taken for somebody else's name and passed over.
+_SLIPS = {name.replace("__", "_"): name for name in _KNOWN}
 _SECRET_FILES = {f"{name}_FILE": name for name, setting in _KNOWN.items() if is_secret(*setting)}
 
 # Strangers are told with the place they stand in; a default made from a wrong value is no second mistake.
@@ -137,6 +139,11 @@ def _strangers(file: TomlConfigSettingsSource, path: Path | None) -> Iterator[st
 def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
     """The known names with their values. An empty variable counts as not set: `${NAME:-}` in a compose file."""
     ours = {name: value for name, value in environ.items() if name.startswith("WORKER_") and "__" in name and value}
+    problems += [
+        f"{slip}: no such setting; did you mean {name}, with two underscores?"
+        for slip, name in _SLIPS.items()
+        if environ.get(slip)
+    ]
     for name, value in ours.items():
         if name in _KNOWN:
             yield name, value

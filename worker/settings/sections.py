@@ -219,7 +219,8 @@ class DeliverySettings(Section):
     """What is promised about answers and offsets."""
 
     guarantee: Literal["at_least_once", "exactly_once"] = Field(
-        "at_least_once", description="What holds whatever dies in between. Only `at_least_once` is available yet."
+        "at_least_once",
+        description="What holds whatever dies in between: `at_least_once`; `exactly_once` is not available yet.",
     )
     commit_interval_ms: int = Field(200, ge=1, le=60_000, description="Time between two commits of offsets.")
     drain_timeout_s: float = Field(

@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from math import inf
 from typing import Protocol
 
 import structlog
@@ -67,7 +68,7 @@ class WorkerEvents:
         self._lanes: Lanes | None = None
         self._signals: Signals | None = None
         self._held: set[Partition] = set()
-        self._is_warm = self._is_in_group = self._is_stopping = False
+        self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
         self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
         self._uncommitted_since: float | None = None
         self._publish_due = 0.0
@@ -149,6 +150,11 @@ class WorkerEvents:
 
     def consumer_seen(self, connections: int, lag: Mapping[Partition, int]) -> None:
         """Open connections to brokers, and how far each partition's commit is behind its end."""
+        if connections and self._is_cut_off:
+            self._log.info("brokers_reached_again", connections=connections)
+        elif self._held and not connections and not self._is_cut_off:
+            self._log.warning("brokers_out_of_reach")
+        self._is_cut_off = bool(self._held) and not connections
         self._tally.set(metrics.CONNECTIONS, connections, "consumer")
         self._tally.replace(metrics.LAG, {(p.topic, str(p.number)): n for p, n in lag.items() if p in self._held})
 
@@ -243,7 +249,7 @@ class WorkerEvents:
         tally.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
         tally.set(metrics.BYTES_IN_FLIGHT, ledger.size)
         oldest = ledger.oldest_by_partition()
-        tally.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, now) for p in self._held})
+        tally.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in self._held})
         tally.replace(metrics.RUNNING, {} if running_since is None else {(): running_since})
         if not ledger.committable():
             self._uncommitted_since = None

@@ -50,7 +50,11 @@ def configure(log_format: Literal["json", "console"], level: str, stream: TextIO
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[structlog.stdlib.add_logger_name, *shared],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(log_format, out)],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _headed,
+                _renderer(log_format, out),
+            ],
         )
     )
     root = logging.getLogger()
@@ -74,6 +78,11 @@ def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     for name, value in event.items():
         event[name] = _clean(name, value)
     return event
+
+
+def _headed(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    """When, how bad and what come first: that is how lines are read."""
+    return {**{name: event[name] for name in ("at", "level", "event") if name in event}, **event}
 
 
 def _clean(name: str, value: Any) -> Any:

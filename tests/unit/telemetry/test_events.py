@@ -172,7 +172,7 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
 
     assert (page["rows_in_flight"], page["in_flight_bytes"], page["partitions"]) == (40, 4096, 2)
     assert page["oldest_unsettled_seconds 0 requests"] == 5.0
-    assert page["oldest_unsettled_seconds 1 requests"] == 2.0
+    assert page["oldest_unsettled_seconds 1 requests"] == 0.0, "it holds nothing"
     assert page["inference_running_seconds"] == 4.0
     assert page["loop_heartbeat_age_seconds"] == 2.0
 
@@ -191,6 +191,18 @@ def test_the_page_shows_what_the_clients_saw(watched: Watched) -> None:
     }
     assert (page["undelivered_messages answers"], page["undelivered_messages rejected"]) == (3, 0)
     assert (page["broker_connections consumer"], page["broker_connections producer"]) == (2, 0)
+
+
+def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: list[Any]) -> None:
+    """One line each, however often the client says so; a worker that holds nothing yet is not cut off."""
+    watched.events.consumer_seen(0, {})
+    watched.events.assigned([P0])
+
+    for connections in (1, 0, 0, 2, 2):
+        watched.events.consumer_seen(connections, {})
+
+    told = [line["event"] for line in log if line["event"].startswith("brokers")]
+    assert told == ["brokers_out_of_reach", "brokers_reached_again"]
 
 
 def test_the_page_shows_the_bounds(watched: Watched) -> None:
