@@ -115,6 +115,15 @@ def parse_number() -> bytes:
     )
 
 
+def lower_case(locale: str) -> bytes:
+    """text BYTES (batch) → y BYTES (batch), in lower case by the rules of a locale that the machine must have."""
+    return _model(
+        [helper.make_node("StringNormalizer", ["text"], ["y"], case_change_action="LOWER", locale=locale)],
+        [_value("text", "BYTES")],
+        [_value("y", "BYTES")],
+    )
+
+
 def quotient() -> bytes:
     """a, b INT64 (batch, 1) → y INT64 (batch, 1) = a / b: a zero in b fails the whole batch."""
     return _model(
@@ -140,6 +149,15 @@ def convolution(kernel: int = 40) -> bytes:
         [_value("image", "FP32", 1, "height", "width")],
         [_value("y", "FP32", 1, None, None)],
         [_constant("w", np.ones((1, 1, kernel, kernel), np.float32))],
+    )
+
+
+def fixed_batches(rows: int = 4) -> bytes:
+    """a, b FP32 (rows, 2) → y FP32 (rows, 2) = a + b: two inputs, both exported with a fixed batch axis."""
+    return _model(
+        [helper.make_node("Add", ["a", "b"], ["y"])],
+        [_fixed_value("a", "FP32", [rows, 2]), _fixed_value("b", "FP32", [rows, 2])],
+        [_fixed_value("y", "FP32", [rows, 2])],
     )
 
 

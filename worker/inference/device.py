@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.inference.ort_errors import ORT_ERRORS, readable, shortened
+from worker.inference.ort_errors import ORT_ERRORS, lack, readable, shortened
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -69,11 +69,12 @@ def open_cpu(graph: Graph, threads: int, reason: str) -> Opened:
     try:
         return Opened(_session(graph, [CPU], threads), Device("cpu", reason))
     except ORT_ERRORS as error:
-        raise BadConfiguration(f"ONNX Runtime {ort.__version__} cannot load the model: {readable(error)}") from error
+        cause = lack(error) or readable(error)
+        raise BadConfiguration(f"ONNX Runtime {ort.__version__} cannot load the model: {cause}") from error
 
 
 def open_cuda(graph: Graph, wanted: str, threads: int) -> Opened:
-    """`wanted` is `auto`, `cuda` or `cuda:n`. Raises `Unusable`."""
+    """`wanted` is `auto`, `cuda` or `cuda:n`. Raises `Unusable`, `BadConfiguration` when the model lacks something."""
     number = int(wanted.partition(":")[2] or 0)
     if CUDA not in ort.get_available_providers():
         raise Unusable("this ONNX Runtime is built without CUDA (onnxruntime-gpu has it)")
@@ -99,7 +100,10 @@ def _open_providers(graph: Graph, providers: Sequence[str], threads: int) -> Ope
 
 
 def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
-    """A session on which every provider asked for is in use. Raises `Unusable` with the runtime's own complaint."""
+    """A session on which every provider asked for is in use.
+
+    Raises `Unusable` with the runtime's own complaint, `BadConfiguration` when it is the model that lacks something.
+    """
     names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
     with _complaints() as complaints:
         if CUDA in names and hasattr(ort, "preload_dlls"):
@@ -107,6 +111,8 @@ def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.I
         try:
             session = _session(graph, providers, threads)
         except ORT_ERRORS as error:
+            if cause := lack(error):  # no fault of the device
+                raise BadConfiguration(cause) from error
             raise Unusable(readable(error)) from error
     absent = [name for name in names if name not in session.get_providers()]
     if absent:

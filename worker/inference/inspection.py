@@ -43,7 +43,7 @@ def signature_of(session: ort.InferenceSession, name: str, version: str, max_row
         tuple(_spec("output", node) for node in outputs),
         max_rows,
     )
-    _check_batch_axis(inputs, outputs)
+    _check_batch_axis(inputs)
     return signature
 
 
@@ -62,7 +62,7 @@ def _cure(kind: str) -> str:
     return f"a tensor of one of {', '.join(DTYPES)} is needed (BYTES are strings)"
 
 
-def _check_batch_axis(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+def _check_batch_axis(inputs: Sequence[Any]) -> None:
     # ONNX Runtime shows a tensor of unknown rank as it shows a scalar: with no dimensions.
     scalars = [node.name for node in inputs if not node.shape]
     if scalars:
@@ -71,16 +71,17 @@ def _check_batch_axis(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         )
     fixed = [node for node in inputs if isinstance(node.shape[0], int)]
     if fixed:
-        raise BadConfiguration(_fixed_axis(fixed, [*inputs, *outputs]))
+        raise BadConfiguration(_fixed_axis(fixed, len(inputs)))
 
 
-def _fixed_axis(fixed: Sequence[Any], nodes: Sequence[Any]) -> str:
+def _fixed_axis(fixed: Sequence[Any], inputs: int) -> str:
     claims = ", ".join(f"{node.name} {list(node.shape)}" for node in fixed)
-    axes = ", ".join(f"'{node.name}': {{0: 'batch'}}" for node in nodes)
+    examples = "(example,)" if inputs == 1 else f"({', '.join(f'example_{n}' for n in range(1, inputs + 1))})"
+    shapes = '({0: torch.export.Dim("batch")},)' + (f" * {inputs}" if inputs > 1 else "")
     return (
         f"the model was exported for a fixed number of rows ({claims}: the first axis must be dynamic). "
-        f"From PyTorch: torch.onnx.export(..., dynamo=False, dynamic_axes={{{axes}}}), or with dynamo=True "
-        "dynamic_shapes with torch.export.Dim('batch') for axis 0 of each input. A finished file, unless a Reshape "
-        "inside holds the number too: model = onnx.load(path); for v in [*model.graph.input, *model.graph.output]: "
+        f'From PyTorch: torch.onnx.export(model, {examples}, "model.onnx", dynamo=True, dynamic_shapes={shapes}). '
+        "A finished file, unless a Reshape inside holds the number too: model = onnx.load(path); "
+        "for v in [*model.graph.input, *model.graph.output]: "
         "v.type.tensor_type.shape.dim[0].dim_param = 'batch'; onnx.save(model, path)"
     )

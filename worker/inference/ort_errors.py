@@ -1,4 +1,4 @@
-"""ONNX Runtime's exceptions in our words: what a run's failure means, and how its message reads.
+"""ONNX Runtime's exceptions in our words: what a run's or a load's failure means, and how its message reads.
 
 Messages come from native code: C++ signatures, source files, host names, ANSI colours, and now and then a piece of the
 request. What leaves here is one short line that names the node and the complaint.
@@ -45,6 +45,8 @@ _DEAD_CONTEXT = {
 }
 
 _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
+_NO_LOCALE = re.compile(r"Failed to construct locale with name:\s*([\w.@-]+)")
+_NO_WEIGHTS = re.compile(r"External data path does not exist: \"([^\"]+)\"")
 _NO_MEMORY = re.compile(r"out of memory|failed to allocate memory|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : ([A-Z_]+) : ")
 _NODE = re.compile(r"^.*?while running (\S+) node\. Name:'([^']*)' Status Message: ", re.DOTALL)
@@ -67,6 +69,21 @@ def run_failure(error: Exception) -> RunFailure:
         return RunFailure(f"the device has not enough memory: {readable(error)}", Code.RESOURCE_EXHAUSTED)
     # A quotation may be a piece of somebody's request; this text reaches logs and other people's answers.
     return RunFailure(shortened(_QUOTED.sub("'…'", _complaint(text) or type(error).__name__), _node(text)))
+
+
+def lack(error: Exception) -> str:
+    """What the model needs and does not find beside it or on this machine, with the cure; empty for other failures."""
+    text = str(error)
+    if locale := _NO_LOCALE.search(text):
+        name, language = locale[1], locale[1].partition(".")[0]
+        return (
+            f"it changes the case of text by the rules of the locale {name}, which this machine has not: install it "
+            f"(Debian: apt-get install locales && localedef -i {language} -f UTF-8 {name}), or export the model with "
+            'one that most systems have (skl2onnx: options={id(vectorizer): {"locale": "C.UTF-8"}})'
+        )
+    if weights := _NO_WEIGHTS.search(text):
+        return f"its weights lie in another file, and {weights[1]} is missing: copy it there, beside the model"
+    return ""
 
 
 def is_out_of_memory(error: Exception) -> bool:
