@@ -202,8 +202,9 @@ def show_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each optio
 @dead_letters.command(
     "replay",
     help="Send rejected requests back to the topics they came from, as they were.\n\n"
-    "Each goes once for each --group, whatever options select it and whatever is killed meanwhile; letters that the "
-    "options leave out, or whose topic is missing, wait for a later replay.",
+    "Each dead letter goes once for each --group, whatever options select it and whatever is killed meanwhile; those "
+    "that the options leave out, or whose topic is missing, wait for a later replay. A request that is rejected again "
+    "gets a new letter, which the next replay sends too: mend the cause first.",
 )
 def replay_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each option
     *,
@@ -280,7 +281,12 @@ def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer
         float | None, typer.Option(min=0.001, metavar="N", help="Requests a second, steadily; else as fast as can be.")
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the answers to these very requests, and say how long they took.")
+        bool,
+        typer.Option(
+            "--wait",
+            help="Wait for the answers to these very requests, and say how long they took. Exit code 7 if one is an "
+            "error.",
+        ),
     ] = False,
     timeout: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="With --wait: give up when no answer comes for so long.")

@@ -117,7 +117,10 @@ def test_made_up_requests_are_right_in_every_encoding(kafka: Cluster, tmp_path: 
 
 
 def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_path: Path) -> None:
-    """By code, beside the good answers; the names in the file are those of the answers, a null value's too."""
+    """By code, beside the good answers, and are a failure that says where to see why: exit code 7.
+
+    The names in the file are those of the answers, a null value's too.
+    """
     tensor = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": [0.5] * WIDTH}
     path = written(
         tmp_path,
@@ -129,13 +132,17 @@ def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_p
     with Scene(kafka, tmp_path) as scene:
         scene.replica()
 
-        (summary,) = run(scene, "publish", path, "--wait", "--json").documents
+        done = run(scene, "publish", path, "--wait", "--json")
+        (summary,) = done.documents
         errors = consumed(scene, "--errors-only")
         named = consumed(scene, "--request-id", "good")
         letters = run(scene, "consume", "--topic", scene.dead_letter_topic, "--last", "9", "--no-follow").output
 
     assert summary["answers"]["errors"] == {"INVALID_ARGUMENT": 2, "NOT_FOUND": 1}
     assert (summary["answers"]["ok"], summary["answers"]["missing"]) == (1, 0)
+    assert done.code == 7
+    assert "3 of 4 requests got an error: 2 INVALID_ARGUMENT, 1 NOT_FOUND; " in done.errors
+    assert "`inference-worker consume --errors-only --last 4` shows why" in done.errors
     assert {"broken", "null"} <= {error["headers"]["request-id"] for error in errors}
     assert [answer["id"] for answer in named] == ["good"]
     assert letters.count("dead letter") == 3
@@ -149,7 +156,8 @@ def test_answers_that_do_not_come_are_counted_and_are_a_failure(kafka: Cluster, 
 
     assert done.code == 7
     assert "3 missing" in done.output
-    assert "inference-worker: 3 requests not answered" in done.errors
+    assert "inference-worker: 3 requests not answered, no answer came for 0.5 s: is a worker running" in done.errors
+    assert "`inference-worker check` tells" in done.errors
 
 
 def test_only_answers_to_what_was_just_published_are_waited_for(kafka: Cluster, tmp_path: Path) -> None:

@@ -58,6 +58,11 @@ def _object(line: bytes) -> _Object:
     try:
         document = orjson.loads(line)
     except orjson.JSONDecodeError as error:
+        if not _is_text(line):
+            raise BadConfiguration(
+                'not JSON, nor text at all; {"value_base64": "..."} publishes any bytes, and rows of numbers are read '
+                "from a .npy that is named"
+            ) from None
         raise BadConfiguration(f'not JSON: {error}; {{"value": "..."}} publishes any text') from None
     if not isinstance(document, dict):
         raise BadConfiguration("expected a JSON object: a request, or an envelope around anything")
@@ -69,11 +74,15 @@ def _usable(name: object) -> bytes | None:
     raw = name.encode() if isinstance(name, str) else name
     if not isinstance(raw, bytes) or not 0 < len(raw) <= MAX_TEXT:
         return None
+    return raw if _is_text(raw) else None
+
+
+def _is_text(raw: bytes) -> bool:
     try:
         raw.decode()
     except UnicodeDecodeError:
-        return None
-    return raw
+        return False
+    return True
 
 
 def _value(document: _Object) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from worker.core.failures import BadConfiguration
 from worker.core.signature import Signature
 from worker.settings import load_scoring
 
@@ -17,6 +18,17 @@ def with_options(environ: Mapping[str, str], *, bootstrap_servers: str | None, m
 
 def signature_of_model(config: Path | None, environ: Mapping[str, str]) -> Signature:
     """What the model of these settings takes and gives, without running it. Raises `BadConfiguration`."""
+    settings = load_scoring(config, environ)
     from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and few calls need it
 
-    return inspect(load_scoring(config, environ).model)
+    return inspect(settings.model)
+
+
+def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_asked_for: bool) -> Signature | None:
+    """The same, for what can do without a model: None, and `BadConfiguration` only for a model that was asked for."""
+    try:
+        return signature_of_model(config, environ)
+    except BadConfiguration:
+        if is_asked_for:
+            raise
+        return None

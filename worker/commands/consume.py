@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from worker.codecs.reading import Reading, json_line, read
-from worker.commands.command_line import signature_of_model, with_options
+from worker.commands.command_line import signature_if_any, with_options
 from worker.commands.shown import Told, block, document
 from worker.commands.terminal import console
 from worker.core.failures import BadConfiguration, Incomplete
@@ -183,10 +183,4 @@ class _Page:
 
     @cached_property
     def _signature(self) -> Signature | None:
-        """None without a model: only one that was asked for must be there."""
-        try:
-            return signature_of_model(self._wish.config, self._environ)
-        except BadConfiguration:
-            if self._wish.model is not None:
-                raise
-            return None
+        return signature_if_any(self._wish.config, self._environ, is_asked_for=self._wish.model is not None)

@@ -104,6 +104,11 @@ class Publication:
         return Published(self._roll.called, publisher.acknowledged, publisher.refused, publisher.refusal, self._seconds)
 
     @property
+    def is_stop_asked(self) -> bool:
+        """A signal came, and what is missing was not waited for to the end."""
+        return self._signals.stop_asked
+
+    @property
     def answered(self) -> Answered:
         return self._roll.answered(self._publisher.acknowledged)
 

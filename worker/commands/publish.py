@@ -14,9 +14,9 @@ from typing import Any
 from rich.text import Text
 
 from worker.codecs.examples import Encoding, encodings
-from worker.commands.command_line import signature_of_model, with_options
+from worker.commands.command_line import signature_if_any, signature_of_model, with_options
 from worker.commands.publication import Publication, Published
-from worker.commands.requests import Lines, Random, Requests, Rows, is_array
+from worker.commands.requests import Lines, Random, Requests, Rows, is_archive, is_array
 from worker.commands.roll_call import Answered, RollCall
 from worker.commands.terminal import console, print_json
 from worker.core.failures import BadConfiguration, Incomplete
@@ -49,10 +49,10 @@ class Order:
 
 
 def publish(order: Order) -> int:
-    """0 when all was published and, with `wait`, answered, be it with an error.
+    """0 when all was published and, with `wait`, answered with a result.
 
     Raises `BadConfiguration` for what cannot be begun, `KafkaFatal` when Kafka takes nothing more, and `Incomplete`
-    when a part was not published or not answered.
+    when a part was not published, not answered, or answered with an error.
     """
     environ = with_options(os.environ, bootstrap_servers=order.bootstrap_servers, model=order.model)
     settings = load_client(order.config, environ)
@@ -95,10 +95,24 @@ def _requests(order: Order, environ: Mapping[str, str], stack: ExitStack) -> Req
     path = Path(str(order.file))
     try:
         if is_array(path):
-            return Rows(path, order.rows_per_request)
+            return _rows(order, path, environ)
+        if is_archive(path):
+            raise BadConfiguration(
+                f"{path} is a zip, as .npz are: publish takes the rows of one .npy or, for a model of several inputs, "
+                "JSON lines; `inference-worker score` takes .npz"
+            )
         return Lines(stack.enter_context(path.open("rb", buffering=0)), path.name)
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _rows(order: Order, path: Path, environ: Mapping[str, str]) -> Rows:
+    """What the model cannot be asked is told here at once, where there is a model, and else by each answer."""
+    rows = Rows(path, order.rows_per_request)
+    signature = signature_if_any(order.config, environ, is_asked_for=order.model is not None)
+    if signature is not None:
+        rows.check(signature)
+    return rows
 
 
 def _encoding(order: Order, signature: Signature) -> Encoding:
@@ -183,7 +197,31 @@ def _judge(order: Order, total: int | None, publication: Publication) -> None:
         shortfalls.append(f"{_requests_in_words(published.refused)} refused: {published.refusal}")
     if published.unknown:
         shortfalls.append(f"{_requests_in_words(published.unknown)} not acknowledged when it was ended")
-    if order.wait and publication.is_whole and (missing := publication.answered.missing):
-        shortfalls.append(f"{_requests_in_words(missing)} not answered, and no answer came for {order.timeout:g} s")
+    if order.wait and publication.is_whole:
+        shortfalls += _unsatisfied(order, publication)
     if shortfalls:
         raise Incomplete("\n".join(shortfalls))
+
+
+def _unsatisfied(order: Order, publication: Publication) -> Iterator[str]:
+    """Requests that got an error, and those that got nothing."""
+    answered = publication.answered
+    if answered.errors:
+        codes = ", ".join(f"{count:,} {code}" for code, count in answered.errors.items())
+        topic = "" if order.response_topic is None else f" --topic {order.response_topic}"
+        yield (
+            f"{answered.failed:,} of {_requests_in_words(publication.published.acknowledged)} got an error: {codes}; "
+            f"`inference-worker consume --errors-only --last {answered.ok + answered.failed}{topic}` shows why"
+        )
+    if not answered.missing:
+        return
+    missing = f"{_requests_in_words(answered.missing)} not answered"
+    if publication.is_stop_asked:
+        yield f"{missing} when it was ended"
+    elif answered.ok or answered.failed:
+        yield f"{missing}, and no answer came for {order.timeout:g} s"
+    else:
+        yield (
+            f"{missing}, no answer came for {order.timeout:g} s: is a worker running on this topic? "
+            "`inference-worker check` tells what would keep one from it"
+        )

@@ -25,7 +25,7 @@ BLOCK = 1024 * 1024
 LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
 # How long a pipe may be silent before whoever publishes has a look around, seconds.
 _GLANCE = 0.05
-_NUMPY = b"\x93NUMPY"
+_NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 _AS_ROWS = (("content-type", OCTETS.encode()),)
 
 T_co = TypeVar("T_co", covariant=True)
@@ -91,10 +91,28 @@ class Rows:
     def __init__(self, path: Path, rows: int) -> None:
         """Raises `BadConfiguration` for what holds no rows of numbers."""
         self._array = _mapped(path)
+        self._path = path
         self._rows = rows
         self.total = -(-len(self._array) // rows)
         shape = "×".join(map(str, self._array.shape[1:])) or "1"
         self.described = f"{len(self._array):,} rows of {shape} {self._array.dtype.name} from {path.name}"
+
+    def check(self, signature: Signature) -> None:
+        """Raises `BadConfiguration` for rows that a worker with this model would refuse, or take for other numbers.
+
+        Rows of bytes say neither shape nor datatype: any layout of as many elements will do, no other datatype will.
+        """
+        array, spec = self._array, signature.raw_input
+        if spec is None:
+            raise BadConfiguration(
+                f"{self._path} holds rows of one array, for models with one numeric input of fixed dimensions; this "
+                f"one takes {signature.takes}: publish JSON lines"
+            )
+        where = f"{self._path} holds {array.dtype} of shape {list(array.shape)}; the model takes {spec}"
+        if array[:1].size * spec.dtype.itemsize != spec.row_bytes:
+            raise BadConfiguration(where)
+        if array.dtype.newbyteorder("<") != spec.dtype:
+            raise BadConfiguration(f"{where}: save array.astype({spec.dtype.name!r})")
 
     def __iter__(self) -> Iterator[Publishable | None]:
         row_bytes = self._array[:1].nbytes
@@ -127,10 +145,19 @@ class Random:
 
 def is_array(path: Path) -> bool:
     """Whether the file is a .npy, by its first bytes. A pipe, which can be read only once, is none."""
+    return _begins(path, _NUMPY)
+
+
+def is_archive(path: Path) -> bool:
+    """Whether the file is a zip, as a .npz is, by its first bytes too."""
+    return _begins(path, _ZIP)
+
+
+def _begins(path: Path, mark: bytes) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(_NUMPY)) == _NUMPY
+        return file.read(len(mark)) == mark
 
 
 def _mapped(path: Path) -> Array:

@@ -32,6 +32,11 @@ class Answered(NamedTuple):
     repeated: int
     latency_ms: Mapping[str, float]
 
+    @property
+    def failed(self) -> int:
+        """Requests that got an error."""
+        return sum(self.errors.values())
+
 
 class RollCall:
     """Owns the names and instants of one run. `run` is a word that no other run has."""

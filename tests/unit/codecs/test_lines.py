@@ -87,7 +87,8 @@ def test_a_request_id_that_is_no_text_is_no_name() -> None:
 @pytest.mark.parametrize(
     ("odd", "told"),
     [
-        (b"{ broken", "not JSON"),
+        (b"{ broken", '{"value": "..."} publishes any text'),
+        (b"PK\x03\x04\xff", '{"value_base64": "..."} publishes any bytes'),
         (b"[1]", "expected a JSON object"),
         (b"{}", "neither a request"),
         (line(value="", partition=3), "no member 'partition'"),

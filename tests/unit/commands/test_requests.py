@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.codecs.builders import model
+from tests.unit.codecs.builders import X, Y, model, taking
 from worker.codecs.examples import Encoding
 from worker.commands import requests
-from worker.commands.requests import Lines, Random, Requests, Rows, is_array
+from worker.commands.requests import Lines, Random, Requests, Rows, is_archive, is_array
 from worker.core.failures import BadConfiguration
+from worker.core.signature import Signature
 
 BODY = b'{"inputs":[]}'
 
@@ -164,6 +166,50 @@ def test_an_array_is_known_by_its_first_bytes(tmp_path: Path) -> None:
     assert is_array(saved(np.zeros(1), tmp_path))
     assert not is_array(tmp_path / "absent")
     assert not is_array(tmp_path)
+
+
+def test_an_archive_is_known_by_its_first_bytes(tmp_path: Path) -> None:
+    """As an array is."""
+    np.savez(tmp_path / "rows.npz", x=np.zeros(1))
+
+    assert is_archive(tmp_path / "rows.npz")
+    assert not is_archive(saved(np.zeros(1), tmp_path))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros((2, 12), "<f4"), np.zeros((2, 12), ">f4"), np.zeros((2, 4, 3), "<f4"), np.zeros((2, 3, 4), "<f4")],
+)
+def test_rows_of_as_many_elements_fit(array: np.ndarray, tmp_path: Path) -> None:
+    """The bytes are the same, whatever their layout in the file."""
+    Rows(saved(array, tmp_path), 1).check(taking("FP32", 3, 4))
+
+
+def test_a_flat_array_fits_a_model_of_single_numbers(tmp_path: Path) -> None:
+    """With an axis for the one number and without."""
+    for dims in ((1,), ()):
+        Rows(saved(np.zeros(2, "<i8"), tmp_path), 1).check(model(replace(X, datatype="INT64", dims=dims)))
+
+
+@pytest.mark.parametrize(
+    ("array", "signature", "told"),
+    [
+        (np.zeros((2, 4), "<f4"), model(), "float32 of shape [2, 4]; the model takes x FP32[batch, 3]"),
+        (np.zeros((2, 3), "<f8"), model(), "save array.astype('float32')"),
+        (np.zeros((2, 3), "<i4"), model(), "save array.astype('float32')"),
+        (np.zeros((2, 3), "<f4"), model(X, Y), "publish JSON lines"),
+        (np.zeros((2, 3), "<f4"), taking("FP32", None), "publish JSON lines"),
+        (np.zeros((2, 3), "<f4"), taking("BYTES"), "publish JSON lines"),
+    ],
+)
+def test_rows_that_a_model_does_not_take_are_refused(
+    array: np.ndarray, signature: Signature, told: str, tmp_path: Path
+) -> None:
+    """Those too that have as many bytes and mean other numbers."""
+    with pytest.raises(BadConfiguration) as failure:
+        Rows(saved(array, tmp_path), 1).check(signature)
+
+    assert told in str(failure.value)
 
 
 def test_the_same_seed_makes_the_same_requests() -> None:

@@ -38,6 +38,7 @@ def test_errors_are_answers_counted_by_code() -> None:
     found = roll.answered(3)
 
     assert (found.ok, list(found.errors.items()), found.missing) == (0, [("NOT_FOUND", 2), ("INTERNAL", 1)], 0)
+    assert found.failed == 3
 
 
 def test_an_error_without_a_code_is_counted_too() -> None:
