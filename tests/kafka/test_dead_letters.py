@@ -289,7 +289,8 @@ def test_another_topic_may_be_named(stage: Stage) -> None:
 def test_the_same_reasons_are_listed_once(stage: Stage) -> None:
     """Like messages in one entry, with an example that `show` takes; a request's own place is found too."""
     stage.reject(5)
-    (internal,) = stage.reject(1, Code.INTERNAL, headers=[("h", b"[bold]\x1b[31m")], value=b'{"a": "\xc3\xa9"}')
+    headers = [("h", b"[bold]\x1b[31m"), ("replay-of", b"requests/0/7")]
+    (internal,) = stage.reject(1, Code.INTERNAL, headers=headers, value=b'{"a": "\xc3\xa9"}')
 
     listed, _ = stage.run("list")
     entries = [json.loads(line) for line in stage.run("list", "--json")[0].splitlines()]
@@ -297,11 +298,11 @@ def test_the_same_reasons_are_listed_once(stage: Stage) -> None:
     (whole,) = [json.loads(line) for line in stage.run("show", entries[1]["example"], "--json")[0].splitlines()]
     newest, _ = stage.run("show", "--json", "-n", "3")
 
-    assert listed.startswith(f"6 dead letters in {stage.dead}, ")
+    assert listed.startswith(f"6 dead letters in {stage.dead}, 1 of them of requests sent back before, ")
     assert "\x1b" not in listed + shown
-    assert [(entry["code"], entry["message"], entry["count"]) for entry in entries] == [
-        ("INVALID_ARGUMENT", "number #", 5),
-        ("INTERNAL", "number #", 1),
+    assert [(entry["code"], entry["message"], entry["count"], entry["replayed"]) for entry in entries] == [
+        ("INVALID_ARGUMENT", "number #", 5, 0),
+        ("INTERNAL", "number #", 1, 1),
     ]
     assert r"h: [bold]\x1b[31m" in shown
     assert whole["request"] == internal

@@ -62,7 +62,7 @@ class _Screen:
             self._console.print()
             self._write(_topics(cluster.survey.topics))
         if cluster.survey.group is not None:
-            self._section("Group", _group(cluster.survey.group))
+            self._section("Group", group_rows(cluster.survey.group))
 
     def _examples(self, report: Report) -> None:
         self._section("A request to try: one row, published with kcat", [])
@@ -192,11 +192,15 @@ def _kept(policy: str | None, retention: str | None) -> str:
     return {"delete": kept, "compact": "last of each key"}.get(policy, f"last of each key, {kept}")
 
 
-def _group(group: GroupFacts) -> Iterable[Row]:
+def group_rows(group: GroupFacts) -> Iterable[Row]:
+    """What the group is, and what waits for it on each request topic."""
     if group.state == "dead":
         yield "state", "does not exist yet"
     else:
         yield "state", f"{group.state}, {group.members} member{'' if group.members == 1 else 's'}"
     for progress in group.progress:
         committed = f"{progress.partitions_committed} of {progress.partitions} partitions committed"
-        yield progress.topic, f"{progress.waiting:,} requests wait ({committed})"
+        waiting = f"{progress.waiting:,} request{' waits' if progress.waiting == 1 else 's wait'}"
+        yield progress.topic, f"{waiting} ({committed})"
+        if 0 < progress.waiting <= progress.partitions:
+            yield "", "transaction markers count as one each"

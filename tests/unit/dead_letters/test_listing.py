@@ -6,8 +6,9 @@ import pytest
 
 from tests.unit.dead_letters.builders import dead_record, letter
 from worker.codecs.dead_letters import Letter, read
-from worker.commands.dead_letters.listing import MOST_REASONS, OTHERS, blurred, reasons
+from worker.commands.dead_letters.listing import MOST_REASONS, OTHERS, blurred, reasons, show
 from worker.commands.dead_letters.showing import newest
+from worker.commands.terminal import console
 from worker.core.failures import Code
 
 
@@ -44,6 +45,20 @@ def test_a_letter_without_a_time_counts() -> None:
     (reason,) = reasons([letter(time_ms=None)])
 
     assert (reason.letters, reason.first_ms, reason.last_ms) == (1, None, None)
+
+
+def test_requests_that_were_sent_back_before_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """By the header that a replay gives them; where there are none, none are told of."""
+    again = letter(headers=[("replay-of", b"requests/2/7")])
+
+    for found, told in (
+        ([letter(), again, again], "3 dead letters in dead, 2 of them of requests sent back before, 1970-"),
+        ([again], "1 dead letter in dead, of a request sent back before, 1970-"),
+        ([letter()], "1 dead letter in dead, 1970-"),
+    ):
+        show(console(), "dead", reasons(found))
+
+        assert capsys.readouterr().out.startswith(told)
 
 
 def test_codes_and_topics_are_kept_apart_the_commonest_first() -> None:

@@ -15,7 +15,7 @@ from itertools import groupby
 from rich.console import Console
 
 from worker.codecs.dead_letters import Letter
-from worker.codecs.replays import request_topic
+from worker.codecs.replays import REPLAY_OF, request_topic
 from worker.commands.dead_letters.asking import Asked, letters, span
 from worker.commands.dead_letters.texts import hang, period, say
 from worker.commands.shown import printable
@@ -33,19 +33,25 @@ _MESSAGE_SHOWN = 300  # characters
 
 @dataclass(slots=True)
 class Reason:
-    """Letters alike. Times in milliseconds since the epoch, None while no letter has one."""
+    """Letters alike. Times in milliseconds since the epoch, None while no letter has one.
+
+    `replayed`: those of them whose request had been sent back before, and was rejected again.
+    """
 
     code: str
     message: str
     request_topic: str
     example: str
     letters: int = 0
+    replayed: int = 0
     first_ms: int | None = None
     last_ms: int | None = None
 
-    def add(self, time_ms: int | None) -> None:
-        """One more, of that time."""
+    def add(self, letter: Letter) -> None:
+        """One more."""
+        time_ms = letter.record.timestamp_ms
         self.letters += 1
+        self.replayed += any(name == REPLAY_OF for name, _ in letter.headers)
         if time_ms is not None:
             self.first_ms = time_ms if self.first_ms is None else min(self.first_ms, time_ms)
             self.last_ms = time_ms if self.last_ms is None else max(self.last_ms, time_ms)
@@ -61,7 +67,7 @@ def show_reasons(asked: Asked, *, as_json: bool) -> int:
         for reason in found:
             print_json(_as_json(reason))
     else:
-        _print(console(), topic, found)
+        show(console(), topic, found)
     return 0
 
 
@@ -75,7 +81,7 @@ def reasons(found: Iterable[Letter]) -> list[Reason]:
         reason = kept.get(key)
         if reason is None:
             reason = kept[key] = Reason(*key, example=str(letter.position))
-        reason.add(letter.record.timestamp_ms)
+        reason.add(letter)
     totals: dict[str, int] = {}
     for reason in kept.values():
         totals[reason.code] = totals.get(reason.code, 0) + reason.letters
@@ -94,13 +100,15 @@ def _as_json(reason: Reason) -> dict[str, object]:
         "message": reason.message,
         "request_topic": reason.request_topic or None,
         "count": reason.letters,
+        "replayed": reason.replayed,
         "first_ms": reason.first_ms,
         "last_ms": reason.last_ms,
         "example": reason.example,
     }
 
 
-def _print(screen: Console, topic: str, found: list[Reason]) -> None:
+def show(screen: Console, topic: str, found: list[Reason]) -> None:
+    """For people: a head line, and beneath it each code with its reasons."""
     say(screen, _headline(topic, found))
     for code, alike in groupby(found, lambda reason: reason.code):
         group = list(alike)
@@ -116,4 +124,8 @@ def _headline(topic: str, found: list[Reason]) -> str:
     times = [time for reason in found for time in (reason.first_ms, reason.last_ms) if time is not None]
     count = sum(reason.letters for reason in found)
     when = f", {period(min(times), max(times))} UTC" if times else ""
-    return f"{count:,} dead letter{'' if count == 1 else 's'} in {topic}{when}"
+    replayed = sum(reason.replayed for reason in found)
+    again = f", {replayed:,} of them of requests sent back before" if replayed else ""
+    if count == 1:
+        return f"1 dead letter in {topic}{', of a request sent back before' if replayed else ''}{when}"
+    return f"{count:,} dead letters in {topic}{again}{when}"

@@ -1,8 +1,9 @@
-"""One replay: requests sent back to the topics they came from, each once, in transactions of bounded size.
+"""One replay: requests sent back to the topics they came from, once for each letter, in bounded transactions.
 
-Reads what the topic holds at the start, so that it ends even where its own requests are rejected again. What is sent
-and how far it is becomes true in one transaction (`ReplayGroup`); which letters are done is reckoned in
-`worker.codecs.replays`. Stopped, killed or failed at any point it is started again and goes on.
+Reads what the topic holds at the start, so that it ends even where its own requests are rejected again: those get new
+letters, which the next replay sends. What is sent and how far it is becomes true in one transaction (`ReplayGroup`);
+which letters are done is reckoned in `worker.codecs.replays`. Stopped, killed or failed at any point it is started
+again and goes on.
 """
 
 from __future__ import annotations
