@@ -9,9 +9,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests import models
 from tests.deploy.stack import ROOT, Audience, Stack, no_engine
 from tests.readme import blocks
 
@@ -87,6 +89,26 @@ def test_a_first_try_needs_no_client(stack: Stack) -> None:
     assert "1,000 ok" in published
     assert "0 missing, 0 repeated" in published
     assert [json.loads(line)["headers"]["status"] for line in consumed.splitlines()] == ["ok"] * 5
+
+
+def test_a_text_model_loads_in_the_image(stack: Stack, tmp_path: Path) -> None:
+    """What skl2onnx exports by default changes case by the rules of en_US.UTF-8, so the image has them."""
+    models.save(models.lower_case("en_US.UTF-8"), tmp_path)
+    tmp_path.chmod(0o755)  # the container's user is another
+
+    checked = stack.compose(
+        "run",
+        "--rm",
+        "-T",
+        "-v",
+        f"{tmp_path}:/text:ro",
+        "-e",
+        "WORKER_MODEL__PATH=/text/model.onnx",
+        "worker",
+        "check",
+    )
+
+    assert "text BYTES[batch]" in checked
 
 
 def test_a_stopped_worker_finishes_what_it_took(stack: Stack, audience: Audience, pair: list[str]) -> None:

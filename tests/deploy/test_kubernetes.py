@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import yaml
 
 from tests.deploy.manifests import Manifest, MissingToolError, faults, keda_parameters, only, render
 from tests.deploy.settings import settings_of
+from tests.readme import blocks
 from worker.app import CLOSE_TIMEOUT
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
@@ -100,6 +102,41 @@ def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_p
     assert settings_of(environment(everything), tmp_path).model.name == "digits"
     assert {"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}} in found["volumes"]
     assert found["initContainers"] == []
+
+
+def test_the_readmes_brokers_may_be_reached(everything: list[Manifest]) -> None:
+    """They are outside the cluster: the way out leads to addresses, on the port that the settings name."""
+    [_, brokers] = only(everything, "NetworkPolicy")["spec"]["egress"]
+    servers = environment(everything)["WORKER_KAFKA__BOOTSTRAP_SERVERS"].split(",")
+
+    assert brokers["to"] == [{"ipBlock": {"cidr": "192.0.2.0/24"}}]
+    assert {server.rpartition(":")[2] for server in servers} == {str(port["port"]) for port in brokers["ports"]}
+
+
+def test_the_readmes_model_goes_where_the_worker_reads(everything: list[Manifest]) -> None:
+    """The pod that takes it is one that a cluster takes, with the workers' claim at the workers' place."""
+    [text] = [block.text for block in blocks(FOLDER / "README.md") if block.name == "copy-model"]
+    copier = yaml.safe_load(text.split("<<'END'\n")[1].split("\nEND\n")[0])
+    [container], [volume] = copier["spec"]["containers"], copier["spec"]["volumes"]
+    claim = volume["persistentVolumeClaim"]["claimName"]
+
+    assert refused(copier, VERSIONS[-1]) == []
+    assert claim in [
+        v["persistentVolumeClaim"]["claimName"] for v in pod(everything)["volumes"] if v["name"] == "model"
+    ]
+    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/models"}]
+    assert f"copy-model:{environment(everything)['WORKER_MODEL__PATH']}\n" in text
+
+
+def test_every_secret_that_is_asked_for_is_in_the_readme(everything: list[Manifest]) -> None:
+    """With the command that makes it, and each of its keys."""
+    page = (FOLDER / "README.md").read_text()
+    wanted = {(ref["name"], ref["key"]) for ref in only(everything, "TriggerAuthentication")["spec"]["secretTargetRef"]}
+    wanted |= {(v["secret"]["secretName"], "ca.crt") for v in pod(everything)["volumes"] if "secret" in v}
+    commands = dict(re.findall(r"`kubectl create secret generic (\S+) -n inference ([^`]+)`", page))
+
+    assert {name for name, _ in wanted} == commands.keys()
+    assert [key for name, key in wanted if not re.search(rf"--from-\w+={key}\b", commands[name])] == []
 
 
 @pytest.mark.parametrize(

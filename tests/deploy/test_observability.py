@@ -128,6 +128,17 @@ def _is_it(wanted: Sample, shown: Sample) -> bool:
     return wanted.name == shown.name and wanted.labels.items() <= shown.labels.items()
 
 
+def test_what_the_runbook_greps_for_is_there(busy: Replica) -> None:
+    """Each word of each `curl … | grep -E` finds lines on a worker's page."""
+    lines = [line for line in busy.text("/metrics").splitlines() if not line.startswith("#")]
+    asked = re.findall(r"metrics \| grep -E '([^']+)'", (DEPLOY / "README.md").read_text())
+
+    words = {word for pattern in asked for word in pattern.split("|")}
+
+    assert {"request_age_seconds_bucket", "consumer_lag"} <= words
+    assert {word for word in words if not any(word in line for line in lines)} == set()
+
+
 @tool
 @pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-kubernetes.yml"])
 def test_prometheus_accepts_the_configuration_and_its_rules(name: str) -> None:

@@ -319,12 +319,14 @@ def test_a_requester_needs_to_write_requests_and_to_read_answers_and_nothing_els
         stack.callback(guarded.remove)
         scene = stack.enter_context(Scene(guarded.cluster, tmp_path))
         scene.settings |= guarded.scram()
-        ask = ("publish", "--random", "1", "--wait", "--timeout", "0.5")
+        tell = ("publish", "--random", "1")
+        ask = (*tell, "--wait", "--timeout", "0.5")
 
+        assert f"may not use topic {scene.topic}; grant it the operation WRITE" in run(scene, *tell).errors
+        guarded.grant([Right("REQUEST_TOPICS", "topic", scene.topic, "Write")])
+        assert "published  1 request " in run(scene, *tell).output
         assert f"may not use topic {scene.response_topic}; grant it the operation READ" in run(scene, *ask).errors
         guarded.grant([Right("RESPONSE_TOPIC", "topic", scene.response_topic, "Read")])
-        assert f"may not use topic {scene.topic}; grant it the operation WRITE" in run(scene, *ask).errors
-        guarded.grant([Right("REQUEST_TOPICS", "topic", scene.topic, "Write")])
         assert "published  1 request " in run(scene, *ask).output
         guarded.cluster.produce(scene.response_topic, [Sent(b"k", b"")])
         assert [answer["key"] for answer in consumed(scene)] == ["k"]

@@ -96,7 +96,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
 
 @pytest.mark.slow
 def test_four_rights_are_enough_and_each_is_named_when_missing(guarded: GuardedKafka) -> None:
-    """Read the letters, write the requests, read the group, write its transactional id."""
+    """Read the letters (enough to list them), write the requests, read the group, write its transactional id."""
     kafka = guarded.cluster
     dead, requests = kafka.create_topic("dead"), kafka.create_topic("requests")
     group = f"{dead}-replay"
@@ -112,9 +112,11 @@ def test_four_rights_are_enough_and_each_is_named_when_missing(guarded: GuardedK
         Right(ResourceType.TRANSACTIONAL_ID, group, AclOperation.WRITE, "WRITE on the transactional id of that name"),
     ]
     access = Access(kafka)
-    access.give(rights)
     settings = {f"WORKER_{key}": value for key, value in guarded.scram(DEAD_LETTER_TOPIC=dead).items()}
 
+    access.give(rights[:1])
+    listed = CliRunner().invoke(cli.app, ["dead-letters", "list"], env=settings)
+    access.give(rights[1:])
     for right in rights:
         access.take(right)
         refused = CliRunner().invoke(cli.app, ["dead-letters", "replay"], env=settings)
@@ -123,5 +125,6 @@ def test_four_rights_are_enough_and_each_is_named_when_missing(guarded: GuardedK
         access.give([right])
     allowed = CliRunner().invoke(cli.app, ["dead-letters", "replay"], env=settings)
 
+    assert listed.exit_code == 0, listed.output
     assert allowed.exit_code == 0, allowed.output
     assert len(kafka.read_all(requests)) == 1
