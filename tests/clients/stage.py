@@ -26,7 +26,7 @@ from tests.readme import Block, blocks
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 PAGE = SCHEMAS / "README.md"
 REQUESTS = ("json", "rows", "binary", "protobuf", "bad-json", "bad-protobuf")  # by their ids, in the order of the page
-TIMEOUT = 60.0  # javac alone takes some seconds on a busy machine
+TIMEOUT = 50.0  # javac alone takes some seconds on a busy machine
 
 _NAMES = re.compile(r'(?<=-t )(requests|answers)\b|(?<=")(requests|answers|readers)(?=")')
 

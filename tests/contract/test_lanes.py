@@ -147,12 +147,14 @@ def test_a_signal_does_not_make_the_wait_longer(steered: Lanes) -> None:
     found = signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.1))
     rescue = Timer(3.0, steered.runner.permits.put, [None])
     rescue.start()
-    Timer(0.05, signal.pthread_kill, [get_ident(), signal.SIGUSR1]).start()
+    sender = Timer(0.05, signal.pthread_kill, [get_ident(), signal.SIGUSR1])
+    sender.start()
 
     began = time.monotonic()
     steered.lanes.finished(0.1)
     waited = time.monotonic() - began
 
+    sender.join()  # before the handler goes: without one the signal ends the process
     rescue.cancel()
     signal.signal(signal.SIGUSR1, found)
     assert 0.1 <= waited < 2.0

@@ -37,5 +37,5 @@ def test_a_worker_says_what_to_install_before_it_does_anything_else(tmp_path: Pa
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr == (
         "inference-worker: WORKER_TELEMETRY__TRACING: OpenTelemetry is not installed (No module named "
-        "'opentelemetry.context'); pip install 'inference-worker[otel]', or switch tracing off\n"
+        "'opentelemetry.context'): install this package with its extra, pip install '.[otel]', or switch tracing off\n"
     )

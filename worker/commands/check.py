@@ -25,7 +25,8 @@ from worker.kafka.capabilities import capabilities, try_clients
 from worker.kafka.connecting import connect
 from worker.kafka.survey import survey
 from worker.kafka.topics import ANSWER_TIMEOUT, Topics, judge
-from worker.settings import KafkaSettings, ScoringSettings, effective, load_parts
+from worker.settings import KafkaSettings, ScoringSettings, Settings, effective, load_parts
+from worker.telemetry import try_address
 
 # Runs of which the median is told, and the seconds after which a slow model has run often enough.
 RUNS, RUNS_SECONDS = 5, 2.0
@@ -54,7 +55,21 @@ def examined(config_path: Path | None) -> Report:
         _look_at_model(parts.scoring, report)
     if parts.kafka is not None:
         _look_at_cluster(parts.kafka, report)
+    if parts.settings is not None:
+        _look_at_telemetry(parts.settings, report)
     return report
+
+
+def _look_at_telemetry(settings: Settings, report: Report) -> None:
+    """Not at the port: a worker that runs here may have it, and rightly."""
+    try:
+        try_address(settings.telemetry.http_address)
+        if settings.telemetry.tracing:
+            from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra
+
+            start(settings.kafka.group_id).close(0.0)
+    except Stop as stop:
+        report.add(stop)
 
 
 def _look_at_model(settings: ScoringSettings, report: Report) -> None:

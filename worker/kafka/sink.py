@@ -133,10 +133,14 @@ class KafkaSink:
             )
 
     def _on_statistics(self, statistics: str) -> None:
-        """Runs where `_on_report` does."""
-        if self._watcher is not None:
+        """Runs where `_on_report` does. Nobody's answer waits for a number on a page: what goes wrong is told."""
+        if self._watcher is None:
+            return
+        try:
             seen = read_producer(statistics)
             self._watcher.producer_seen(seen.connections, seen.undelivered)
+        except Exception as error:  # noqa: BLE001  # see above
+            self._log.tell("statistics", f"the producer's statistics are not understood: {error!r}")
 
     def __repr__(self) -> str:
         return f"<KafkaSink undelivered={self.undelivered} overflow={len(self._overflow)} refused={self._refused}>"

@@ -253,8 +253,8 @@ class KafkaSource:
             seen = read_consumer(statistics)
             if self._watcher is not None:
                 self._watcher.consumer_seen(seen.connections, seen.lag)
-        except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this
-            self._failure = self._failure or error
+        except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
+            self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return
         if self._assignments is not None and self._stand_by.heard(seen.coordinator):
             self._tell("assigned", [])

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic that we use. `settings` names it in our settings; `config` has those of `CONFIGS`, None if not told."""
+    """One topic that we use. `setting` names it in our settings; `config` has those of `CONFIGS`, None if not told."""
 
     name: str
     setting: str

@@ -1,6 +1,6 @@
 """The settings: what can be set (`sections`), what fits together (`conflicts`), and how it is read (`loading`).
 
-`load` and its two smaller sisters are the only readers of the environment. Rooms import the type of their own section
+`load` and its smaller sisters are the only readers of the environment. Rooms import the type of their own section
 from here and nothing else.
 """
 

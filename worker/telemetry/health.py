@@ -45,6 +45,21 @@ def liveness(snapshot: Snapshot, now: float, patience: Patience) -> str | None:
     return None
 
 
+def try_address(address: str) -> None:
+    """Raises `BadConfiguration` when no server can listen on this address, on whatever port."""
+    _listen(address, 0).server_close()
+
+
+def _listen(address: str, port: int) -> _Server:
+    try:
+        return _Server(address, port)
+    except OSError as error:
+        raise BadConfiguration(
+            f"cannot listen on {address}:{port}: {error.strerror or error}; set WORKER_TELEMETRY__HTTP_ADDRESS and "
+            "WORKER_TELEMETRY__HTTP_PORT (0 takes any free port)"
+        ) from error
+
+
 class HealthServer:
     """Listens from its making until `close`. `url` tells where."""
 
@@ -58,14 +73,8 @@ class HealthServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Port 0 takes any free one. Raises `BadConfiguration` when it cannot listen there."""
-        self._pages = Pages(latest, patience, clock)
-        try:
-            self._server = _Server(address, port, self._pages)
-        except OSError as error:
-            raise BadConfiguration(
-                f"cannot listen on {address}:{port}: {error.strerror or error}; set WORKER_TELEMETRY__HTTP_ADDRESS and "
-                "WORKER_TELEMETRY__HTTP_PORT (0 takes any free port)"
-            ) from error
+        self._server = _listen(address, port)
+        self._server.pages = Pages(latest, patience, clock)
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True)
         self._thread.start()
 
@@ -115,9 +124,9 @@ def _verdict(trouble: str | None) -> Answer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    pages: Pages
 
-    def __init__(self, address: str, port: int, pages: Pages) -> None:
-        self.pages = pages
+    def __init__(self, address: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, port), _RequestHandler)
 

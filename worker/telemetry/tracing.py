@@ -33,8 +33,8 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as missing:
     raise BadConfiguration(
-        f"WORKER_TELEMETRY__TRACING: OpenTelemetry is not installed ({missing}); pip install 'inference-worker[otel]', "
-        "or switch tracing off"
+        f"WORKER_TELEMETRY__TRACING: OpenTelemetry is not installed ({missing}): install this package with "
+        "its extra, pip install '.[otel]', or switch tracing off"
     ) from missing
 
 NAME = "inference-worker"

@@ -126,7 +126,7 @@ def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.delitem(sys.modules, "worker.telemetry.tracing")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
-    with pytest.raises(BadConfiguration, match=r"pip install 'inference-worker\[otel\]'"):
+    with pytest.raises(BadConfiguration, match=r"pip install '\.\[otel\]'"):
         importlib.import_module("worker.telemetry.tracing")
 
 
