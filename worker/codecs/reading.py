@@ -7,6 +7,7 @@ say is shown as the bytes it is.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +28,8 @@ Role = Literal["outputs", "inputs"]
 _ANY_MODEL = Signature("", "", (), ())
 # What comes of a value that is not what it says, wherever in taking it apart that shows.
 _UNLIKE = (Reject, ValueError, KeyError, TypeError, AttributeError)
+# DEL and the C1 controls, which JSON takes raw and a terminal obeys, in UTF-8.
+_CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 
 
 class ReadTensor(NamedTuple):
@@ -77,8 +80,14 @@ def read(record: Record, signature: Signature | None = None) -> Reading:
 
 
 def json_line(document: Mapping[str, object]) -> bytes:
-    """The document as one line, arrays in it included; NaN and infinity, which JSON has not, become null."""
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+    """The document as one line, arrays of numbers in it included; NaN and infinity, which JSON has not, become null.
+
+    No control character is in it. Raises `TypeError` for what is nested over 254 deep, or an integer of over 64 bits.
+    """
+    line = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)
+    if b"\x7f" not in line and b"\xc2" not in line:  # most have neither: 0.1 ms for 2 MB, the search is 11 ms
+        return line
+    return _CONTROLS.sub(lambda found: b"\\u00%02x" % found[0][-1], line)
 
 
 def _json(value: bytes, head_length: int | None) -> Reading:
@@ -117,9 +126,9 @@ def _shape(shape: Sequence[object]) -> list[int]:
 def _from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> ReadTensor:
     spec = TensorSpec(name, datatype, tuple(shape[1:]))
     tensor = from_bytes(_ANY_MODEL, spec, math.prod(shape), raw)
-    return ReadTensor(
-        name, datatype, shape, tensor if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, spec.dtype)
-    )
+    # Strings are listed: of objects there is no array that JSON could take.
+    listed = tensor.tolist() if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, spec.dtype)
+    return ReadTensor(name, datatype, shape, listed)
 
 
 def _protobuf_error(value: bytes) -> Reading:

@@ -14,9 +14,9 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
-from worker.codecs.reading import Reading, json_line, read
+from worker.codecs.reading import Reading, read
 from worker.commands.command_line import signature_if_any, with_options
-from worker.commands.shown import Told, block, document
+from worker.commands.shown import Told, block, json_of
 from worker.commands.terminal import console
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition, Record
@@ -163,7 +163,7 @@ class _Page:
     def show(self, records: Sequence[Record]) -> None:
         """Raises `BrokenPipeError` when nobody reads it any more."""
         if self._wish.as_json:
-            lines = [json_line(document(record, self._read(record))) for record in records]
+            lines = [json_of(record, self._read(record)) for record in records]
             sys.stdout.buffer.write(b"".join(lines))
             sys.stdout.buffer.flush()
             return

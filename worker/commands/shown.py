@@ -11,19 +11,20 @@ import codecs
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from itertools import islice
 
 import numpy as np
 from rich.text import Text
 
-from worker.codecs.reading import Reading, ReadTensor, headers_of
+from worker.codecs.reading import Reading, ReadTensor, headers_of, json_line
 from worker.core.records import Array, Record
 
 _INDENT = "    "
 _LONGEST_WORD = 40  # of a key, an id or a string among the elements
 _MOST_ELEMENTS = 32  # that could stand in a line
 _MOST_BYTES = 256
+_DEEPEST = 64  # numpy's most dimensions: what lies deeper is no element of a tensor, and Python's stack would end
 _DEAD = "__dlq.errors."
 
 
@@ -105,9 +106,19 @@ def block(record: Record, reading: Reading, width: int | None, today: date) -> T
 def _time(record: Record, today: date) -> str:
     if record.timestamp_ms is None:
         return "no time"
-    at = datetime.fromtimestamp(record.timestamp_ms / 1000).astimezone()
+    at = instant(record.timestamp_ms, None)
+    if at is None:
+        return f"{record.timestamp_ms} ms"
     clock = at.strftime("%H:%M:%S.%f")[:-3]
     return clock if at.date() == today else f"{at.date()} {clock}"
+
+
+def instant(time_ms: int, zone: tzinfo | None) -> datetime | None:
+    """The time in that zone (None: here); None for what is none, as when a producer stamps microseconds."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).astimezone(zone)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _said(record: Record, told: Told, reading: Reading, width: int | None) -> Iterator[str]:
@@ -136,11 +147,11 @@ def _tensor(tensor: ReadTensor, role: str, room: int) -> str:
     return f"{line} …" if shown < len(words) else line
 
 
-def _elements(data: Array | Sequence[object]) -> Iterator[object]:
+def _elements(data: Array | Sequence[object], depth: int = 1) -> Iterator[object]:
     """Of arrays, flat lists, and lists nested as a shape."""
     for element in data[: _MOST_ELEMENTS + 1].tolist() if isinstance(data, np.ndarray) else data:
-        if isinstance(element, list):
-            yield from _elements(element)
+        if isinstance(element, list) and depth < _DEEPEST:
+            yield from _elements(element, depth + 1)
         else:
             yield element
 
@@ -150,6 +161,8 @@ def _word(element: object) -> str:
         return f"{element:.4g}"
     if isinstance(element, str):
         return f'"{_shortened(printable(element), _LONGEST_WORD)}"'
+    if isinstance(element, list | dict):
+        return "[…]" if isinstance(element, list) else "{…}"
     return json.dumps(element)
 
 
@@ -174,6 +187,14 @@ def _text(raw: bytes) -> str | None:
 
 def _shortened(text: str, room: int | None) -> str:
     return text if room is None or len(text) <= room else f"{text[: room - 1]}…"
+
+
+def json_of(record: Record, reading: Reading) -> bytes:
+    """The record as a line of JSON; what is read and no JSON can hold stays the value that it was read from."""
+    try:
+        return json_line(document(record, reading))
+    except TypeError:
+        return json_line(document(record, Reading()))
 
 
 def document(record: Record, reading: Reading) -> dict[str, object]:

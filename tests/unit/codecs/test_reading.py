@@ -199,6 +199,30 @@ def test_a_line_of_json_holds_arrays_and_no_nan() -> None:
     assert json_line(arrays) == b'{"a":[0.1,null],"h":[1.5],"b":[true]}\n'
 
 
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF, OCTETS])
+def test_strings_can_stand_in_a_line_of_json(accept: str) -> None:
+    """However they travelled."""
+    text = model(outputs=[TensorSpec("label", "BYTES", (1,))])
+    (tensor,) = read(answered(accept, text, np.array([["grüße"]], object))).tensors or ()
+
+    assert json_line({"data": tensor.data}) == '{"data":["grüße"]}\n'.encode()
+
+
+def test_a_line_of_json_moves_no_cursor() -> None:
+    """Control characters that JSON takes as they are come escaped, and mean the same; other text stays as it is."""
+    text = "a\x7f\x80\x9b31m\x9f\xa0°é\u0080"
+
+    found = json_line({text: [text]})
+
+    assert (
+        found
+        == rb'{"a\u007f\u0080\u009b31m\u009f%b\u0080":["a\u007f\u0080\u009b31m\u009f%b\u0080"]}'
+        % (("\xa0°é".encode(),) * 2)
+        + b"\n"
+    )
+    assert json.loads(found) == {text: [text]}
+
+
 def test_a_plain_request_is_json_by_default() -> None:
     """As in a deployment that does not say otherwise."""
     assert read(record(json.dumps(document()).encode())) == read(record(json.dumps(document()).encode(), AS_JSON))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import datetime
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from tests.unit.codecs.builders import AS_ROWS, model
 from worker.codecs.reading import json_line, read
-from worker.commands.shown import Told, block, document, printable
+from worker.commands.shown import Told, block, document, json_of, printable
 from worker.core.records import Headers, Partition, Record
 
 OK = ("status", b"ok")
@@ -50,6 +51,44 @@ def test_a_record_of_another_day_says_which() -> None:
 
     assert lines(given)[0].startswith("2026-11-20 12:00:00.007  ok")
     assert lines(given._replace(timestamp_ms=None))[0].startswith("no time  ok")
+
+
+@pytest.mark.parametrize("stamp", [1_700_000_000_000_000, 2**62, -(2**62)])
+def test_a_time_that_is_none_is_shown_as_its_number(stamp: int) -> None:
+    """A producer that stamps microseconds, for one."""
+    assert lines(answer(b"")._replace(timestamp_ms=stamp))[0].startswith(f"{stamp} ms  ok")
+
+
+def nested(depth: int) -> Record:
+    """A request whose elements lie so deep."""
+    data = b"[" * depth + b"1" + b"]" * depth
+    return record(b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": %b}]}' % data)
+
+
+@pytest.mark.parametrize("depth", [1, 60, 300, 1000])
+def test_elements_are_shown_however_deep_they_lie(depth: int) -> None:
+    """Those that no tensor has so deep as a sign that there is something."""
+    assert lines(nested(depth))[1] == f"    input x FP32[1]  {'1' if depth < 64 else '[…]'}"
+
+
+@pytest.mark.parametrize("member", [b'{"a":' * 900 + b"1" + b"}" * 900, b"{}"])
+def test_an_element_that_is_an_object_is_a_sign(member: bytes) -> None:
+    """No tensor has such elements."""
+    given = record(b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [%b]}]}' % member)
+
+    assert lines(given)[1] == "    input x FP32[1]  {…}"
+
+
+def test_what_no_line_of_json_can_hold_is_its_value() -> None:
+    """Nested too deep, or a number too large: as text, and nothing else of the record is missing."""
+    large = record(b'{"inputs": [{"name": "x", "shape": ["%d"], "datatype": "FP32", "data": [1]}]}' % 2**70)
+
+    for given in (nested(300), nested(1000), large):
+        found = json.loads(json_of(given, read(given)))
+
+        assert found["value"].encode() == given.value
+        assert (found["key"], "inputs" in found) == ("k", False)
+    assert json.loads(json_of(nested(200), read(nested(200))))["inputs"][0]["name"] == "x"
 
 
 def test_an_error_is_told_by_code_and_message() -> None:

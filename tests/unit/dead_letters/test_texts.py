@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from worker.commands.dead_letters.asking import time_of
-from worker.commands.dead_letters.texts import brief, hang, period, say, shown
+from worker.commands.dead_letters.texts import brief, hang, moment, period, say, shown
 from worker.commands.shown import printable
 from worker.core.failures import BadConfiguration
 
@@ -107,6 +107,13 @@ def test_a_period_says_the_day_once() -> None:
     assert period(0, 61_000) == "1970-01-01 00:00:00 to 00:01:01"
     assert period(0, 86_400_000) == "1970-01-01 00:00:00 to 1970-01-02 00:00:00"
     assert period(None, None) == "no time"
+
+
+def test_a_time_that_is_none_is_its_number() -> None:
+    """A producer that stamps microseconds, for one."""
+    assert moment(1_700_000_000_000_000) == "1700000000000000 ms"
+    assert period(0, 2**62) == f"1970-01-01 00:00:00 to {2**62} ms"
+    assert period(2**61, 2**61 + 512) == f"{2**61} ms to {2**61 + 512} ms"
 
 
 @pytest.mark.parametrize(

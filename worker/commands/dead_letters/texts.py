@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from worker.commands.shown import printable
+from worker.commands.shown import instant, printable
 
 _DUMP_WIDTH = 16
 
@@ -61,10 +61,11 @@ def brief(value: bytes | None, most: int = 200) -> str:
 
 
 def moment(time_ms: int | None) -> str:
-    """A time, UTC."""
+    """A time, UTC; the number where it is none."""
     if time_ms is None:
         return "no time"
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    at = instant(time_ms, UTC)
+    return f"{time_ms} ms" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def period(first_ms: int | None, last_ms: int | None) -> str:
@@ -72,7 +73,8 @@ def period(first_ms: int | None, last_ms: int | None) -> str:
     first, last = moment(first_ms), moment(last_ms)
     if first == last:
         return first
-    return f"{first} to {last[11:] if first[:10] == last[:10] else last}"
+    day, _, _ = first.partition(" ")
+    return f"{first} to {last.removeprefix(f'{day} ')}"
 
 
 def shown(value: bytes, most_lines: int, most_characters: int) -> Shown:
