@@ -404,7 +404,9 @@ def _end(act: Callable[[], int]) -> NoReturn:
     try:
         code = act()
     except Stop as stop:
+        from worker.commands.shown import printable  # noqa: PLC0415 - see the module's first sentence
+
         for line in str(stop).splitlines():
-            typer.echo(f"inference-worker: {line}", err=True)
+            typer.echo(f"inference-worker: {printable(line)}", err=True)
         raise typer.Exit(stop.exit_code) from None
     raise typer.Exit(code)

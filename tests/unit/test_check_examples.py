@@ -52,3 +52,10 @@ def test_a_long_request_is_fetched_from_the_report() -> None:
     assert short == ["echo '{}' |", "  publish -H content-type=application/json"]
     assert long[0] == f"{REPORT} | jq -r .examples.json.value_base64 | base64 -d > request.json"
     assert escaped[0] == "printf '\"\\134n\"' > request.json"
+
+
+def test_what_is_not_printable_is_not_written_raw() -> None:
+    """A terminal would obey it, and nobody could copy it."""
+    lines = sent(Encoding.JSON, EncodedRequest(JSON, '"\x9b31m"'.encode()), REPORT)
+
+    assert lines[0] == "printf '\"\\302\\23331m\"' > request.json"

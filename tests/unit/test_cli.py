@@ -59,6 +59,18 @@ def test_each_reason_to_stop_has_its_exit_code(
     assert capsys.readouterr().err == "inference-worker: first line\ninference-worker: second line\n"
 
 
+def test_a_message_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever of a file, a topic or a model it repeats; its lines stay lines."""
+
+    def act() -> int:
+        raise failures.BadConfiguration("header \x1b[31mé\x9b\nsecond")
+
+    with pytest.raises(typer.Exit):
+        cli._end(act)
+
+    assert capsys.readouterr().err == "inference-worker: header \\x1b[31mé\\x9b\ninference-worker: second\n"
+
+
 def test_a_clean_end_exits_with_what_the_command_says() -> None:
     """0 stays 0."""
     with pytest.raises(typer.Exit) as end:

@@ -62,8 +62,9 @@ def _joined(options: Sequence[str]) -> list[str]:
 def sent(encoding: Encoding, example: EncodedRequest, report_command: str) -> list[str]:
     """The lines that make the request and call `publish` with it. `report_command` prints the JSON report."""
     headers = " ".join(f"-H {name}={value.decode()}" for name, value in example.headers)
-    # Some shells' echo takes a backslash for the beginning of something else.
-    if encoding is Encoding.JSON and len(example.value) <= SHORT_VALUE and b"\\" not in example.value:
+    # Some shells' echo takes a backslash for the beginning of something else. What is not printable cannot be copied.
+    is_short = encoding is Encoding.JSON and len(example.value) <= SHORT_VALUE
+    if is_short and b"\\" not in example.value and example.value.decode().isprintable():
         return [f"echo {shlex.quote(example.value.decode())} |", f"  publish {headers}"]
     file = f"request.{'json' if encoding is Encoding.JSON else 'bin'}"
     return [f"{_made(encoding, example.value, report_command)} > {file}", f"publish {headers} {file}"]

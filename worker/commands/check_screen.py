@@ -1,6 +1,7 @@
 """What `check` found, for people: sections of names and values, the problems last, where the eye is when it ends.
 
-Fits 80 columns and a pipe. Commands to copy are written as they are and never wrapped: a terminal wraps them better.
+Fits 80 columns and a pipe. Commands to copy are never wrapped: a terminal wraps them better. Names come from the model
+and the cluster: nothing of them reaches the terminal raw.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from worker.commands.check_examples import KINDS, publish_function, sent
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
+from worker.commands.shown import printable
 from worker.kafka.access import Finding
 from worker.kafka.advice import duration
 from worker.kafka.survey import GroupFacts, TopicFacts
@@ -79,7 +81,7 @@ class _Screen:
         self._section(title, [], style)
         for finding in findings:
             table = Table.grid(padding=(0, 1))
-            table.add_row(Text("•", style), Text(finding.text, overflow="fold"))
+            table.add_row(Text("•", style), Text(printable(finding.text), overflow="fold"))
             self._write(table)
             if finding.command:
                 self._commands([finding.command], indent=4)
@@ -100,11 +102,11 @@ class _Screen:
         if not self._is_empty:
             self._console.print()
         self._is_empty = False
-        self._console.print(Text(title, f"bold {style}".strip()))
+        self._console.print(Text(printable(title), f"bold {style}".strip()))
         if rows := list(rows):
             table = Table.grid(padding=(0, 2))
             for name, value in rows:
-                table.add_row(Text(name, "dim", no_wrap=True), Text(value, overflow="fold"))
+                table.add_row(Text(printable(name), "dim", no_wrap=True), Text(printable(value), overflow="fold"))
             self._write(table)
 
     def _write(self, what: RenderableType) -> None:
@@ -115,7 +117,7 @@ class _Screen:
 
     def _commands(self, lines: Iterable[str], indent: int = 2) -> None:
         for line in lines:
-            self._console.print(" " * indent + line, soft_wrap=True, markup=False, highlight=False)
+            self._console.print(" " * indent + printable(line), soft_wrap=True, markup=False, highlight=False)
 
 
 def _model(model: ModelFacts) -> list[Row]:

@@ -7,6 +7,7 @@ log file wants none. Owns no state beyond one call.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+# DEL and the C1 controls, which JSON takes raw and a terminal obeys; halves of a character, which no encoding has.
+_ODD = re.compile("[\x7f-\x9f\ud800-\udfff]")
+
 
 def console() -> Console:
     """For tables and sentences, on standard output; made for each use, since tests replace that."""
@@ -22,8 +26,12 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on standard output. Raises `ValueError` for NaN and infinities, which JSON has not."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+    """One line of JSON on standard output, no control character in it.
+
+    Raises `ValueError` for NaN and infinities, which JSON has not.
+    """
+    line = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(_ODD.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n")
 
 
 @contextmanager

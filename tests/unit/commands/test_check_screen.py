@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+import io
 
-from worker.commands.check_screen import group_rows
+import numpy as np
+import pytest
+from rich.console import Console
+
+from worker.codecs.examples import Encoding, encode_request
+from worker.commands.check_report import ModelFacts, Report
+from worker.commands.check_screen import group_rows, show
+from worker.core.signature import Signature, TensorSpec
+from worker.kafka.access import Finding
 from worker.kafka.survey import GroupFacts, Progress
+from worker.settings import Effective
+
+SHOWN = ("BOOTSTRAP_SERVERS", "REQUEST_TOPICS")
 
 MARKERS = "transaction markers count as one each"
 
@@ -27,3 +38,24 @@ def test_a_lag_that_may_be_markers_alone_says_so(waiting: int, told: str, has_no
     assert rows[1][0] == "requests"
     assert rows[1][1].startswith(told)
     assert (("", MARKERS) in rows) == has_note
+
+
+EVIL = "evil\x1b]0;pwned\x07\x9b[31m"
+
+
+def test_nothing_of_a_model_or_a_cluster_reaches_a_terminal_raw() -> None:
+    """Tensors and problems are named by strangers; what is not printable is escaped, in commands too."""
+    report = Report("inference-worker check --json")
+    spec = TensorSpec(EVIL, "FP32", (2,))
+    signature = Signature(EVIL, EVIL, (spec,), (spec,))
+    feeds = {EVIL: np.zeros((1, 2), np.float32)}
+    report.examples = {kind: encode_request(signature, feeds, kind) for kind in Encoding}
+    report.settings = [Effective(f"WORKER_KAFKA__{name}", EVIL, is_default=False) for name in SHOWN]
+    report.model = ModelFacts(EVIL, EVIL, "cpu", EVIL, [str(spec)], [str(spec)], 8, "<f4", 1.0, {1: 0.001})
+    report.problems = [Finding(EVIL, EVIL)]
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=True)
+
+    assert "evil\\x1b]0;pwned\\x07\\x9b[31m" in file.getvalue()
+    assert all(line.isprintable() for line in file.getvalue().split("\n"))
