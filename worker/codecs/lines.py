@@ -6,13 +6,15 @@
 | `value` or `value_base64` | what the envelope holds, whatever it is: this is how bad input is published |
 
 An envelope may also have `key` or `key_base64`, `headers` and `headers_base64` (objects; a null is a header without a
-value). `value`: a string is its UTF-8, null no value at all, anything else its JSON. Pure; judges nothing but the form.
+value). `value`: a string is its UTF-8, null no value at all, anything else its JSON, to the byte. Pure; judges nothing
+but the form.
 """
 
 from __future__ import annotations
 
 import base64
-from typing import Any, NamedTuple
+import re
+from typing import Any, NamedTuple, cast
 
 import orjson
 
@@ -25,6 +27,12 @@ _Headers = tuple[tuple[str, bytes | None], ...]
 
 _MEMBERS = frozenset({"key", "key_base64", "headers", "headers_base64", "value", "value_base64"})
 _AS_JSON: _Headers = (("content-type", JSON.encode()),)
+
+# Of a line that is known to be JSON: what lies between two values, a string or bracket, and any beginning of a value.
+_GAP = re.compile(rb"[\s:,]*")
+_BRACKET = re.compile(rb'"(?:[^"\\]+|\\.)*"|[][{}]')
+_BEGINNING = re.compile(_BRACKET.pattern + rb"|[^\s,}]+")
+_DEEPER = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
 
 
 class Publishable(NamedTuple):
@@ -51,7 +59,7 @@ def read_line(line: bytes) -> Publishable:
         raise BadConfiguration(f"an envelope has no member {unknown[0][:80]!r}; it has {', '.join(sorted(_MEMBERS))}")
     headers = _headers(document)
     names = [value for name, value in headers if name.lower() == REQUEST_ID]  # the last counts
-    return Publishable(_value(document), _key(document), headers, _usable(names[-1]) if names else None)
+    return Publishable(_value(document, line), _key(document), headers, _usable(names[-1]) if names else None)
 
 
 def _object(line: bytes) -> _Object:
@@ -85,13 +93,40 @@ def _is_text(raw: bytes) -> bool:
     return True
 
 
-def _value(document: _Object) -> bytes | None:
+def _value(document: _Object, line: bytes) -> bytes | None:
     if "value_base64" in document:
         return _exclusive(document, "value")
     value = document["value"]
     if value is None or isinstance(value, str):
         return None if value is None else value.encode()
-    return orjson.dumps(value)
+    return _as_written(line, "value")
+
+
+def _as_written(line: bytes, member: str) -> bytes:
+    """The member's value as the line has it: no parser holds every number. Of two with that name the last counts."""
+    found, at = b"", _gap(line, line.index(b"{") + 1)
+    while line[at : at + 1] != b"}":
+        colon = _end(line, at)
+        start = _gap(line, colon)
+        end = _end(line, start)
+        if orjson.loads(line[at:colon]) == member:
+            found = line[start:end]
+        at = _gap(line, end)
+    return found
+
+
+def _gap(line: bytes, at: int) -> int:
+    return cast("re.Match[bytes]", _GAP.match(line, at)).end()
+
+
+def _end(line: bytes, at: int) -> int:
+    """Of the value that begins there. Counts brackets, which has no limit of depth; the line is known to be JSON."""
+    token = cast("re.Match[bytes]", _BEGINNING.match(line, at))
+    depth = _DEEPER.get(token[0], 0)
+    while depth:
+        token = cast("re.Match[bytes]", _BRACKET.search(line, token.end()))
+        depth += _DEEPER.get(token[0], 0)
+    return token.end()
 
 
 def _key(document: _Object) -> bytes | None:

@@ -56,11 +56,39 @@ def test_an_envelope_carries_bytes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "published"), [(None, None), ("", b""), ({"a": [1]}, b'{"a":[1]}'), ([1, 2], b"[1,2]"), (True, b"true")]
+    ("value", "published"), [(None, None), ("", b""), ({"a": [1]}, b'{"a": [1]}'), ([1, 2], b"[1, 2]"), (True, b"true")]
 )
 def test_a_value_that_is_no_text_is_published_as_json(value: object, published: bytes | None) -> None:
     """And null as none at all."""
     assert read_line(line(value=value)).value == published
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"id":123456789012345678901234567890}',
+        b"[1E+22, -0.10, 1.50]",
+        b'{"a": 1, "a": "\\u00e9\\"}]", "b" :[]}',
+        b"-7",
+        b"false",
+        b"[" * 1000 + b"]" * 1000,
+        b'{"a":' * 1000 + b'"["' + b"}" * 1000,
+        '{"ключ": "é"}'.encode(),
+    ],
+    ids=["large", "digits", "strings", "number", "word", "arrays", "objects", "unicode"],
+)
+@pytest.mark.parametrize(
+    "form",
+    [
+        b'{"value":%b}',
+        b'{ "headers": {"value": "}"}, "key": "a\\"{", "value" : %b }',
+        b'{"value": {"a": [1, 2]},"headers":{},\t"v\\u0061lue":%b,"key":null}',
+    ],
+    ids=["short", "spaced", "twice"],
+)
+def test_a_value_is_published_to_the_byte(form: bytes, value: bytes) -> None:
+    """However deep, with every digit, and of two the last."""
+    assert read_line(form % value).value == value
 
 
 @pytest.mark.parametrize(
@@ -89,6 +117,7 @@ def test_a_request_id_that_is_no_text_is_no_name() -> None:
     [
         (b"{ broken", '{"value": "..."} publishes any text'),
         (b"PK\x03\x04\xff", '{"value_base64": "..."} publishes any bytes'),
+        (b'{"value": %b}' % (b"[" * 1100 + b"]" * 1100), "depth limit exceeded: line 1 column 1035"),
         (b"[1]", "expected a JSON object"),
         (b"{}", "neither a request"),
         (line(value="", partition=3), "no member 'partition'"),
