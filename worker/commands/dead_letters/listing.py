@@ -28,7 +28,7 @@ OTHERS = "(other messages)"
 
 # A number that stands alone: FP32 and x2 are names, [1, 64] and "char 17" are not. Then ids in hexadecimal.
 _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w|\.\d)|\b(?=[0-9a-f-]*\d)[0-9a-f-]{8,}\b")
-_MESSAGE_SHOWN = 300  # characters
+_MESSAGE_READ, _MESSAGE_SHOWN = 1024, 300  # characters; looking for numbers takes the square of what is read
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ def reasons(found: Iterable[Letter]) -> list[Reason]:
 @lru_cache(4096)
 def blurred(message: str) -> str:
     """The message with # for each number: what differs from request to request."""
-    return _NUMBER.sub("#", message)[:_MESSAGE_SHOWN]
+    return _NUMBER.sub("#", message[:_MESSAGE_READ])[:_MESSAGE_SHOWN]
 
 
 def _as_json(reason: Reason) -> dict[str, object]:
