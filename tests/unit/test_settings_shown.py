@@ -41,14 +41,19 @@ def test_what_was_set_is_told_from_what_is_a_default() -> None:
 
 def test_no_secret_is_shown() -> None:
     """Neither one of ours, nor one that is passed through to the client."""
-    config = '{"ssl.keystore.password": "hunter3", "sasl.oauthbearer.config": "x", "linger.ms": "7"}'
+    config = (
+        '{"ssl.keystore.password": "hunter3", "sasl.oauthbearer.config": "principal=me extension_pw=hunter4", '
+        '"linger.ms": "7", "ssl.key.pem": "hunter5", "https.proxy": "http://me:hunter6@a:80"}'
+    )
     settings = load(None, {**MINIMUM, **LOGIN, "WORKER_KAFKA__CONFIG": config})
 
     shown = {setting.name: setting for setting in effective(settings)}
 
     assert shown["WORKER_KAFKA__SASL_PASSWORD"].value == "***"
     assert shown["WORKER_KAFKA__SASL_USERNAME"].value == "me"
-    assert shown["WORKER_KAFKA__CONFIG"].text == "ssl.keystore.password=***, sasl.oauthbearer.config=x, linger.ms=7"
+    assert shown["WORKER_KAFKA__CONFIG"].text == (
+        "ssl.keystore.password=***, sasl.oauthbearer.config=***, linger.ms=7, ssl.key.pem=***, https.proxy=***"
+    )
     assert "hunter" not in str(shown)
 
 

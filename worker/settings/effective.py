@@ -12,8 +12,12 @@ from worker.settings.sections import SECTIONS, Settings, variable
 
 MASK = "***"
 
-# Keys of CONFIG are librdkafka's, which has secrets under these words.
-_SECRET_KEY = re.compile(r"password|secret|token|jaas|key|pem|jwt|assertion", re.IGNORECASE)
+# Keys of CONFIG are librdkafka's, which has secrets under these words, in what a login is given as a whole
+# (`sasl.oauthbearer.config`), and in addresses that name a user.
+_SECRET_KEY = re.compile(
+    r"password|passphrase|secret|token|jaas|key|pem|jwt|assertion|credential|extensions|\.config$|\.cmd$", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]*@")
 
 Value = str | int | float | bool | None | list[str] | dict[str, str]
 
@@ -57,7 +61,11 @@ def _shown(value: object) -> Value:
         case tuple():
             return [str(part) for part in value]
         case dict():
-            return {key: MASK if _SECRET_KEY.search(key) else str(held) for key, held in value.items()}
+            return {key: MASK if _is_secret(key, str(held)) else str(held) for key, held in value.items()}
         case None | bool() | int() | float():
             return value
     return str(value)
+
+
+def _is_secret(key: str, value: str) -> bool:
+    return bool(_SECRET_KEY.search(key) or _SECRET_VALUE.search(value))
