@@ -223,7 +223,8 @@ def replay_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each opt
         str | None,
         typer.Option(
             "--group",
-            help="Consumer group that remembers what was sent; else the dead-letter topic's name and -replay.",
+            help="Consumer group that remembers what was sent, for about a hundred different filters at once; else the "
+            "dead-letter topic's name and -replay.",
             metavar="GROUP",
         ),
     ] = None,

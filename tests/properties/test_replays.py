@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.dead_letters.builders import letter
-from worker.codecs.dead_letters import Letter
 from worker.codecs.replays import EVERYTHING, Bookmark, Selection, Trail, request_topic
 from worker.core.failures import Code
 
@@ -16,78 +16,130 @@ CODES = [Code.INTERNAL, Code.NOT_FOUND, Code.INVALID_ARGUMENT]
 TOPICS = ["a", "b", "c"]
 
 LETTERS = st.lists(
-    st.tuples(st.sampled_from(CODES), st.sampled_from(TOPICS), st.integers(0, 9)), min_size=1, max_size=30
+    st.tuples(st.sampled_from(CODES), st.sampled_from(TOPICS), st.none() | st.integers(0, 9)), min_size=1, max_size=30
 )
+Kind = tuple[Code, str, int | None]
 SELECTIONS = st.builds(
     Selection,
     st.none() | st.sampled_from([str(code) for code in CODES]),
     st.none() | st.integers(0, 9),
     st.none() | st.sampled_from(TOPICS),
 )
-# One run: which letters, which topics are missing, how many letters at most, how many lie in the topic by then.
+
+
+class Run(NamedTuple):
+    """Which letters, which topics are missing, how many letters at most; how many lie in the topic by then, and how
+    many of these retention has removed.
+    """
+
+    wanted: Selection
+    missing: set[str]
+    limit: int | None
+    there: int
+    gone: int
+
+
 RUNS = st.lists(
-    st.tuples(SELECTIONS, st.sets(st.sampled_from(TOPICS)), st.none() | st.integers(1, 5), st.integers(1, 30)),
+    st.builds(
+        Run,
+        SELECTIONS,
+        st.sets(st.sampled_from(TOPICS)),
+        st.none() | st.integers(1, 5),
+        st.integers(1, 30),
+        st.just(0) | st.integers(0, 30),
+    ),
     max_size=8,
 )
 
 
-def run(
-    found: list[Letter], bookmark: Bookmark, wanted: Selection, missing: set[str], limit: int | None
-) -> tuple[list[int], Bookmark]:
-    """The offsets sent, and the bookmark as the next run finds it."""
-    trail = Trail(bookmark, wanted, bookmark.start(wanted))
-    sent: list[int] = []
-    for one in found[trail.next_offset :]:
-        if limit is not None and len(sent) >= limit:
-            break
-        if trail.wants(one):
-            if request_topic(one) in missing:
-                trail.left(one)
-            else:
-                sent.append(one.record.offset)
-        trail.passed(one.record.offset)
-    kept = trail.bookmark
-    return sent, Bookmark.read(kept.next_offset, kept.notes())
+class Topic:
+    """The letters, by their offsets. They come, and the oldest go; neither is taken back."""
+
+    def __init__(self, kinds: list[Kind]) -> None:
+        self.letters = [letter(at, code=code, request_topic=to, time_ms=ms) for at, (code, to, ms) in enumerate(kinds)]
+        self.there = self.gone = 0
+        self.bookmark = Bookmark()
+        self.sent: Counter[int] = Counter()
+
+    def run(self, asked: Run) -> list[int]:
+        """The offsets sent. What is remembered is kept as Kafka keeps it."""
+        self.there = max(self.there, min(asked.there, len(self.letters)))
+        self.gone = max(self.gone, min(asked.gone, self.there))
+        bookmark = self.bookmark.moved(EVERYTHING, self.gone)
+        trail = Trail(bookmark, asked.wanted, max(bookmark.start(asked.wanted), self._first(asked.wanted)))
+        sent = self._walk(trail, asked)
+        self.sent.update(sent)
+        self.bookmark = Bookmark.read(trail.bookmark.next_offset, trail.bookmark.notes())
+        return sent
+
+    def _first(self, wanted: Selection) -> int:
+        """Where a broker says that the time asked for begins."""
+        if wanted.since_ms is None:
+            return self.gone
+        times = [-1 if (ms := one.record.timestamp_ms) is None else ms for one in self.letters]
+        found = [at for at in range(self.gone, self.there) if times[at] >= wanted.since_ms]
+        return min(found, default=self.there)
+
+    def _walk(self, trail: Trail, asked: Run) -> list[int]:
+        sent: list[int] = []
+        for one in self.letters[trail.next_offset : self.there]:
+            if asked.limit is not None and len(sent) >= asked.limit:
+                return sent
+            if trail.wants(one):
+                if request_topic(one) in asked.missing:
+                    trail.left(one)
+                else:
+                    sent.append(one.record.offset)
+            trail.passed(one)
+        trail.ended(self.there)
+        return sent
 
 
 @given(LETTERS, RUNS)
-def test_each_letter_goes_once_whatever_was_asked_for(
-    kinds: list[tuple[Code, str, int]], runs: list[tuple[Selection, set[str], int | None, int]]
-) -> None:
-    """Filtered, limited and partly failing runs over a growing topic, then one for all that is left."""
-    found = [letter(at, code=code, request_topic=topic, time_ms=ms) for at, (code, topic, ms) in enumerate(kinds)]
-    bookmark = Bookmark()
-    sent: Counter[int] = Counter()
+def test_each_letter_goes_once_whatever_was_asked_for(kinds: list[Kind], runs: list[Run]) -> None:
+    """Filtered, limited and partly failing runs over a topic that grows and forgets, then one for all that is left."""
+    topic = Topic(kinds)
 
-    for wanted, missing, limit, there in runs:
-        offsets, bookmark = run(found[:there], bookmark, wanted, missing, limit)
-        assert all(wanted.takes(found[at]) for at in offsets)
-        sent.update(offsets)
-    offsets, bookmark = run(found, bookmark, EVERYTHING, set(), None)
-    sent.update(offsets)
+    for asked in runs:
+        assert all(asked.wanted.takes(topic.letters[at]) for at in topic.run(asked))
+    topic.run(Run(EVERYTHING, set(), None, len(kinds), 0))
 
-    assert sent == Counter(range(len(found)))
-    assert bookmark == Bookmark(len(found))
+    assert max(topic.sent.values(), default=0) <= 1
+    assert {*range(topic.gone, len(kinds))} <= topic.sent.keys()
+    assert topic.bookmark == Bookmark(len(kinds))
 
 
 @given(LETTERS, RUNS, SELECTIONS)
 def test_a_run_without_a_limit_sends_all_that_it_was_asked_for(
-    kinds: list[tuple[Code, str, int]], runs: list[tuple[Selection, set[str], int | None, int]], wanted: Selection
+    kinds: list[Kind], runs: list[Run], wanted: Selection
 ) -> None:
-    """Whatever went before: nothing that is selected and has a topic to go to stays behind."""
-    found = [letter(at, code=code, request_topic=topic, time_ms=ms) for at, (code, topic, ms) in enumerate(kinds)]
-    bookmark = Bookmark()
-    sent: set[int] = set()
-    for asked, missing, limit, there in [*runs, (wanted, set[str](), None, len(found))]:
-        offsets, bookmark = run(found[:there], bookmark, asked, missing, limit)
-        sent.update(offsets)
+    """Whatever went before: nothing that is there, is selected and has a topic to go to stays behind."""
+    topic = Topic(kinds)
 
-    assert {at for at, one in enumerate(found) if wanted.takes(one)} <= sent
+    for asked in [*runs, Run(wanted, set(), None, len(kinds), 0)]:
+        topic.run(asked)
+
+    assert {at for at in range(topic.gone, len(kinds)) if wanted.takes(topic.letters[at])} <= topic.sent.keys()
+
+
+@given(LETTERS, RUNS)
+def test_nothing_is_remembered_that_says_nothing(kinds: list[Kind], runs: list[Run]) -> None:
+    """No line for letters that retention has removed, for none at all, or for what a wider one says."""
+    topic = Topic(kinds)
+
+    for asked in runs:
+        topic.run(asked)
+        done = topic.bookmark.done
+        assert all(end > max(topic.bookmark.next_offset, topic.gone) for end in done.values())
+        assert not any(selection.is_empty for selection in done)
+        assert not any(
+            one is not other and one.covers(other) and end >= done[other] for one, end in done.items() for other in done
+        )
 
 
 @given(SELECTIONS, SELECTIONS, st.sets(st.sampled_from(TOPICS)), st.sets(st.sampled_from(TOPICS)), LETTERS)
 def test_a_selection_that_covers_another_takes_all_of_it(
-    one: Selection, other: Selection, less: set[str], other_less: set[str], kinds: list[tuple[Code, str, int]]
+    one: Selection, other: Selection, less: set[str], other_less: set[str], kinds: list[Kind]
 ) -> None:
     """What counts as done for the one is done for the other."""
     for topic in less:

@@ -10,6 +10,10 @@ keeps beside it says the rest:
 
 Whatever filters are used, in whatever order, each letter is done once, and none is out of reach. That holds because a
 filter judges a letter by what never changes about it.
+
+The text has an end, so it is kept short. What retention has removed is done. And a run that begins where a wider
+selection ended, and passes over no letter of it, takes that one along and needs no line of its own: a replay of the
+last two hours, every hour, stays one line for ever.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from worker.core.records import Message
 
 REPLAY_OF = "replay-of"
 
-# What Kafka keeps beside an offset, in bytes: the brokers' default (`offset.metadata.max.bytes`). Thirty filters or so.
+# What Kafka keeps beside an offset, in bytes: the brokers' default (`offset.metadata.max.bytes`). At offsets of seven
+# digits that is 107 times, or 87 topics of 20 characters, or 43 filters by code, time and topic together.
 MAX_NOTES = 4096
 
 
@@ -41,10 +46,10 @@ class Selection(NamedTuple):
 
     def takes(self, letter: Letter) -> bool:
         """Whether the letter is one of them. One without a time is older than any."""
-        topic = request_topic(letter)
+        topic, time_ms = request_topic(letter), letter.record.timestamp_ms
         return (
             self.code in (None, letter.code)
-            and (self.since_ms is None or (letter.record.timestamp_ms or 0) >= self.since_ms)
+            and (self.since_ms is None or (time_ms is not None and time_ms >= self.since_ms))
             and self.request_topic in (None, topic)
             and topic not in self.but_topics
         )
@@ -57,6 +62,11 @@ class Selection(NamedTuple):
             and self.request_topic in (None, other.request_topic)
             and all(topic in other.but_topics or other.request_topic not in (None, topic) for topic in self.but_topics)
         )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it takes no letter."""
+        return self.request_topic in self.but_topics
 
     def but(self, topic: str) -> Selection:
         """The same without the letters of one request topic."""
@@ -91,13 +101,18 @@ class Bookmark(NamedTuple):
         return max(self.next_offset, *(end for known, end in self.done.items() if known.covers(selection)), 0)
 
     def moved(self, selection: Selection, end: int) -> Bookmark:
-        """The same, once every letter of the selection below `end` is done too."""
-        if end <= self.start(selection):
+        """The same, once every letter of the selection below `end` is done too, or gone."""
+        if selection.is_empty or end <= self.start(selection):
             return self
         if selection == EVERYTHING:
             return Bookmark(end, {known: at for known, at in self.done.items() if at > end})
         kept = {known: at for known, at in self.done.items() if at > end or not selection.covers(known)}
         return Bookmark(self.next_offset, {**kept, selection: end})
+
+    def wider(self, selection: Selection, start: int) -> list[Selection]:
+        """Those that take every letter of the selection and more, and are done up to `start`."""
+        ends = {EVERYTHING: self.next_offset, **self.done}
+        return [known for known, end in ends.items() if end >= start and known.covers(selection)]
 
     def notes(self) -> str:
         """What is kept beside the offset; may be longer than `MAX_NOTES`."""
@@ -135,27 +150,44 @@ class Trail:
         self._bookmark = bookmark
         self._wanted = wanted
         self._taken = wanted
+        self._along = bookmark.wider(wanted, start)
         self.next_offset = start
 
     def wants(self, letter: Letter) -> bool:
         """Whether the letter is to be sent back now."""
         return self._wanted.takes(letter) and not self._bookmark.has(letter)
 
-    def passed(self, offset: int) -> None:
-        """Every letter up to this one is done, or not wanted, or left."""
-        self.next_offset = max(self.next_offset, offset + 1)
+    def passed(self, letter: Letter) -> None:
+        """The letter is done, or not wanted, or left; so is each before it."""
+        if self._along and not self._wanted.takes(letter) and not self._bookmark.has(letter):
+            self._stay_behind(letter)
+        self.next_offset = letter.record.offset + 1
 
     def left(self, letter: Letter) -> None:
         """The letter waits for a later run, and so does each behind it that comes from the same request topic."""
         topic = request_topic(letter)
+        self._stay_behind(letter)
         if topic not in self._taken.but_topics:
             self._bookmark = self._bookmark.moved(self._taken, letter.record.offset)
             self._taken = self._taken.but(topic)
 
+    def ended(self, end: int) -> None:
+        """No letter is left below this offset."""
+        self.next_offset = max(self.next_offset, end)
+
     @property
     def bookmark(self) -> Bookmark:
         """What to remember when everything so far has been sent."""
-        return self._bookmark.moved(self._taken, self.next_offset)
+        bookmark = self._bookmark
+        for selection in (*self._along, self._taken):
+            bookmark = bookmark.moved(selection, self.next_offset)
+        return bookmark
+
+    def _stay_behind(self, letter: Letter) -> None:
+        """The wider selections that the letter is one of end before it."""
+        for selection in [one for one in self._along if one.takes(letter)]:
+            self._bookmark = self._bookmark.moved(selection, letter.record.offset)
+            self._along.remove(selection)
 
 
 class Originals:

@@ -211,6 +211,29 @@ def test_a_rate_is_kept() -> None:
     assert clock.now - began == pytest.approx(2.5)
 
 
+def test_time_without_letters_is_no_credit_for_a_burst() -> None:
+    """However long the unwanted ones before them took to read, those asked for go at the rate."""
+    clock, times = Hours(), list[float]()
+
+    class Slow(FakeLetters):
+        def read(self, timeout: float) -> Sequence[Record]:
+            clock.now += 10.0
+            return super().read(timeout)
+
+    class Dated(FakeSender):
+        def send(self, sendings: Sequence[Sending], offsets: Mapping[Partition, Committed]) -> None:
+            times.extend([clock.now] * len(sendings))
+            super().send(sendings, offsets)
+
+    codes = [Code.NOT_FOUND] * 100 + [Code.INTERNAL] * 100
+    letters = Slow([dead_record(at, code=code) for at, code in enumerate(codes)], at_once=50)
+
+    run(replay(letters, Dated(), selection=Selection("INTERNAL"), pace=Pace(rate=5), clock=clock))
+
+    assert len(times) == 100
+    assert all(later - earlier >= 1 for earlier, later in zip(times, times[5:], strict=False))
+
+
 def test_a_failed_transaction_is_not_counted() -> None:
     """The tally says what was sent, and nothing that may have been."""
     sender = FakeSender(fails_at=1)
@@ -286,7 +309,7 @@ def test_a_request_goes_to_the_partition_it_came_from() -> None:
 
 
 def test_only_the_letters_asked_for_go() -> None:
-    """Those passed over stay in reach: the offset does not move."""
+    """Those passed over stay in reach: the offset stays before the first of them."""
     codes = [Code.INTERNAL, Code.NOT_FOUND, Code.INTERNAL]
     records = [dead_record(at, code=code) for at, code in enumerate(codes)]
     sender = FakeSender()
@@ -294,16 +317,17 @@ def test_only_the_letters_asked_for_go() -> None:
     run(replay(FakeLetters(records), sender, selection=Selection("INTERNAL")))
 
     assert len(sender.sent) == 2
-    assert sender.committed == {DEAD: Committed(0, '[{"code":"INTERNAL","end":3}]')}
+    assert sender.committed == {DEAD: Committed(1, '[{"code":"INTERNAL","end":3}]')}
 
 
 def test_more_filters_than_kafka_remembers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything of that transaction is sent."""
     monkeypatch.setattr(module, "MAX_NOTES", 10)
     sender = FakeSender()
+    letters = [dead_record(0), dead_record(1, code=Code.INTERNAL)]
 
     with pytest.raises(Incomplete, match="another --group"):
-        run(replay(FakeLetters([dead_record(0)]), sender, selection=Selection("INVALID_ARGUMENT")))
+        run(replay(FakeLetters(letters), sender, selection=Selection("INTERNAL")))
 
     assert sender.transactions == []
 

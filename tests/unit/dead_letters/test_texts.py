@@ -125,10 +125,13 @@ def test_a_time_that_is_none_is_its_number() -> None:
         ("1970-01-01T00:01", 60_000),
         ("1970-01-01T01:01+01:00", 60_000),
         ("1970-01-02", 86_400_000),
+        ("1969-12-31", 0),
+        ("9999d", 0),
+        ("0001-01-01T00:00+14:00", 0),
     ],
 )
 def test_since_is_so_long_ago_or_a_time(text: str, time_ms: int) -> None:
-    """UTC unless it says otherwise."""
+    """UTC unless it says otherwise; all letters, where it is before any: a broker knows no times below 0."""
     assert time_of(text, now=1000.0) == time_ms
 
 

@@ -51,15 +51,15 @@ class Asked(NamedTuple):
 
 def time_of(text: str, now: float) -> int:
     """Milliseconds since the epoch: of so long ago (`90s`, `15m`, `2h`, `3d`), or of a time in ISO 8601, UTC unless it
-    says otherwise. Raises `BadConfiguration`.
+    says otherwise. 0 for any before: Kafka takes -1 for the end. Raises `BadConfiguration`.
     """
     if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
-        return int((now - int(ago[1]) * _UNITS[ago[2]]) * 1000)
+        return max(0, int((now - int(ago[1]) * _UNITS[ago[2]]) * 1000))
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise BadConfiguration(f"--since {text}: give 90s, 15m, 2h, 3d, or a time such as 2026-11-21T09:30") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    return max(0, int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def letters(reader: Reader, selection: Selection, advance: Callable[[int], object]) -> Iterator[Letter]:

@@ -132,7 +132,7 @@ class Replay:
         self._pending: list[Sending] = []
         self._pending_bytes = 0
         self._pending_counts: Counter[tuple[str, str]] = Counter()
-        self._begun = self._last_send = clock()
+        self._last_send = clock()
 
     def run(self, advance: Callable[[int], object]) -> None:
         """Until every letter is sent, or the limit reached, or a stop asked for. `advance` hears of offsets passed.
@@ -150,7 +150,7 @@ class Replay:
             advance(sum(trail.next_offset - starts[at] for at, trail in self._trails.items()))
         if self._may_go_on():
             for partition, trail in self._trails.items():
-                trail.passed(self._letters.ends[partition] - 1)
+                trail.ended(self._letters.ends[partition])
         self._send()
 
     def _may_go_on(self) -> bool:
@@ -182,7 +182,7 @@ class Replay:
                 trail.left(letter)
             else:
                 self._hold(letter, self._topics.find(topic))
-        trail.passed(letter.record.offset)
+        trail.passed(letter)
 
     def _fault(self, topic: str) -> str | None:
         return self._topics.find(topic).fault if topic else "the dead letter does not say where it came from; give --to"
@@ -209,19 +209,21 @@ class Replay:
         for at, offset in offsets.items():
             if len(offset.notes.encode()) > MAX_NOTES:
                 raise Incomplete(
-                    f"{at}: Kafka has no room to remember more filters beside the group's offset; "
-                    "replay once without a filter, or begin anew with another --group"
+                    f"{at}: Kafka has no room to remember more filters beside the group's offset; replay once without "
+                    "a filter, or begin anew with another --group, which sends again what this one has sent"
                 )
         self._sender.send(self._pending, offsets)
         self._saved |= changed
         self.tally.sent += self._pending_counts
+        sent = len(self._pending)
         self._pending, self._pending_bytes, self._pending_counts = [], 0, Counter()
-        self._rest()
+        self._rest(sent)
 
-    def _rest(self) -> None:
+    def _rest(self, sent: int) -> None:
+        """Time that went by before, with nothing to send, is no credit."""
         if self._pace.rate is None:
             return
-        due = self._begun + self.tally.sent.total() / self._pace.rate
+        due = self._last_send + sent / self._pace.rate
         while not self._is_stop_asked() and (left := due - self._clock()) > 0:
             self._sleep(min(left, _READ_S))
             self._sender.serve()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import typer
 from rich.console import Console
 
-from worker.codecs.replays import Bookmark, Originals, Selection, Trail
+from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
 from worker.commands.dead_letters.asking import Asked, begin
 from worker.commands.dead_letters.replay import Pace, Rehearsal, Replay, Sender, Tally, Unsent
 from worker.commands.dead_letters.texts import hang, say
@@ -34,6 +34,11 @@ class How(NamedTuple):
     pace: Pace = Pace()
     is_dry: bool = False
 
+    @property
+    def run_pace(self) -> Pace:
+        """A rehearsal spares nobody."""
+        return self.pace._replace(rate=None) if self.is_dry else self.pace
+
 
 def replay(asked: Asked, how: How, *, as_json: bool) -> int:
     """0 when all that was asked for was sent.
@@ -56,7 +61,7 @@ def replay(asked: Asked, how: How, *, as_json: bool) -> int:
                 originals=Originals(kafka.default_content_type),
                 trails=trails,
                 to=how.to,
-                pace=how.pace,
+                pace=how.run_pace,
                 is_stop_asked=lambda: signals.stop_asked,
             )
             try:
@@ -87,8 +92,9 @@ def _tell(sentence: str) -> None:
 def _trails(
     reader: Reader, selection: Selection, known: Mapping[Partition, Committed], group: str
 ) -> dict[Partition, Trail]:
-    bookmarks = {at: _bookmark(committed, group) for at, committed in known.items()}
-    undone = {at: max(mark.start(selection), reader.beginnings[at]) for at, mark in bookmarks.items()}
+    gone = reader.beginnings  # the letters below
+    bookmarks = {at: _bookmark(committed, group).moved(EVERYTHING, gone[at]) for at, committed in known.items()}
+    undone = {at: bookmark.start(selection) for at, bookmark in bookmarks.items()}
     return {at: Trail(bookmarks[at], selection, start) for at, start in begin(reader, selection, undone).items()}
 
 
