@@ -91,6 +91,8 @@ def _requests(order: Order, environ: Mapping[str, str], stack: ExitStack) -> Req
         signature = signature_of_model(order.config, environ)
         return Random(signature, order.random, _encoding(order, signature), order.rows_per_request, order.seed)
     if order.file == "-":
+        if sys.stdin is None:
+            raise BadConfiguration("standard input is closed; give it a pipe, or name a FILE")
         return Lines(sys.stdin.buffer, "standard input")
     path = Path(str(order.file))
     try:

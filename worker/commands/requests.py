@@ -10,7 +10,7 @@ import os
 import select
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol
 
 import numpy as np
 
@@ -28,17 +28,12 @@ _GLANCE = 0.05
 _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 _AS_ROWS = (("content-type", OCTETS.encode()),)
 
-T_co = TypeVar("T_co", covariant=True)
-
 
 class Requests(Protocol):
     """What is to be published; `total` is how many there are, None where nobody knows before the end."""
 
     @property
     def total(self) -> int | None: ...
-    @property
-    def described(self) -> str:
-        """In words, for people."""
 
     def __iter__(self) -> Iterator[Publishable | None]: ...
 
@@ -51,7 +46,6 @@ class Lines:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file = file
         self._name = name
-        self.described = f"lines of {name}"
 
     def __iter__(self) -> Iterator[Publishable | None]:
         number = 0
@@ -94,8 +88,6 @@ class Rows:
         self._path = path
         self._rows = rows
         self.total = -(-len(self._array) // rows)
-        shape = "×".join(map(str, self._array.shape[1:])) or "1"
-        self.described = f"{len(self._array):,} rows of {shape} {self._array.dtype.name} from {path.name}"
 
     def check(self, signature: Signature) -> None:
         """Raises `BadConfiguration` for rows that a worker with this model would refuse, or take for other numbers.
@@ -129,7 +121,6 @@ class Random:
 
     def __init__(self, signature: Signature, total: int, encoding: Encoding, rows: int, seed: int) -> None:
         self.total = total
-        self.described = f"{total:,} made-up requests for {signature.name} as {encoding}"
         self._signature = signature
         self._encoding = encoding
         self._rows = rows

@@ -1,0 +1,18 @@
+"""What `publish` refuses before it looks for a broker."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from worker.commands.publish import Order, publish
+from worker.core.failures import BadConfiguration
+
+
+def test_a_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `<&-` leaves it, or a supervisor that gives none."""
+    monkeypatch.setattr(sys, "stdin", None)
+
+    with pytest.raises(BadConfiguration, match="standard input is closed; give it a pipe, or name a FILE"):
+        publish(Order(file="-", topic="requests", bootstrap_servers="127.0.0.1:9"))
