@@ -361,7 +361,12 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
     ] = None,
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Stop after so many.")] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Stop when nothing wanted comes for so long.")
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="Stop when nothing wanted comes for so long, once what is there has been read.",
+        ),
     ] = None,
     errors_only: Annotated[bool, typer.Option("--errors-only", help="Only errors.")] = False,
     key: Annotated[str | None, typer.Option(metavar="TEXT", help="Only with this key.")] = None,

@@ -21,6 +21,7 @@ from worker.commands.terminal import console
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition, Record
 from worker.core.signature import Signature
+from worker.kafka.client import ANSWER_TIMEOUT
 from worker.kafka.reader import Reader
 from worker.settings import ClientSettings, load_client
 from worker.signals import StopSignals, stop_signals
@@ -86,23 +87,48 @@ def _start(wish: Wish, reader: Reader) -> Mapping[Partition, int]:
 def _show_what_comes(wish: Wish, reader: Reader, search: _Search, page: _Page, signals: StopSignals) -> None:
     follows = (sys.stdout.isatty() or not (wish.from_beginning or wish.last)) if wish.follow is None else wish.follow
     held: list[Record] | None = [] if wish.last else None  # until the newest of all partitions are known
-    heard_at = time.monotonic()
+    patience = Patience(wish.timeout, time.monotonic())
     while not signals.stop_asked and not search.is_over:
+        is_backlog = not reader.has_reached_ends
         records = reader.read(_GLANCE)
+        has_come = is_backlog and (bool(records) or reader.has_reached_ends)
         if held is not None:
             held += records
             records = _newest(held, wish.last or 0) if reader.has_reached_ends else []
             held = None if reader.has_reached_ends else held
         if found := search.found(records):
             page.show(found)
-            heard_at = time.monotonic()
-        is_silent = wish.timeout is not None and time.monotonic() - heard_at > wish.timeout
-        if is_silent or (reader.has_reached_ends and not follows):
+        now = time.monotonic()
+        if found or has_come:
+            patience.heard(now)
+        if patience.is_over(now, is_backlog=not reader.has_reached_ends) or (reader.has_reached_ends and not follows):
             return
 
 
 def _newest(records: Sequence[Record], count: int) -> Sequence[Record]:
     return sorted(records, key=lambda record: record.timestamp_ms or 0)[-count:]
+
+
+class Patience:
+    """How long nothing wanted may come, once everything that was there at the start has been read.
+
+    Until then only a broker that sends nothing at all is silent, and has as long as for any answer: a backlog is read
+    to its end however long it takes, and a connection may take longer than `timeout`. Instants in seconds.
+    """
+
+    def __init__(self, timeout: float | None, now: float) -> None:
+        self._timeout = timeout
+        self._heard_at = now
+
+    def heard(self, now: float) -> None:
+        """Something wanted came, or anything of the backlog, or its end."""
+        self._heard_at = now
+
+    def is_over(self, now: float, *, is_backlog: bool) -> bool:
+        """Never without a timeout."""
+        if self._timeout is None:
+            return False
+        return now - self._heard_at > (max(self._timeout, ANSWER_TIMEOUT) if is_backlog else self._timeout)
 
 
 class _Search:
