@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 
 from worker.core.failures import BadConfiguration
+from worker.kafka.answers import record_limits
 from worker.kafka.client_config import Config, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
 from worker.kafka.connecting import Contact, connect
@@ -61,12 +60,7 @@ def record_limit(topic: str, contact: Contact) -> int | None:
     """The bytes that the topic takes as one record; None where the broker does not tell us."""
     if contact.cluster.controller_id not in contact.cluster.brokers:
         return None  # a mock, which does not answer such questions
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    asked = contact.admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)
-    try:
-        return int(asked[resource].result(ANSWER_TIMEOUT)["max.message.bytes"].value)
-    except KafkaException:
-        return None
+    return record_limits(contact.admin, [topic], ANSWER_TIMEOUT)[topic]
 
 
 def is_closed(error: KafkaError) -> bool:

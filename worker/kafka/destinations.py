@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 
+from worker.kafka.answers import record_limits, told
 from worker.kafka.client import client_log, why_unusable
 from worker.kafka.client_config import admin_config
 from worker.kafka.topics import ANSWER_TIMEOUT, CAUTIOUS_LIMIT
@@ -53,24 +51,12 @@ class Destinations:
             return Destination(topic, fault=why_unusable(topic, found.error, "WRITE"))
         if not self._may_write(topic):
             return Destination(topic, fault=f"this client may not write to topic {topic}; grant it the operation WRITE")
-        return Destination(topic, len(found.partitions), self._limit(topic))
+        limit = record_limits(self._admin, [topic], ANSWER_TIMEOUT)[topic] or CAUTIOUS_LIMIT
+        return Destination(topic, len(found.partitions), limit)
 
     def _may_write(self, topic: str) -> bool:
         """A broker that does not tell is believed: what is missing shows when it is used."""
         names = TopicCollection([topic])
         asked = self._admin.describe_topics(names, include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT)
-        allowed = getattr(_result(asked[topic]), "authorized_operations", None)
+        allowed = getattr(told(asked[topic], ANSWER_TIMEOUT), "authorized_operations", None)
         return allowed is None or AclOperation.WRITE in allowed
-
-    def _limit(self, topic: str) -> int:
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        described = _result(self._admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)[resource])
-        return int(described["max.message.bytes"].value) if described else CAUTIOUS_LIMIT
-
-
-def _result(future: Future[Any]) -> Any:
-    """None where the broker will not tell."""
-    try:
-        return future.result(ANSWER_TIMEOUT)
-    except KafkaException:
-        return None

@@ -23,6 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
 from worker.core.records import Message, Partition
+from worker.kafka.answers import told
 from worker.kafka.client import ANSWER_TIMEOUT, client_log, open_client
 from worker.kafka.client_config import Config, admin_config
 from worker.settings import Connection
@@ -249,10 +250,8 @@ def _committed(consumer: Consumer, group: str, partitions: Sequence[Partition]) 
 
 def _has_members(admin: AdminClient, group: str) -> bool:
     """A broker that does not tell is believed: a second member shows when the first is disturbed."""
-    try:
-        return bool(admin.describe_consumer_groups([group])[group].result(ANSWER_TIMEOUT).members)
-    except KafkaException:
-        return False
+    described = told(admin.describe_consumer_groups([group])[group], ANSWER_TIMEOUT)
+    return described is not None and bool(described.members)
 
 
 def _said(error: KafkaError) -> str:

@@ -6,9 +6,8 @@ Asks and tells, judges nothing; what the broker does not tell is None. `contact`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -18,12 +17,11 @@ from confluent_kafka.admin._metadata import TopicMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.kafka.access import written
+from worker.kafka.answers import told
 from worker.kafka.connecting import Contact
 from worker.settings import KafkaSettings
 
 CONFIGS = ("cleanup.policy", "max.message.bytes", "min.insync.replicas", "retention.bytes", "retention.ms")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class _Surveyor:
             return {}
         resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
         asked = self._admin.describe_configs(list(resources.values()), request_timeout=self._timeout)
-        described = {topic: self._result(asked[resource]) for topic, resource in resources.items()}
+        described = {topic: told(asked[resource], self._timeout) for topic, resource in resources.items()}
         return {
             topic: None if entries is None else {key: entries[key].value for key in CONFIGS if key in entries}
             for topic, entries in described.items()
@@ -122,7 +120,8 @@ class _Surveyor:
 
     def _group(self, topics: Sequence[TopicFacts]) -> GroupFacts | None:
         group = self._kafka.group_id
-        described = self._result(self._admin.describe_consumer_groups([group], request_timeout=self._timeout)[group])
+        asked = self._admin.describe_consumer_groups([group], request_timeout=self._timeout)
+        described = told(asked[group], self._timeout)
         if described is None:
             return None
         requests = [topic for topic in topics if topic.setting == "REQUEST_TOPICS"]
@@ -147,7 +146,9 @@ class _Surveyor:
     def _offsets(self, topic: TopicFacts, spec: OffsetSpec) -> dict[int, int] | None:
         wanted = {TopicPartition(topic.name, number): spec for number in range(topic.partitions)}
         asked = self._admin.list_offsets(wanted, request_timeout=self._timeout)
-        found: dict[int, ListOffsetsResultInfo | None] = {at.partition: self._result(f) for at, f in asked.items()}
+        found: dict[int, ListOffsetsResultInfo | None] = {
+            at.partition: told(future, self._timeout) for at, future in asked.items()
+        }
         if any(offset is None for offset in found.values()):
             return None
         return {number: int(offset.offset) for number, offset in found.items() if offset is not None}
@@ -157,13 +158,7 @@ class _Surveyor:
         positions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
         wanted = ConsumerGroupTopicPartitions(group, positions)
         asked = self._admin.list_consumer_group_offsets([wanted], request_timeout=self._timeout)
-        found = self._result(asked[group])
+        found = told(asked[group], self._timeout)
         if found is None:
             return None
         return {at.partition: at.offset for at in found.topic_partitions if at.error is None and at.offset >= 0}
-
-    def _result(self, future: Future[T]) -> T | None:
-        try:
-            return future.result(self._timeout)
-        except (KafkaException, TimeoutError):
-            return None

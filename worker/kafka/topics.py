@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -22,6 +22,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.access import Finding, Right, acl_command, needed, written
+from worker.kafka.answers import record_limits
 from worker.kafka.connecting import Contact, connect
 from worker.kafka.membership import Membership, choose_membership
 from worker.settings import KafkaSettings
@@ -32,8 +33,6 @@ CAUTIOUS_LIMIT = 1_000_000
 ANSWER_TIMEOUT = 15.0  # a TLS and SASL handshake with a broker far away takes one or two, seconds
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
 SESSION_KEY = "consumer.session.timeout.ms"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +182,9 @@ class _Examination:
         )
 
     def _read_limits(self) -> dict[str, int]:
-        resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in self._written.values()}
-        asked = self._admin.describe_configs(list(resources.values()), request_timeout=self._timeout)
-        limits: dict[str, int] = {}
-        for topic, resource in resources.items():
-            described = self._result(asked[resource])
-            if described is None or "max.message.bytes" not in described:
-                limits |= self._assume_limits([topic])
-            else:
-                limits[topic] = int(described["max.message.bytes"].value)
-        return limits
+        found = record_limits(self._admin, self._written.values(), self._timeout)
+        limits = {topic: limit for topic, limit in found.items() if limit is not None}
+        return limits | self._assume_limits([topic for topic in found if topic not in limits])
 
     def _assume_limits(self, topics: Iterable[str]) -> dict[str, int]:
         limit = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
@@ -210,6 +202,8 @@ class _Examination:
         asked = self._admin.describe_configs([resource], request_timeout=self._timeout)
         try:
             described = asked[resource].result(self._timeout)
+        except TimeoutError:
+            return choose_membership(self._kafka, None)
         except KafkaException as error:
             is_absent = error.args[0].code() == KafkaError.INVALID_REQUEST
             return choose_membership(self._kafka, None, is_absent=is_absent)
@@ -217,13 +211,6 @@ class _Examination:
         if session is None:
             return choose_membership(self._kafka, None, is_absent=True)
         return choose_membership(self._kafka, int(session.value) / 1000)
-
-    def _result(self, future: Future[T]) -> T | None:
-        """None where the broker will not tell, or is too old to."""
-        try:
-            return future.result(self._timeout)
-        except (KafkaException, TimeoutError):
-            return None
 
 
 def why_unreachable(host: str, port: int) -> str:

@@ -1,0 +1,40 @@
+"""What a broker will not tell is None, however it does not tell it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from worker.kafka.answers import told
+
+
+def test_an_answer_is_told() -> None:
+    """As it came."""
+    asked = Future[str]()
+    asked.set_result("said")
+
+    assert told(asked, 0) == "said"
+
+
+def test_a_refusal_is_no_answer() -> None:
+    """The client may not ask, or the broker does not know the question."""
+    asked = Future[str]()
+    asked.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+
+    assert told(asked, 0) is None
+
+
+def test_silence_is_no_answer() -> None:
+    """The client's own clock and ours run out together: either may be first."""
+    assert told(Future[str](), 0) is None
+
+
+def test_a_defect_is_raised() -> None:
+    """It is not the broker's."""
+    asked = Future[str]()
+    asked.set_exception(KeyError("topic"))
+
+    with pytest.raises(KeyError):
+        told(asked, 0)
