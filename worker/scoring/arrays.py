@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import os
 import struct
+import sys
+import tokenize
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
@@ -22,6 +24,23 @@ from worker.codecs.elements import to_bytes
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.signature import Signature, TensorSpec
 
+# What numpy and zipfile raise for files that are damaged, by chance or by design (found by changing bytes at random). A
+# header is parsed as Python: what is not has all of Python's ways to fail.
+_DAMAGED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    OSError,
+    SyntaxError,
+    tokenize.TokenError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+    zipfile.BadZipFile,
+    NotImplementedError,
+)
+_MOST_SAID = 100  # characters of a reason
 _ZIP_NAME_LENGTHS = struct.Struct("<26xHH")  # of a local file header: the lengths of name and extra field behind it
 
 
@@ -46,13 +65,23 @@ class Column(NamedTuple):
     row_bytes: int
 
     def read(self, row: int, rows: int) -> bytes:
-        """These rows as the wire has them. Raises `Incomplete` when the file has become too short or unreadable."""
+        """These rows as the wire has them.
+
+        Raises `Incomplete` when the file has become too short or unreadable, or its text is none.
+        """
         raw = self._bytes(self.start + row * self.row_bytes, rows * self.row_bytes)
         if self.spec.is_text:
+            self._check_text(raw, row, rows)
             return to_bytes(np.frombuffer(raw, self.dtype).astype(object))
         return (
             raw if self.dtype == self.spec.dtype else np.frombuffer(raw, self.dtype).astype(self.spec.dtype).tobytes()
         )
+
+    def _check_text(self, raw: bytes, row: int, rows: int) -> None:
+        codes = np.frombuffer(raw, np.dtype("u4").newbyteorder(self.dtype.byteorder))
+        if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes <= 0xDFFF))):
+            where = f"{self.file.name}: rows {row:,} to {row + rows - 1:,}, counted from 0"
+            raise Incomplete(f"{where}, hold characters that Unicode has not")
 
     def _bytes(self, at: int, size: int) -> bytes:
         try:
@@ -95,8 +124,8 @@ class Arrays:
 
 
 def _columns(file: BinaryIO, path: Path, signature: Signature) -> tuple[Sequence[Column], int]:
-    if zipfile.is_zipfile(file):
-        headers = _members(file, path)
+    if (members := _members(file, path)) is not None:
+        headers = members
         missing = [spec.name for spec in signature.inputs if spec.name not in headers]
         if missing or len(headers) > len(signature.inputs):
             raise BadConfiguration(
@@ -116,19 +145,27 @@ def _columns(file: BinaryIO, path: Path, signature: Signature) -> tuple[Sequence
     return columns, next(iter(counts.values()))
 
 
-def _members(file: BinaryIO, path: Path) -> dict[str, Header]:
-    """The arrays of a .npz by their names. Stored ones only: in a compressed one no row can be found."""
-    headers: dict[str, Header] = {}
-    with zipfile.ZipFile(file) as archive:
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            if member.compress_type != zipfile.ZIP_STORED:
-                raise BadConfiguration(f"{path}: {name} is compressed; save it with np.savez, not np.savez_compressed")
-            file.seek(member.header_offset)
-            lengths = _ZIP_NAME_LENGTHS.unpack(file.read(_ZIP_NAME_LENGTHS.size))
-            start = member.header_offset + _ZIP_NAME_LENGTHS.size + sum(lengths)
-            headers[name] = _header(file, f"{path}: {name}", start, start + member.file_size)
-    return headers
+def _members(file: BinaryIO, path: Path) -> dict[str, Header] | None:
+    """The arrays of a .npz by their names; None for another file."""
+    try:
+        if not zipfile.is_zipfile(file):
+            return None
+        with zipfile.ZipFile(file) as archive:
+            return {name: _header(file, f"{path}: {name}", *at) for name, at in _places(file, path, archive)}
+    except _DAMAGED as error:
+        raise _refusal(f"{path} is a damaged .npz file", error) from error
+
+
+def _places(file: BinaryIO, path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Where each member begins and ends. Stored ones only: in a compressed one no row can be found."""
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise BadConfiguration(f"{path}: {name} is compressed; save it with np.savez, not np.savez_compressed")
+        file.seek(member.header_offset)
+        lengths = _ZIP_NAME_LENGTHS.unpack(file.read(_ZIP_NAME_LENGTHS.size))
+        start = member.header_offset + _ZIP_NAME_LENGTHS.size + sum(lengths)
+        yield name, (start, start + member.file_size)
 
 
 def _header(file: BinaryIO, name: str, start: int, end: int) -> Header:
@@ -138,9 +175,16 @@ def _header(file: BinaryIO, name: str, start: int, end: int) -> Header:
         # Version 3 differs from 2 in nothing but the names of fields, and arrays with fields are no tensors.
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, is_fortran, dtype = read(file)
-    except (ValueError, EOFError, OSError) as error:
-        raise BadConfiguration(f"{name} is no array in numpy's format: {error}") from error
+    except _DAMAGED as error:
+        raise _refusal(f"{name} is no array in numpy's format", error) from error
     return Header(shape, is_fortran, dtype, file.tell(), end)
+
+
+def _refusal(fact: str, error: BaseException) -> BadConfiguration:
+    """With the first words of the reason: numpy's go on for lines, and quote the file."""
+    said = next((word for word in error.args if isinstance(word, str)), type(error).__name__)
+    reason = said.partition("\n")[0][:_MOST_SAID]
+    return BadConfiguration(f"{fact}: {reason}; copy it again, or save it again")
 
 
 def _column(file: BinaryIO, path: Path, spec: TensorSpec, header: Header) -> Column:
@@ -157,7 +201,7 @@ def _column(file: BinaryIO, path: Path, spec: TensorSpec, header: Header) -> Col
     if dtype.newbyteorder("<") != spec.dtype and not (spec.is_text and dtype.kind == "U"):
         wanted = "str" if spec.is_text else spec.dtype.name
         raise BadConfiguration(f"{where}; the model takes {spec}: save array.astype({wanted!r})")
-    if min(shape) < 1:
+    if min(shape) < 1 or not dtype.itemsize:
         raise BadConfiguration(f"{where}: there is nothing to score")
     if is_fortran and len(shape) > 1:
         raise BadConfiguration(f"{where} in Fortran order, column by column: save np.ascontiguousarray(array)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 import struct
 from pathlib import Path
 
@@ -100,6 +101,102 @@ def test_what_is_no_array_is_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "rows.npy").write_bytes(content)
 
     assert "rows.npy is no array in numpy's format" in refusal(tmp_path / "rows.npy")
+
+
+HEADER = "{'descr': '<f4', 'fortran_order': False, 'shape': (4, 3), }"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER.replace("}", ""),
+        HEADER.replace("4", "04"),
+        HEADER.replace("'<f4'", "()"),
+        HEADER.replace("}", "7: 7}"),
+        "{[]: 1}",
+        "-" * 9000 + "1",
+        "",
+    ],
+)
+def test_a_header_that_cannot_be_parsed_is_told(tmp_path: Path, header: str) -> None:
+    """It is an expression in Python, and fails in as many ways; numpy passes them on."""
+    raw = header.encode()
+    (tmp_path / "rows.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(raw)) + raw + ROWS.tobytes())
+
+    assert "rows.npy is no array in numpy's format" in refusal(tmp_path / "rows.npy")
+
+
+def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
+    """Its directory is found and names places where there is nothing."""
+    np.savez(tmp_path / "whole.npz", a=ROWS)
+    whole = (tmp_path / "whole.npz").read_bytes()
+    for number, damaged in enumerate([whole[200:], whole.replace(b"PK\x01\x02", b"PK\x01\x03"), whole[-22:]]):
+        path = tmp_path / f"{number}.npz"
+        path.write_bytes(damaged)
+
+        assert ".npz" in refusal(path)
+
+
+def mutated(whole: bytes, chance: random.Random) -> bytes:
+    """One to four bytes changed, put in or taken out, or the end cut off."""
+    content = bytearray(whole)
+    for _ in range(chance.choice([1, 1, 2, 4])):
+        at, byte = chance.randrange(len(content)), chance.choice([0, 255, *b"(){'0,", chance.randrange(256)])
+        match chance.choice(["change", "change", "insert", "remove", "cut"]):
+            case "change":
+                content[at] = byte
+            case "insert":
+                content.insert(at, byte)
+            case "remove":
+                del content[at : at + 4]
+            case "cut":
+                del content[at + 1 :]
+        content = content or bytearray(1)
+    return bytes(content)
+
+
+@pytest.mark.filterwarnings("ignore:Reading `.npy`:UserWarning")  # numpy takes a stray L for Python 2
+@pytest.mark.parametrize("name", ["numbers.npy", "text.npy", "two.npz"])
+def test_however_a_file_is_damaged_it_is_one_sentence(tmp_path: Path, name: str) -> None:
+    """Or it is read, where the damage lies in a number."""
+    np.save(tmp_path / "numbers.npy", ROWS)
+    np.save(tmp_path / "text.npy", np.array([["a", "bc"]] * 4))
+    np.savez(tmp_path / "two.npz", a=ROWS, b=np.zeros((4, 2), "<i8"))
+    models = {"numbers.npy": ONE, "text.npy": signature(spec("t", "BYTES", (2,))), "two.npz": TWO}
+    whole, path, chance = (tmp_path / name).read_bytes(), tmp_path / f"damaged-{name}", random.Random(name)
+    told: list[str] = []
+
+    for _ in range(1000):
+        path.write_bytes(mutated(whole, chance))
+        try:
+            with Arrays(path, models[name]) as arrays:
+                for column in arrays.columns:
+                    column.read(0, arrays.rows)
+        except (BadConfiguration, Incomplete) as error:
+            told.append(str(error))
+
+    assert len(told) > 100
+    assert all(len(sentence.splitlines()) == 1 for sentence in told)
+
+
+@pytest.mark.parametrize("code", [0xD800, 0x110000])
+def test_text_that_is_none_is_told(tmp_path: Path, code: int) -> None:
+    """Half a pair of UTF-16, or a number beyond Unicode."""
+    raw = saved(tmp_path, np.array([["ab"], ["cd"]])).read_bytes()
+    (tmp_path / "rows.npy").write_bytes(raw.replace(struct.pack("<I", ord("d")), struct.pack("<I", code)))
+
+    with Arrays(tmp_path / "rows.npy", signature(spec("t", "BYTES", (1,)))) as arrays:
+        assert arrays.columns[0].read(0, 1)
+        with pytest.raises(Incomplete, match="rows 1 to 1, counted from 0, hold characters that Unicode has not"):
+            arrays.columns[0].read(1, 1)
+
+
+def test_text_without_room_for_a_character_is_nothing(tmp_path: Path) -> None:
+    """numpy knows texts of width 0."""
+    raw = saved(tmp_path, np.array([["a"]])).read_bytes()
+    (tmp_path / "rows.npy").write_bytes(raw.replace(b"<U1", b"<U0"))
+
+    assert "there is nothing to score" in refusal(tmp_path / "rows.npy", signature(spec("t", "BYTES", (1,))))
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
