@@ -7,7 +7,7 @@ by the plain one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,22 +102,32 @@ class GuardedKafka:
 
     def grant(self, rights: Iterable[Right]) -> None:
         """Allow the worker these, and return when the broker goes by them."""
-        bindings = [
-            AclBinding(
-                _KINDS[right.kind],
-                right.name,
-                ResourcePatternType.LITERAL,
-                f"User:{USER}",
-                "*",
-                _OPERATIONS[right.operation],
-                AclPermissionType.ALLOW,
-            )
-            for right in rights
-        ]
-        for future in self.cluster.admin.create_acls(bindings).values():
+        self.give([rule(_KINDS[right.kind], right.name, _OPERATIONS[right.operation]) for right in rights])
+
+    def give(self, rules: Collection[AclBinding]) -> None:
+        """The same, as the broker keeps them."""
+        for future in self.cluster.admin.create_acls([*rules]).values():
             future.result(TIMEOUT)
+        self._wait_until(lambda known: set(rules) <= known)
+
+    def take(self, one: AclBinding) -> None:
+        """No longer allow it, and return when the broker goes by that."""
+        like = AclBindingFilter(
+            one.restype,
+            one.name,
+            one.resource_pattern_type,
+            one.principal,
+            one.host,
+            one.operation,
+            one.permission_type,
+        )
+        for future in self.cluster.admin.delete_acls([like]).values():
+            future.result(TIMEOUT)
+        self._wait_until(lambda known: one not in known)
+
+    def _wait_until(self, is_so: Callable[[set[AclBinding]], bool]) -> None:
         deadline = time.monotonic() + TIMEOUT
-        while not set(bindings) <= self._rules():
+        while not is_so(self._rules()):
             assert time.monotonic() < deadline, "the broker does not know its access rules"
             time.sleep(0.02)
 
@@ -137,3 +147,9 @@ class GuardedKafka:
     def remove(self) -> None:
         """End the broker."""
         self.broker.remove()
+
+
+def rule(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+    """The worker may do this."""
+    pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    return AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, allow)
