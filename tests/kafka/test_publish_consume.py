@@ -171,6 +171,24 @@ def test_only_answers_to_what_was_just_published_are_waited_for(kafka: Cluster, 
     assert summary["answers"] == {"ok": 5, "errors": {}, "missing": 0, "repeated": 0}
 
 
+def test_an_answer_to_the_same_file_published_before_is_nobodys(kafka: Cluster, tmp_path: Path) -> None:
+    """The requests have the same ids, those of one file even: where they lie tells them apart."""
+    line = {"inputs": [], "id": "same"}
+    path = written(tmp_path, line, line)
+    with Scene(kafka, tmp_path) as scene:
+        waiting = started(scene, "publish", str(path), "--wait", "--timeout", "5", "--json")
+        topic = scene.topic.encode()
+        places = [b"%b/%d/%d" % (topic, record.partition, record.offset) for record in kafka.read(scene.topic, 2)]
+        answers = [(b"error", b"%b/0/999" % topic), *((b"ok", place) for place in places)]
+        for status, place in answers:
+            headers = [("status", status), ("source", place), ("request-id", b"same")]
+            kafka.produce(scene.response_topic, [Sent(b"k", b"", headers)])
+        output, errors = waiting.communicate(timeout=TIMEOUT)
+
+    assert waiting.returncode == 0, errors
+    assert json.loads(output)["answers"]["ok"] == 2
+
+
 def test_a_steady_rate_is_kept(kafka: Cluster, tmp_path: Path) -> None:
     """The last of 100 requests at 100 a second leaves when a second is over, not before."""
     with Scene(kafka, tmp_path) as scene:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from worker.codecs.envelope import REQUEST_ID
@@ -132,10 +133,12 @@ class Publication:
         value, key, headers, own = request
         if key is None and self._key is not None:
             key = self._key.replace("{n}", str(self._roll.called)).encode()
+        # Only requests with names of their own need to be known by their place.
+        told = None if own is None or self._reader is None else partial(self._roll.placed, self._roll.called)
         name = self._roll.call(own, time.monotonic())
         if own is None:
             headers = (*headers, (REQUEST_ID, name))  # of one that comes twice the last counts
-        while not self._publisher.publish(value, key, headers) and not self._signals.hurry_asked:
+        while not self._publisher.publish(value, key, headers, told) and not self._signals.hurry_asked:
             self._publisher.poll(_GLANCE)
             self._serve(0.0)
 

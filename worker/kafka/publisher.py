@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
@@ -74,13 +75,17 @@ class Publisher:
         """Records handed over and neither acknowledged nor refused."""
         return len(self._producer)
 
-    def publish(self, value: bytes | None, key: bytes | None, headers: Headers) -> bool:
+    def publish(
+        self, value: bytes | None, key: bytes | None, headers: Headers, told: Callable[[str | None], None] | None = None
+    ) -> bool:
         """Hand over one record, which leaves within about a millisecond. False: there is no room before `poll`.
 
+        `told` hears, from `poll` or `flush`, the record's place as `Record.source` has it, or None if it was refused.
         Raises `KafkaFatal` when nothing more is taken.
         """
+        reported = self._reported if told is None else partial(self._placed, told)
         try:
-            self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=self._reported)
+            self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=reported)
         except BufferError:
             return False
         except KafkaException as error:
@@ -128,6 +133,10 @@ class Publisher:
             self.acknowledged += 1
         else:
             self._hear(error)
+
+    def _placed(self, told: Callable[[str | None], None], error: KafkaError | None, report: Report) -> None:
+        self._reported(error, report)
+        told(None if error is not None else f"{self._topic}/{report.partition()}/{report.offset()}")
 
     def _hear(self, error: KafkaError) -> None:
         self.refused += 1

@@ -79,19 +79,48 @@ def test_requests_may_have_names_of_their_own() -> None:
 
     assert roll.call(b"order-17", 0.0) == b"order-17"
     assert roll.call(None, 0.0) == b"run-1"
-    assert roll.hear(answer(b"order-17"), 1.0)
+    roll.placed(0, "t/0/0")
+    assert roll.hear(answer(b"order-17", "t/0/0"), 1.0)
 
 
 def test_requests_of_one_name_have_an_answer_each() -> None:
-    """In order; one for a place that has its answer is a repeat."""
+    """By their places, whichever comes first; one for a place that has its answer is a repeat."""
     roll = RollCall("run")
-    for now in (0.0, 1.0):
+    for number, now in enumerate((0.0, 1.0)):
         roll.call(b"same", now)
+        roll.placed(number, f"t/0/{number}")
 
-    assert roll.hear(answer(b"same", "t/0/0"), 3.0)
-    assert not roll.hear(answer(b"same", "t/0/0"), 4.0)
-    assert roll.hear(answer(b"same", "t/0/1"), 5.0)
-    assert not roll.hear(answer(b"same", "t/0/2"), 6.0)
+    assert roll.hear(answer(b"same", "t/0/1"), 3.0)
+    assert not roll.hear(answer(b"same", "t/0/1"), 4.0)
+    assert roll.hear(answer(b"same", "t/0/0"), 5.0)
 
     found = roll.answered(2)
-    assert (found.ok, found.missing, found.repeated, found.latency_ms["max"]) == (2, 0, 2, 4000.0)
+    assert (found.ok, found.missing, found.repeated, found.latency_ms["max"]) == (2, 0, 1, 5000.0)
+
+
+def test_answers_to_another_run_of_the_same_names_are_passed_over() -> None:
+    """A file that is published twice: what comes late for the first time is no answer to the second."""
+    roll = RollCall("run")
+    roll.call(b"same", 0.0)
+
+    assert not roll.hear(answer(b"same", "t/0/6", b"error"), 1.0)
+    roll.placed(0, "t/0/7")
+    assert not roll.hear(answer(b"same", "t/0/6", b"error"), 1.0)
+    assert roll.hear(answer(b"same", "t/0/7"), 2.0)
+
+    assert roll.answered(1)[:-1] == (1, {}, 0, 0)
+
+
+def test_an_answer_may_come_before_the_place_is_known() -> None:
+    """It is timed by when it came; another one of its place is a repeat."""
+    roll = RollCall("run")
+    for name in (b"a", b"b", b"c"):
+        roll.call(name, 0.0)
+    for now in (1.0, 2.0):
+        roll.hear(answer(b"b", "t/0/1"), now)
+
+    for number, place in enumerate(["t/0/0", "t/0/1", None]):
+        roll.placed(number, place)
+
+    found = roll.answered(2)
+    assert (found.ok, found.missing, found.repeated, found.latency_ms["max"]) == (1, 1, 1, 1000.0)
