@@ -317,11 +317,14 @@ def test_a_reader_reaches_the_end_behind_a_transaction(kafka: Cluster, end: str)
     """Its markers are no records; only what is committed is read."""
     topic = kafka.create_topic(partitions=2)
     getattr(transaction(kafka, topic, [b"a", b"b"]), end)(TIMEOUT)
-    found = []
+    deadline = time.monotonic() + TIMEOUT
+    connection, found, is_over = Connection(bootstrap_servers=kafka.bootstrap_servers), [], False
+    while not is_over:  # the coordinator writes the markers after it has said that it will
+        with Reader(connection, topic) as reader:
+            is_over = {at.number: offset for at, offset in reader.ends.items()} == kafka.end_offsets(topic)
 
-    with Reader(Connection(bootstrap_servers=kafka.bootstrap_servers), topic) as reader:
+    with Reader(connection, topic) as reader:
         reader.start_at(reader.beginnings)
-        deadline = time.monotonic() + TIMEOUT
         while not reader.has_reached_ends:
             found += [record.value for record in reader.read(0.1)]
             assert time.monotonic() < deadline, reader
