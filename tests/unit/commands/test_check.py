@@ -6,17 +6,10 @@ import sys
 
 import pytest
 
+from tests.unit.test_settings import LEAST
 from worker.commands.check import _look_at_telemetry
 from worker.commands.check_report import Report
 from worker.settings import load
-
-LEAST = {
-    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
-    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-    "WORKER_KAFKA__GROUP_ID": "group",
-    "WORKER_MODEL__PATH": "/models/digits.onnx",
-}
 
 
 def looked_at(**telemetry: str) -> Report:
