@@ -1,6 +1,6 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
-.PHONY: help setup demo test lint format types rooms unit system test-deploy faults dashboard lock proto clean
+.PHONY: help setup demo test lint format types rooms unit system kafka others test-deploy faults dashboard lock proto clean
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -56,10 +56,18 @@ unit: setup
 	$(BIN)/coverage run -m pytest tests/unit tests/properties
 	$(BIN)/coverage report
 
-# The rest: the contracts of fakes and real things, whole workers on the mock broker, and on a real Kafka.
+# The rest, on brokers, side by side: a test on a real Kafka mostly waits.
 system: setup
+	@$(MAKE) --no-print-directory -j2 kafka others
+
+# Whole workers on a real Kafka.
+kafka: setup
+	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka
+
+# The contracts of fakes and real things, whole workers on the mock broker, the clients and the pages that users see.
+others: setup
 	$(BIN)/pytest -m "not slow" --durations=10 --ignore tests/deploy/test_compose.py \
-		tests/contract tests/integration tests/kafka tests/clients tests/deploy
+		tests/contract tests/integration tests/clients tests/deploy
 
 # The image and the compose file, really built, run, stopped and killed; the README, and a Kafka with TLS and SASL.
 test-deploy: setup
