@@ -60,14 +60,15 @@ unit: setup
 system: setup
 	@$(MAKE) --no-print-directory -j2 kafka others
 
-# Whole workers on a real Kafka.
+# Whole workers on a real Kafka, but for the commands around them.
 kafka: setup
-	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka
+	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka $(COMMANDS:%=--ignore %)
 
-# The contracts of fakes and real things, whole workers on the mock broker, the clients and the pages that users see.
+# The commands, the contracts of fakes and real things, workers on the mock broker, the clients and pages that users see.
 others: setup
 	$(BIN)/pytest -m "not slow" --durations=10 --ignore tests/deploy/test_compose.py \
-		tests/contract tests/integration tests/clients tests/deploy
+		$(COMMANDS) tests/contract tests/integration tests/clients tests/deploy
+COMMANDS = $(foreach of,check publish_consume dead_letters replay_rights security tracing,tests/kafka/test_$(of).py)
 
 # The image and the compose file, really built, run, stopped and killed; the README, and a Kafka with TLS and SASL.
 test-deploy: setup
