@@ -35,7 +35,7 @@ class InferenceLanes:
         self._waiting: deque[Batch | None] = deque()  # None is a probe
         self._tokens: SimpleQueue[None] = SimpleQueue()
         # Waited for with a timeout, and so no SimpleQueue: a signal whose handler outlasts what is left of its timeout
-        # makes it wait for ever (CPython 3.11 to 3.13, seen).
+        # makes it wait for ever (CPython 3.11 and 3.12, seen).
         self._home: Queue[Finished | BaseException] = Queue()
         self._batches_out = self._probes_out = 0
         self._dead: BaseException | None = None
