@@ -14,13 +14,13 @@ from worker.codecs.wire import SHORT_MESSAGE
 from worker.core.records import Headers, Message, Record, Rejection
 
 _NAMESPACE = "__dlq."
-_PREFIX = _NAMESPACE + "errors."
+PREFIX = _NAMESPACE + "errors."
 _NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
 
 _OMISSIONS = {VALUE_OMITTED: ("value", "bytes"), KEY_OMITTED: ("key", "bytes"), HEADERS_OMITTED: ("headers", "of them")}
 
 # Ours win: a request that was a dead letter before carries these names from then.
-_OURS = frozenset({"error-code", *_OMISSIONS, *(_PREFIX + name for name in _NAMES)})
+_OURS = frozenset({"error-code", *_OMISSIONS, *(PREFIX + name for name in _NAMES)})
 
 # How the message begins for a record that nobody could read: of such a one there is nothing to keep.
 UNREADABLE = "the record could not be read"
@@ -54,12 +54,12 @@ class DeadLetters:
     def _ours(self, rejection: Rejection) -> list[Header]:
         partition, offset = rejection.record.partition, rejection.record.offset
         return [
-            (_PREFIX + "topic", partition.topic.encode()),
-            (_PREFIX + "partition", b"%d" % partition.number),
-            (_PREFIX + "offset", b"%d" % offset),
-            (_PREFIX + "group", self._group),
-            (_PREFIX + "delivery.count", b"1"),  # a consumer group, unlike a share group, does not count deliveries
-            (_PREFIX + "message", readable(rejection.message).encode()),
+            (PREFIX + "topic", partition.topic.encode()),
+            (PREFIX + "partition", b"%d" % partition.number),
+            (PREFIX + "offset", b"%d" % offset),
+            (PREFIX + "group", self._group),
+            (PREFIX + "delivery.count", b"1"),  # a consumer group, unlike a share group, does not count deliveries
+            (PREFIX + "message", readable(rejection.message).encode()),
             ("error-code", rejection.code.encode()),
         ]
 
@@ -120,13 +120,13 @@ def read(record: Record) -> Letter:
     """The letter that a record of a dead-letter topic is, whoever wrote it. Of a name the last counts."""
     said = {name: value or b"" for name, value in record.headers if name in _OURS}
     texts = {name: value.decode(errors="backslashreplace") for name, value in said.items()}
-    place = "/".join(texts.get(_PREFIX + name, "") for name in ("topic", "partition", "offset"))
+    place = "/".join(texts.get(PREFIX + name, "") for name in ("topic", "partition", "offset"))
     return Letter(
         record,
         texts.get("error-code", ""),
-        texts.get(_PREFIX + "message", ""),
+        texts.get(PREFIX + "message", ""),
         Position.parse(place),
-        texts.get(_PREFIX + "group", ""),
+        texts.get(PREFIX + "group", ""),
         [header for header in record.headers if header[0] not in _OURS and not header[0].startswith(_NAMESPACE)],
         {what: f"{texts[name]} {unit}" for name, (what, unit) in _OMISSIONS.items() if name in texts},
     )

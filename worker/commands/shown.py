@@ -17,6 +17,7 @@ from itertools import islice
 import numpy as np
 from rich.text import Text
 
+from worker.codecs.dead_letters import PREFIX
 from worker.codecs.reading import Reading, ReadTensor, headers_of, json_line
 from worker.core.records import Array, Record
 
@@ -25,7 +26,6 @@ _LONGEST_WORD = 40  # of a key, an id or a string among the elements
 _MOST_ELEMENTS = 32  # that could stand in a line
 _MOST_BYTES = 256
 _DEEPEST = 64  # numpy's most dimensions: what lies deeper is no element of a tensor, and Python's stack would end
-_DEAD = "__dlq.errors."
 
 
 def printable(text: str) -> str:
@@ -48,7 +48,7 @@ class Told:
     def __init__(self, record: Record) -> None:
         self._record = record
         self._headers = headers_of(record.headers)
-        self.is_dead_letter = f"{_DEAD}topic" in self._headers
+        self.is_dead_letter = f"{PREFIX}topic" in self._headers
         self.is_answer = "status" in self._headers and not self.is_dead_letter
 
     @property
@@ -59,7 +59,7 @@ class Told:
     def source(self) -> str:
         """The request's place in Kafka; for what is no answer, the record's own."""
         if self.is_dead_letter:
-            return "/".join(self._said(_DEAD + name) for name in ("topic", "partition", "offset"))
+            return "/".join(self._said(PREFIX + name) for name in ("topic", "partition", "offset"))
         return self._said("source") if "source" in self._headers else self._record.source
 
     @property
@@ -79,7 +79,7 @@ class Told:
     @property
     def reason(self) -> str | None:
         """A dead letter's, which stands in a header."""
-        return self._said(f"{_DEAD}message") if self.is_dead_letter else None
+        return self._said(f"{PREFIX}message") if self.is_dead_letter else None
 
     def _said(self, name: str) -> str:
         return self._headers.get(name, b"").decode(errors="backslashreplace")
