@@ -1,8 +1,8 @@
 """What the worker tells whoever watches: counted for `/metrics`, and logged as short facts.
 
-Called by the loop's thread. Owns the tally, and publishes a new snapshot of it at most every quarter of a second, which
-any thread may read. Logs nothing per record above debug: what happens often is summed up in one line now and then. No
-payload and no key is ever logged.
+Called by the loop's thread, but for `producer_seen`. Owns the tally, and publishes a new snapshot of it at most every
+quarter of a second, which any thread may read. Logs nothing per record above debug: what happens often is summed up in
+one line now and then. No payload and no key is ever logged.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Protocol
 
 import structlog
 
-from worker.core.records import Batch, CommitResult, Partition, Rejection
+from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Suspect
 from worker.telemetry import metrics
 from worker.telemetry.logs import printable
 from worker.telemetry.memory import memory_limit
+from worker.telemetry.suspects import Suspects
 from worker.telemetry.tally import Snapshot, Tally
 from worker.telemetry.trouble import Trouble
 
@@ -70,6 +71,9 @@ class WorkerEvents:
         self._held: set[Partition] = set()
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
         self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
+        self._failed_transactions = Trouble()
+        self._suspects = Suspects()
+        self._producer: tuple[int, Mapping[str, int]] | None = None  # as last seen
         self._uncommitted_since: float | None = None
         self._publish_due = 0.0
         self._heartbeat: float | None = None
@@ -124,7 +128,7 @@ class WorkerEvents:
         self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._held))
 
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
-        self._held.difference_update(partitions)
+        self._let_go(partitions)
         self._tally.add(metrics.REVOKED_UNSETTLED, unsettled)
         self._rebalanced("revoked")
         self._log.info(
@@ -136,10 +140,31 @@ class WorkerEvents:
         )
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        self._held.difference_update(partitions)
+        self._let_go(partitions)
         self._is_in_group = False
         self._rebalanced("lost")
         self._log.warning("partitions_lost", partitions=_named(partitions), held=len(self._held))
+
+    def rewound(self, partitions: Sequence[Partition]) -> None:
+        """These are read again from what the group has committed."""
+        self._tally.add(metrics.REWINDS, len(partitions))
+        self._log.info("partitions_rewound", partitions=_named(partitions))
+
+    def suspected(self, suspects: Sequence[Suspect]) -> None:
+        """The records of these run one at a time for a while; a convicted one is answered without being run."""
+        for suspect in suspects:
+            self._suspects.add(suspect)
+            self._log.warning(
+                "partition_suspected",
+                partition=str(suspect.partition),
+                attempts=suspect.attempts,
+                until=suspect.until,
+                convicted=suspect.convicted,
+            )
+
+    def _let_go(self, partitions: Sequence[Partition]) -> None:
+        self._held.difference_update(partitions)
+        self._suspects.gone(partitions)
 
     def _rebalanced(self, event: str) -> None:
         self._tally.add(metrics.REBALANCES, 1, event)
@@ -159,9 +184,11 @@ class WorkerEvents:
         self._tally.replace(metrics.LAG, {(p.topic, str(p.number)): n for p, n in lag.items() if p in self._held})
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
-        """Open connections to brokers, and the messages of each topic that none has acknowledged."""
-        self._tally.set(metrics.CONNECTIONS, connections, "producer")
-        self._tally.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
+        """Open connections to brokers, and the messages of each topic that none has acknowledged. Any thread.
+
+        A client hands its statistics to the thread that is in a call of it, which may be one that ends a transaction.
+        """
+        self._producer = connections, dict(undelivered)
 
     # Work
 
@@ -217,8 +244,16 @@ class WorkerEvents:
         self._tally.add(metrics.COMMITS, len(result.failed), "failed")
         if result.committed:
             self._uncommitted_since = None
+            self._suspects.committed(result.committed)
         for partition, reason in result.failed.items():
             self._failed_commits.happened(printable(reason), str(partition))
+
+    def transaction_ended(self, ending: Ending, records: int) -> None:
+        """A transaction with the answers to so many records was committed, or taken back, or is in doubt."""
+        self._tally.add(metrics.TRANSACTIONS, 1, "committed" if ending.failure is None else "failed")
+        self._tally.observe(metrics.TRANSACTION_END, ending.seconds)
+        if ending.failure is not None:
+            self._failed_transactions.happened(printable(ending.failure), f"{records} records")
 
     def paused(self, *, is_paused: bool) -> None:
         """Fetching was paused because too much is in flight, or resumed."""
@@ -234,9 +269,17 @@ class WorkerEvents:
         self._publish_due = now + PUBLISH_EVERY
         self._tally.set(metrics.RECORDS_IN_FLIGHT, in_flight)
         self._tally.set(metrics.HEARTBEAT_AGE, now)
+        self._tally.set(metrics.SUSPECTS, len(self._suspects))
+        self._count_producer()
         self._look_around(now)
         self._publish()
         self._sum_up(now)
+
+    def _count_producer(self) -> None:
+        if self._producer is not None:
+            connections, undelivered = self._producer
+            self._tally.set(metrics.CONNECTIONS, connections, "producer")
+            self._tally.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
 
     def _look_around(self, now: float) -> None:
         """Read what nobody tells: the wish to stop, stalls, commit lag, and since when the running inference runs."""
@@ -280,6 +323,7 @@ class WorkerEvents:
             ("requests_rejected", self._rejections),
             ("inferences_failed", self._failed_runs),
             ("commits_failed", self._failed_commits),
+            ("transactions_failed", self._failed_transactions),
         ):
             fields = trouble.summary(now)
             if fields is not None:

@@ -34,6 +34,7 @@ SECONDS = (
 )
 TENTHS = tuple(tenth / 10 for tenth in range(1, 11))
 RESULTS = (("ok",), ("failed",))
+ENDINGS = (("committed",), ("failed",))
 REASONS = tuple((reason.value,) for reason in ClosedBy)
 
 # Requests wait in Kafka for milliseconds, or for hours behind a backlog.
@@ -95,6 +96,24 @@ COMMITS = Metric(
 )
 COMMIT_LAG = Metric(
     "commit_lag_seconds", Kind.AGE, "Since when is something committable and no commit got through?", "seconds"
+)
+TRANSACTIONS = Metric(
+    "transactions",
+    Kind.COUNTER,
+    "Do transactions get through? All of what a failed one held is read again.",
+    labels=("result",),
+    values=ENDINGS,
+)
+TRANSACTION_END = Metric(
+    "transaction_end_seconds",
+    Kind.HISTOGRAM,
+    "How long does it take to end a transaction? Nothing is produced meanwhile.",
+    "seconds",
+    bounds=SECONDS,
+)
+REWINDS = Metric("rewinds", Kind.COUNTER, "How often is a partition read again from what the group has committed?")
+SUSPECTS = Metric(
+    "suspect_partitions", Kind.GAUGE, "How many partitions run one record at a time, having ended the process before?"
 )
 STALL = Metric(
     "oldest_unsettled_seconds",

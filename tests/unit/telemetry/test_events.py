@@ -12,7 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from worker.core.failures import Code
-from worker.core.records import Batch, ClosedBy, CommitResult, Partition, Record, Rejection, Reply, Request
+from worker.core.records import (
+    Batch,
+    ClosedBy,
+    CommitResult,
+    Ending,
+    Partition,
+    Record,
+    Rejection,
+    Reply,
+    Request,
+    Suspect,
+)
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
 from worker.telemetry.metrics import METRICS, PREFIX, MetricsPage
 from worker.telemetry.trouble import SUM_UP_EVERY
@@ -159,6 +170,39 @@ def test_runs_answers_and_commits_are_counted(watched: Watched) -> None:
     assert page["commits_total ok"] == page["commits_total failed"] == 1
 
 
+def test_transactions_are_counted_by_how_they_ended(watched: Watched) -> None:
+    """With the seconds that it took, and the partitions that are read again."""
+    for failure, seconds in ((None, 0.004), (None, 0.006), ("taken back", 0.5)):
+        watched.events.transaction_ended(Ending(failure, seconds), records=32)
+    watched.events.rewound([P0, P1])
+    watched.turn()
+
+    page = watched.page()
+
+    assert page["transactions_total committed"] == 2
+    assert page["transactions_total failed"] == 1
+    assert page["transaction_end_seconds_bucket 0.005"] == 1
+    assert page["transaction_end_seconds_sum"] == pytest.approx(0.51)
+    assert page["rewinds_total"] == 2
+
+
+def test_a_suspicion_ends_with_the_commit_of_its_last_record(watched: Watched) -> None:
+    """Or with the partition: its next owner has it then."""
+    watched.events.assigned([P0, P1])
+    seen = []
+    for act in (
+        lambda: watched.events.suspected([Suspect(P0, 3, None, until=50), Suspect(P1, 4, 7, until=20)]),
+        lambda: watched.events.committed(CommitResult({P0: 49}, {P1: "no coordinator"})),
+        lambda: watched.events.committed(CommitResult({P0: 50}, {})),
+        lambda: watched.events.lost([P1]),
+    ):
+        act()
+        watched.turn()
+        seen.append(watched.page()["suspect_partitions"])
+
+    assert seen == [2, 2, 1, 0]
+
+
 def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     """A stuck partition, a hanging inference and a silent loop show as growing ages."""
     watched.events.assigned([P0, P1])
@@ -295,6 +339,19 @@ def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: lis
     assert {line["log_level"] for line in lines} == {"warning"}
 
 
+def test_failed_transactions_are_told_with_their_reason_and_committed_ones_are_not(
+    watched: Watched, log: list[Any]
+) -> None:
+    """One line now and then, as for any crowd of failures."""
+    for failure in (None, "the coordinator is away", "the coordinator is away", None):
+        watched.events.transaction_ended(Ending(failure, 0.01), records=7)
+    watched.turn()
+
+    assert [(line["event"], line["log_level"]) for line in log] == [("transactions_failed", "warning")]
+    assert (log[0]["count"], log[0]["reasons"]) == (2, {"the coordinator is away": 2})
+    assert log[0]["last"] == "7 records"
+
+
 def test_no_payload_and_no_key_is_ever_logged(watched: Watched, log: list[Any]) -> None:
     """Not even at debug; a request id is cut short and its control characters are escaped."""
     watched.events.rejected(rejection(request_id="line\nbreak" + "x" * 500))
@@ -316,6 +373,7 @@ def test_nothing_per_batch_or_record_is_logged_above_debug(watched: Watched, log
         watched.events.batch_ran(1, 0.1, None)
         watched.events.settled([watched.now], watched.now)
         watched.events.committed(CommitResult({P0: 1}, {}))
+        watched.events.transaction_ended(Ending(None, 0.005), records=1)
         watched.events.device_probed(None)
         watched.turn()
 
@@ -337,6 +395,8 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
     watched.events.assigned([Partition("t", n) for n in range(25)])
     watched.events.revoked([P0], 0.1234567, 2)
     watched.events.lost([P1])
+    watched.events.rewound([P0])
+    watched.events.suspected([Suspect(P0, 3, None, until=50)])
     watched.events.paused(is_paused=True)
     watched.events.paused(is_paused=False)
     watched.events.device_probed("CUDA failure 2")
@@ -349,6 +409,8 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
         ("partitions_assigned", "info"),
         ("partitions_revoked", "info"),
         ("partitions_lost", "warning"),
+        ("partitions_rewound", "info"),
+        ("partition_suspected", "warning"),
         ("fetching_paused", "info"),
         ("fetching_resumed", "info"),
         ("device_failed_its_probe", "error"),
@@ -359,3 +421,9 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
     ]
     assert log[0]["partitions"][-2:] == ["t/19", "and 5 more"]
     assert (log[1]["seconds"], log[1]["unsettled"]) == (0.123, 2)
+    assert {name: log[4][name] for name in ("partition", "attempts", "until", "convicted")} == {
+        "partition": "requests/0",
+        "attempts": 3,
+        "until": 50,
+        "convicted": None,
+    }
