@@ -9,7 +9,7 @@ import pytest
 
 import worker
 from worker.core.failures import BadConfiguration
-from worker.settings import Settings, load, load_client, load_scoring
+from worker.settings import Settings, inference_conflict, load, load_client, load_scoring
 from worker.settings.__main__ import reference, with_reference
 from worker.settings.sections import SECTIONS, variable
 
@@ -189,6 +189,11 @@ def test_all_problems_are_told_at_once_each_on_its_line() -> None:
         ("WORKER_MODEL__DEVICE", "gpu"),
         ("WORKER_MODEL__SHA256", "abc"),
         ("WORKER_TELEMETRY__HTTP_PORT", "65536"),
+        ("WORKER_DELIVERY__TRANSACTIONAL_ID", "{pod}"),
+        ("WORKER_DELIVERY__TRANSACTIONAL_ID", "worker-{hostname"),
+        ("WORKER_DELIVERY__TRANSACTIONAL_ID", " "),
+        ("WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS", "999"),
+        ("WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS", "900001"),
     ],
 )
 def test_a_value_out_of_bounds_is_refused(name: str, value: str) -> None:
@@ -292,7 +297,18 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
         ({"BATCHING__LANES": "3"}, "WORKER_BATCHING__LANES: 3 lanes cannot all work on 2 batches"),
         ({"BATCHING__MAX_BATCH_SIZE": "65536"}, "WORKER_BATCHING__MAX_INFLIGHT_ROWS: must hold 3 batches"),
         ({"BATCHING__MAX_BATCH_BYTES": "33554432"}, "WORKER_BATCHING__MAX_INFLIGHT_BYTES: must hold 3 batches"),
-        ({"DELIVERY__GUARANTEE": "exactly_once"}, "WORKER_DELIVERY__GUARANTEE: exactly_once is not available yet"),
+        (
+            {"DELIVERY__TRANSACTIONAL_ID": "a"},
+            "WORKER_DELIVERY__TRANSACTIONAL_ID: has no effect with at_least_once; set",
+        ),
+        (
+            {"DELIVERY__TRANSACTION_TIMEOUT_MS": "10000"},
+            "WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: has no effect with at_least_once; set",
+        ),
+        (
+            {"DELIVERY__GUARANTEE": "exactly_once", "DELIVERY__COMMIT_INTERVAL_MS": "2501"},
+            "WORKER_DELIVERY__COMMIT_INTERVAL_MS: 2501 leaves too little",
+        ),
         (
             {"BATCHING__LINGER_MS": "1000", "DELIVERY__DRAIN_TIMEOUT_S": "1"},
             "WORKER_BATCHING__LINGER_MS: must be less than",
@@ -305,6 +321,43 @@ def test_settings_that_do_not_fit_each_other_are_refused(given: dict[str, str], 
     [line] = refused({f"WORKER_{name}": value for name, value in given.items()})
 
     assert line.startswith(told)
+
+
+def delivered(**delivery: str) -> Settings:
+    """Exactly once, and so many more DELIVERY keys."""
+    given = {"guarantee": "exactly_once", **delivery}
+    return load(None, LEAST | {variable("delivery", key): value for key, value in given.items()})
+
+
+def test_the_commit_interval_depends_on_the_guarantee_unless_it_is_set() -> None:
+    """Offsets alone may wait; answers in a transaction are read when it ends."""
+    assert loaded().delivery.commit_interval_ms == 200
+    assert delivered().delivery.commit_interval_ms == 100
+    assert delivered(commit_interval_ms="200").delivery.commit_interval_ms == 200
+
+
+def test_a_transactional_id_may_name_the_host() -> None:
+    """As often as it likes; who fills it in is the Kafka room's to say."""
+    assert delivered(transactional_id="g-{hostname}").delivery.transactional_id == "g-{hostname}"
+    assert delivered(transactional_id="fixed").delivery.transactional_id == "fixed"
+    assert delivered(transactional_id="").delivery.transactional_id is None, "an empty variable is not set"
+
+
+def test_a_revoke_holds_a_transaction_for_half_of_its_timeout_at_most() -> None:
+    """Without transactions there is nothing to hold."""
+    assert delivered().delivery.longest_hold == 5.0
+    assert delivered(transaction_timeout_ms="60000").delivery.longest_hold == 30.0
+    assert loaded().delivery.longest_hold is None
+
+
+def test_an_inference_too_long_for_a_transaction_is_told_with_the_timeout_it_wants() -> None:
+    """Seen at the start: a full batch that a revoke could not bring home in time."""
+    assert inference_conflict(delivered(), 5.0) is None
+    assert inference_conflict(loaded(), 50.0) is None
+    assert inference_conflict(delivered(), 6.04) == (
+        "WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: an inference of 32 rows takes 6.0 s, and when partitions move a "
+        "transaction stays open for it; set it to 12080 or more, or lower WORKER_BATCHING__MAX_BATCH_SIZE"
+    )
 
 
 def test_oauth_names_everything_it_lacks() -> None:

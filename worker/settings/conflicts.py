@@ -6,13 +6,17 @@ Pure but for looking whether the files named exist. Owns nothing.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterator
 from itertools import chain
 
 from worker.settings.sections import (
+    FILL_SHARE,
+    HOLD_SHARE,
     BatchingSettings,
     ClientSettings,
     Connection,
+    DeliverySettings,
     KafkaSettings,
     ModelSettings,
     ScoringSettings,
@@ -27,6 +31,18 @@ def conflicts(settings: Settings) -> Iterator[str]:
         _bounds(settings.batching),
         _promises(settings),
         _warm_up(settings.model),
+    )
+
+
+def inference_conflict(settings: Settings, seconds: float) -> str | None:
+    """Whether a full batch takes too long for a transaction. `seconds`: what one was seen to take at the start."""
+    longest = settings.delivery.longest_hold
+    if longest is None or seconds <= longest:
+        return None
+    return (
+        f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: an inference of {settings.batching.max_batch_size} rows takes "
+        f"{seconds:.1f} s, and when partitions move a transaction stays open for it; set it to "
+        f"{math.ceil(seconds * HOLD_SHARE * 1000)} or more, or lower WORKER_BATCHING__MAX_BATCH_SIZE"
     )
 
 
@@ -154,10 +170,31 @@ def _bounds(batching: BatchingSettings) -> Iterator[str]:
 
 
 def _promises(settings: Settings) -> Iterator[str]:
-    if settings.delivery.guarantee == "exactly_once":
-        yield "WORKER_DELIVERY__GUARANTEE: exactly_once is not available yet; use at_least_once"
+    yield from _transactions(settings.delivery)
     if settings.batching.linger_ms >= settings.delivery.drain_timeout_s * 1000:
         yield "WORKER_BATCHING__LINGER_MS: must be less than WORKER_DELIVERY__DRAIN_TIMEOUT_S, or no batch ends in time"
+
+
+def _transactions(delivery: DeliverySettings) -> Iterator[str]:
+    if delivery.guarantee == "at_least_once":
+        yield from _without_effect(delivery)
+    elif delivery.commit_interval_ms * FILL_SHARE > delivery.transaction_timeout_ms:
+        longest = delivery.transaction_timeout_ms // FILL_SHARE
+        yield (
+            f"WORKER_DELIVERY__COMMIT_INTERVAL_MS: {delivery.commit_interval_ms} leaves too little of "
+            f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS={delivery.transaction_timeout_ms} to end a transaction; "
+            f"set it to {longest} or less"
+        )
+
+
+def _without_effect(delivery: DeliverySettings) -> Iterator[str]:
+    is_set = {
+        "TRANSACTIONAL_ID": delivery.transactional_id is not None,
+        "TRANSACTION_TIMEOUT_MS": "transaction_timeout_ms" in delivery.model_fields_set,
+    }
+    cure = "set WORKER_DELIVERY__GUARANTEE to exactly_once, or unset it"
+    for key in (key for key, is_so in is_set.items() if is_so):
+        yield f"WORKER_DELIVERY__{key}: has no effect with at_least_once; {cure}"
 
 
 def _warm_up(model: ModelSettings) -> Iterator[str]:

@@ -50,7 +50,8 @@ def effective(settings: Settings) -> Iterator[Effective]:
         values = getattr(settings, section)
         for key, field in cls.model_fields.items():
             value = getattr(values, key)
-            is_default = key not in values.model_fields_set or value == field.default
+            default = field.get_default(call_default_factory=True, validated_data=dict(values))
+            is_default = key not in values.model_fields_set or value == default
             yield Effective(variable(section, key), _shown(value), is_default)
 
 

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1024 * 1024
@@ -53,6 +53,13 @@ def _text(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _of_this_host(value: str) -> str:
+    """A name that replicas may share as a pattern. What else stands in braces was meant to be filled in by somebody."""
+    if set("{}") & set(value.replace("{hostname}", "")):
+        raise ValueError("{hostname} is all that may stand in braces")
+    return value
+
+
 # Kafka's own rule for topic names. A leading `^` would make librdkafka read the name as a pattern.
 TopicName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
@@ -62,6 +69,11 @@ Texts = Annotated[tuple[Text, ...], NoDecode, BeforeValidator(_split)]
 RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(_split)]
 ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
 _MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
+# How often progress is recorded, in milliseconds. A commit of offsets alone is cheap; answers wait for a transaction's.
+COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
+# Of a transaction's timeout a quarter may go by while it fills, and a half while a revoke waits for an inference. The
+# rest is for its end.
+FILL_SHARE, HOLD_SHARE = 4, 2
 PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_flat), BeforeValidator(_object)]
 
 
@@ -220,15 +232,37 @@ class DeliverySettings(Section):
 
     guarantee: Literal["at_least_once", "exactly_once"] = Field(
         "at_least_once",
-        description="What holds whatever dies in between: `at_least_once`; `exactly_once` is not available yet.",
+        description="How often a request is answered whatever dies in between. `exactly_once` takes transactions.",
     )
-    commit_interval_ms: int = Field(200, ge=1, le=60_000, description="Time between two commits of offsets.")
+    commit_interval_ms: int = Field(
+        default_factory=lambda section: COMMIT_INTERVALS_MS[section.get("guarantee", "at_least_once")],
+        ge=1,
+        le=60_000,
+        description="Time between two commits of offsets: 200 unless set. Exactly once: how long answers are gathered "
+        "for a transaction: 100 unless set.",
+    )
+    transactional_id: Annotated[Text, AfterValidator(_of_this_host)] | None = Field(
+        None,
+        description="Exactly once: a name that is this replica's alone and outlives its restarts, such as "
+        "`my-group-{hostname}`; GROUP_ID and a random part unless set.",
+    )
+    transaction_timeout_ms: int = Field(
+        10_000,
+        ge=1_000,
+        le=900_000,
+        description="Exactly once: when the broker takes back what a dead replica has left open.",
+    )
     drain_timeout_s: float = Field(
         20.0, gt=0, le=600, description="Time to finish what is under way at SIGTERM; then the worker exits (3)."
     )
     rejection_limit: int | None = Field(
         None, ge=1, description="Stop (exit 6) after so many rejections in a row; never unless set."
     )
+
+    @property
+    def longest_hold(self) -> float | None:
+        """Seconds for which a revoke may keep a transaction open, waiting for an inference; None: there is none."""
+        return self.transaction_timeout_ms / HOLD_SHARE / 1000 if self.guarantee == "exactly_once" else None
 
 
 class TelemetrySettings(Section):
