@@ -193,6 +193,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             note="Starts in a quarter of an hour at one address.",
             bad_above=2,
         ),
+        Panel(
+            "Who runs requests one at a time?",
+            {"{{instance}}": "@suspect_partitions"},
+            note="Partitions whose requests ended the process several times in a row, until the culprit is found.",
+            bad_above=1,
+        ),
     ),
     "Kafka": (
         Panel(
@@ -246,6 +252,29 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "How much is answered again?",
             {"left with their partition": "sum(increase(@revoked_unsettled_total[$__rate_interval]))"},
             note="Taken, not settled when the partition moved; its next owner answers them.",
+        ),
+    ),
+    "Exactly once": (
+        Panel(
+            "Do transactions get through?",
+            {
+                "{{result}}": per_second("transactions_total", "result"),
+                "partitions read again": per_second("rewinds_total"),
+            },
+            unit="ops",
+            note="What a failed one held is taken back and read again. Nothing here under at least once.",
+        ),
+        Panel(
+            "How long does the end of one take?",
+            quantiles("transaction_end_seconds"),
+            unit="s",
+            note="No answer leaves meanwhile; requests are taken and run.",
+        ),
+        Panel(
+            "How much of the time do they end?",
+            {"{{instance}}": per_second("transaction_end_seconds_sum", "instance")},
+            unit="percentunit",
+            note="Towards 100% answers hardly leave: a longer COMMIT_INTERVAL_MS makes fewer, larger transactions.",
         ),
     ),
     "Process": (
