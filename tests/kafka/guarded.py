@@ -28,7 +28,11 @@ _OPERATIONS = {
     "Write": AclOperation.WRITE,
     "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
 }
-_KINDS = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
+_KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+}
 
 Settings = dict[str, str]
 
@@ -102,7 +106,7 @@ class GuardedKafka:
 
     def grant(self, rights: Iterable[Right]) -> None:
         """Allow the worker these, and return when the broker goes by them."""
-        self.give([rule(_KINDS[right.kind], right.name, _OPERATIONS[right.operation]) for right in rights])
+        self.give([ruled(right) for right in rights])
 
     def give(self, rules: Collection[AclBinding]) -> None:
         """The same, as the broker keeps them."""
@@ -149,7 +153,13 @@ class GuardedKafka:
         self.broker.remove()
 
 
-def rule(kind: ResourceType, name: str, operation: AclOperation) -> AclBinding:
+def ruled(right: Right) -> AclBinding:
+    """The rule that gives the worker this right."""
+    kind, operation = _KINDS[right.kind], _OPERATIONS[right.operation]
+    return rule(kind, right.name, operation, is_prefix=right.is_prefix)
+
+
+def rule(kind: ResourceType, name: str, operation: AclOperation, *, is_prefix: bool = False) -> AclBinding:
     """The worker may do this."""
-    pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
-    return AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, allow)
+    pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
+    return AclBinding(kind, name, pattern, f"User:{USER}", "*", operation, AclPermissionType.ALLOW)

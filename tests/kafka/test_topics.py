@@ -20,6 +20,7 @@ from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Message
 from worker.kafka import KafkaSink, KafkaSource, examine
 from worker.kafka.embedded import EmbeddedBroker
+from worker.kafka.versions import known_requests
 from worker.settings import KafkaSettings
 
 LOGGER = logging.getLogger("librdkafka")
@@ -114,6 +115,38 @@ def test_the_mock_cluster_is_good_enough() -> None:
     ]
     assert told.max_bytes == {"answers": 5000}
     assert told.notes == ()
+
+
+def test_exactly_once_is_refused_on_the_mock_cluster() -> None:
+    """What was taken back is read there all the same."""
+    with EmbeddedBroker() as broker:
+        kafka = KafkaSettings(
+            bootstrap_servers=broker.bootstrap_servers,
+            request_topics=("requests",),
+            response_topic="answers",
+            group_id="g",
+        )
+        for topic in ("requests", "answers"):
+            broker.create_topic(topic)
+
+        with pytest.raises(BadConfiguration) as refused:
+            examine(kafka, LOGGER, with_transactions=True)
+
+    assert str(refused.value) == (
+        "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it has no controller, as librdkafka's "
+        "mock, which takes no transaction back; use a real Kafka, or set at_least_once"
+    )
+
+
+def test_exactly_once_is_welcome_on_a_real_cluster(kafka: Cluster) -> None:
+    """It has a controller, and is younger than Kafka 2.5."""
+    requests, answers = kafka.create_topic("requests"), kafka.create_topic("answers")
+    asked = settings(kafka, requests, response_topic=answers)
+
+    topics = examine(asked, LOGGER, with_transactions=True)
+
+    assert topics.notes == ()
+    assert known_requests(asked, answers, 10.0)[28] >= 3
 
 
 # Access rules: SASL/PLAIN, one administrator, and a worker that may what it is granted and nothing else.

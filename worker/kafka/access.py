@@ -5,11 +5,12 @@
 | request topics | Read | refused at start |
 | response topic, dead-letter topic | Write | refused at start |
 | the group | Read | refused at start |
+| exactly once: the transactional id | Write | refused at start |
 | response topic, dead-letter topic | DescribeConfigs | their size limit is assumed, unless MAX_MESSAGE_BYTES tells it |
 | the group | DescribeConfigs | the time to take over from a killed replica is not told |
 
 Read and Write imply Describe. Nothing is wanted of the cluster: an idempotent producer needs no IdempotentWrite since
-Kafka 2.8. Pure.
+Kafka 2.8. Transactional ids are ruled by their common beginning, since each replica has its own. Pure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import shlex
 from typing import Literal, NamedTuple
 
+from worker.kafka.transactional_id import TransactionalId
 from worker.settings import Connection, KafkaSettings
 
 
@@ -28,12 +30,21 @@ class Finding(NamedTuple):
 
 
 class Right(NamedTuple):
-    """One operation on one resource, spelled as `kafka-acls.sh` does. `setting` names the resource in our settings."""
+    """One operation on one resource, spelled as `kafka-acls.sh` does. `setting` names the resource in our settings.
+
+    `is_prefix`: on all resources whose names begin so.
+    """
 
     setting: str
-    kind: Literal["topic", "group"]
+    kind: Literal["topic", "group", "transactional-id"]
     name: str
     operation: Literal["Read", "Write", "DescribeConfigs"]
+    is_prefix: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment's name of that setting."""
+        return f"WORKER_{'DELIVERY' if self.kind == 'transactional-id' else 'KAFKA'}__{self.setting}"
 
 
 def needed(kafka: KafkaSettings) -> list[Right]:
@@ -53,6 +64,23 @@ def wished(kafka: KafkaSettings) -> list[Right]:
     ]
 
 
+def needed_for_transactions(name: TransactionalId) -> Right:
+    """What a worker that answers exactly once does not start without either."""
+    is_prefix = name.family != name.text
+    return Right("TRANSACTIONAL_ID", "transactional-id", name.family, "Write", is_prefix=is_prefix)
+
+
+def missing(kafka: Connection, right: Right, verb: str) -> Finding:
+    """That the broker does not allow it, and what does. `verb`: what was tried, as in `write`."""
+    those = " that begin with" if right.is_prefix else ""
+    kind = f"{right.kind.replace('-', ' ')}{'s' if right.is_prefix else ''}"
+    return Finding(
+        f"{right.variable}: this client may not {verb} {kind}{those} {right.name}; grant it the operation "
+        f"{right.operation.upper()}",
+        acl_command(kafka, right),
+    )
+
+
 def written(kafka: KafkaSettings) -> dict[str, str]:
     """The topics that a worker writes to, by setting."""
     topics = {"RESPONSE_TOPIC": kafka.response_topic}
@@ -67,6 +95,7 @@ def acl_command(kafka: Connection, right: Right) -> str:
     return (
         f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
         f"--operation {right.operation} --{right.kind} {shlex.quote(right.name)}"
+        f"{' --resource-pattern-type prefixed' if right.is_prefix else ''}"
     )
 
 

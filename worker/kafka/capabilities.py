@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 
 from worker.core.failures import BadConfiguration, KafkaFatal
-from worker.kafka.client_config import admin_config, consumer_config, producer_config
+from worker.kafka.client_config import consumer_config, producer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.topics import Topics
+from worker.kafka.versions import known_requests
 from worker.settings import KafkaSettings
 
 # The newest of these that a broker knows dates it: (request's number, its version) by release, as the KIPs say.
@@ -40,7 +38,6 @@ RELEASES = (
     ((_INIT_PRODUCER_ID, 0), "0.11"),
 )
 
-_API = re.compile(r"ApiKey \S+ \((\d+)\) Versions \d+\.\.(\d+)")
 # The state of a producer that has its id, in the client's statistics.
 _HAS_ID = "Assigned"
 
@@ -55,35 +52,12 @@ class Capabilities:
 
 
 def capabilities(kafka: KafkaSettings, timeout: float) -> Capabilities:
-    """Asks by a client that tells which requests its broker knows: there is no other way to hear of it."""
-    apis = _known_requests(kafka, timeout)
+    """What follows from the requests that its broker knows."""
+    apis = known_requests(kafka, kafka.response_topic, timeout)
     if not apis:
         return Capabilities(None, None, None)
     release = next((name for (key, version), name in RELEASES if apis.get(key, -1) >= version), None)
     return Capabilities(release, _GROUP_HEARTBEAT in apis, _END_TRANSACTION in apis)
-
-
-def _known_requests(kafka: KafkaSettings, timeout: float) -> Mapping[int, int]:
-    """The highest version of each request, by its number."""
-    lines = _Lines()
-    admin = AdminClient({**admin_config(kafka), "debug": "feature", "log_level": 7}, logger=lines)
-    try:
-        admin.list_topics(kafka.response_topic, timeout=timeout)
-    except KafkaException:
-        return {}
-    admin.poll(0)
-    found = [_API.search(line) for line in lines.texts]
-    return {int(api[1]): int(api[2]) for api in found if api}
-
-
-class _Lines:
-    """A logger that keeps what the client tells of its broker."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def log(self, _level: int, _template: str, _facility: str, _client: str, text: str) -> None:
-        self.texts.append(text)
 
 
 def try_clients(kafka: KafkaSettings, topics: Topics, logger: logging.Logger, timeout: float) -> None:

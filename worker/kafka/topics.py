@@ -21,10 +21,11 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.access import Finding, Right, acl_command, needed, written
+from worker.kafka.access import Finding, Right, missing, needed, written
 from worker.kafka.answers import record_limits
 from worker.kafka.connecting import Contact, connect
 from worker.kafka.membership import Membership, choose_membership
+from worker.kafka.versions import fences_by_group, known_requests
 from worker.settings import KafkaSettings
 
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
@@ -69,24 +70,30 @@ class Verdict(NamedTuple):
     can_administer: bool
 
 
-def examine(kafka: KafkaSettings, logger: logging.Logger, timeout: float = ANSWER_TIMEOUT) -> Topics:
+def examine(
+    kafka: KafkaSettings, logger: logging.Logger, timeout: float = ANSWER_TIMEOUT, *, with_transactions: bool = False
+) -> Topics:
     """Ask the cluster. Raises `BadConfiguration` with every problem, one a line."""
-    problems, topics, _ = judge(kafka, connect(kafka, logger, timeout, kafka.response_topic), timeout)
+    contact = connect(kafka, logger, timeout, kafka.response_topic)
+    problems, topics, _ = judge(kafka, contact, timeout, with_transactions=with_transactions)
     if topics is None:
         raise BadConfiguration("\n".join(problem.text for problem in problems))
     return topics
 
 
-def judge(kafka: KafkaSettings, contact: Contact, timeout: float = ANSWER_TIMEOUT) -> Verdict:
+def judge(
+    kafka: KafkaSettings, contact: Contact, timeout: float = ANSWER_TIMEOUT, *, with_transactions: bool = False
+) -> Verdict:
     """What `examine` makes of a cluster that answers, with all its problems as values."""
-    return _Examination(kafka, contact, timeout).run()
+    return _Examination(kafka, contact, timeout, with_transactions=with_transactions).run()
 
 
 class _Examination:
     """One look at the cluster; collects problems and notes as it goes."""
 
-    def __init__(self, kafka: KafkaSettings, contact: Contact, timeout: float) -> None:
+    def __init__(self, kafka: KafkaSettings, contact: Contact, timeout: float, *, with_transactions: bool) -> None:
         self._kafka = kafka
+        self._with_transactions = with_transactions
         self._admin: AdminClient = contact.admin
         self._cluster: ClusterMetadata = contact.cluster
         self._timeout = timeout
@@ -97,6 +104,8 @@ class _Examination:
     def run(self) -> Verdict:
         # librdkafka's mock cluster has no controller, and does not answer administrative requests.
         can_administer = self._cluster.controller_id in self._cluster.brokers
+        if self._with_transactions:
+            self._check_transactions(is_mock=not can_administer)
         partitions = self._count_partitions()
         can_administer = can_administer and self._is_reachable()
         if can_administer:
@@ -121,6 +130,20 @@ class _Examination:
         self._problems.append(Finding(why))
         return False
 
+    def _check_transactions(self, *, is_mock: bool) -> None:
+        """Whether they hold what they promise there. What else may be wrong shows when the first is prepared."""
+        if is_mock:
+            why = "it has no controller, as librdkafka's mock, which takes no transaction back; use a real Kafka"
+        elif not fences_by_group(known_requests(self._kafka, self._kafka.response_topic, self._timeout)):
+            why = "Kafka before 2.5 lets a replica commit for partitions that it has lost; update it"
+        else:
+            return
+        self._problems.append(
+            Finding(
+                f"WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: {why}, or set at_least_once"
+            )
+        )
+
     def _count_partitions(self) -> dict[str, int]:
         wanted = dict.fromkeys(self._kafka.request_topics, "REQUEST_TOPICS")
         wanted |= {topic: setting for setting, topic in self._written.items()}
@@ -142,7 +165,7 @@ class _Examination:
             return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another")
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
-            return self._missing(right, "see")
+            return missing(self._kafka, right, "see")
         return Finding(f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}")
 
     def _check_access(self) -> None:
@@ -167,19 +190,12 @@ class _Examination:
         except KafkaException as error:
             # A topic that we may not see has been told of already.
             if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                self._problems.append(self._missing(right, right.operation.lower()))
+                self._problems.append(missing(self._kafka, right, right.operation.lower()))
         except TimeoutError:
             return
         else:
             if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
-                self._problems.append(self._missing(right, right.operation.lower()))
-
-    def _missing(self, right: Right, verb: str) -> Finding:
-        return Finding(
-            f"WORKER_KAFKA__{right.setting}: this client may not {verb} {right.kind} {right.name}; grant it the "
-            f"operation {right.operation.upper()}",
-            acl_command(self._kafka, right),
-        )
+                self._problems.append(missing(self._kafka, right, right.operation.lower()))
 
     def _read_limits(self) -> dict[str, int]:
         found = record_limits(self._admin, self._written.values(), self._timeout)

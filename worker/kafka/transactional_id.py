@@ -15,14 +15,24 @@ HOSTNAME = "{hostname}"
 
 
 class TransactionalId(NamedTuple):
-    """`is_unique`: no other process can have it, so only the broker can have shut its bearer out."""
+    """A name, and the beginning that it shares with those of other replicas: the whole of it, if it has none.
+
+    `is_unique`: no other process can have it, so only the broker can have shut its bearer out.
+    """
 
     text: str
+    family: str
     is_unique: bool
+
+    def relative(self) -> str:
+        """A name that is like it, and nobody's."""
+        return f"{self.family}{'' if self.family.endswith('-') else '-'}{uuid.uuid4()}"
 
 
 def resolve_transactional_id(pattern: str | None, group_id: str) -> TransactionalId:
     """The name of this process, to be asked for once. `pattern` is the setting; None: a random name."""
     if pattern is None:
-        return TransactionalId(f"{group_id}-{uuid.uuid4()}", is_unique=True)
-    return TransactionalId(pattern.replace(HOSTNAME, socket.gethostname()), is_unique=False)
+        family = f"{group_id}-"
+        return TransactionalId(f"{family}{uuid.uuid4()}", family, is_unique=True)
+    text = pattern.replace(HOSTNAME, socket.gethostname())
+    return TransactionalId(text, pattern.partition(HOSTNAME)[0] or text, is_unique=False)

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from worker.kafka.access import acl_command, needed, principal, wished
+from worker.kafka.access import acl_command, missing, needed, needed_for_transactions, principal, wished
 from worker.kafka.advice import advice, duration
 from worker.kafka.membership import Membership
 from worker.kafka.survey import GroupFacts, Progress, Survey, TopicFacts
 from worker.kafka.topics import Topics
+from worker.kafka.transactional_id import resolve_transactional_id
 from worker.settings import KafkaSettings
 
 KAFKA = KafkaSettings(
@@ -133,18 +134,44 @@ def test_the_mock_cluster_is_not_warned_of_what_it_cannot_tell() -> None:
 
 def test_a_worker_needs_four_kinds_of_rights_and_wishes_for_two() -> None:
     """The table of the deploy guide."""
-    assert [tuple(right) for right in needed(KAFKA)] == [
+    assert [right[:4] for right in needed(KAFKA)] == [
         ("REQUEST_TOPICS", "topic", "r", "Read"),
         ("RESPONSE_TOPIC", "topic", "a", "Write"),
         ("DEAD_LETTER_TOPIC", "topic", "d", "Write"),
         ("GROUP_ID", "group", "g", "Read"),
     ]
-    assert [tuple(right) for right in wished(KAFKA)] == [
+    assert [right[:4] for right in wished(KAFKA)] == [
         ("RESPONSE_TOPIC", "topic", "a", "DescribeConfigs"),
         ("DEAD_LETTER_TOPIC", "topic", "d", "DescribeConfigs"),
         ("GROUP_ID", "group", "g", "DescribeConfigs"),
     ]
     assert len(needed(KAFKA.model_copy(update={"dead_letter_topic": None}))) == 3
+
+
+def test_transactional_ids_are_ruled_by_what_they_share() -> None:
+    """Each replica has its own; one that is spelled out is ruled alone. Both are named when they are missing."""
+    by_default = needed_for_transactions(resolve_transactional_id(None, "g"))
+    by_host = needed_for_transactions(resolve_transactional_id("a-{hostname}", "g"))
+    fixed = needed_for_transactions(resolve_transactional_id("fixed", "g"))
+
+    assert [(right.name, right.is_prefix) for right in (by_default, by_host, fixed)] == [
+        ("g-", True),
+        ("a-", True),
+        ("fixed", False),
+    ]
+    told = missing(KAFKA, by_default, "write")
+    assert told.text == (
+        "WORKER_DELIVERY__TRANSACTIONAL_ID: this client may not write transactional ids that begin with g-; grant it "
+        "the operation WRITE"
+    )
+    assert told.command == (
+        "kafka-acls.sh --bootstrap-server b:9093 --add --allow-principal User:me --operation Write "
+        "--transactional-id g- --resource-pattern-type prefixed"
+    )
+    assert missing(KAFKA, fixed, "write").text == (
+        "WORKER_DELIVERY__TRANSACTIONAL_ID: this client may not write transactional id fixed; grant it the operation "
+        "WRITE"
+    )
 
 
 def test_the_principal_is_named_as_the_broker_most_likely_does() -> None:

@@ -15,12 +15,22 @@ def test_without_a_pattern_no_two_processes_share_a_name() -> None:
 
     assert first.text != second.text
     assert first.text.startswith("g-")
-    assert first.is_unique
+    assert (first.family, first.is_unique) == ("g-", True)
 
 
 def test_a_pattern_names_the_host_wherever_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same after a restart, and so it may be somebody else's."""
     monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
 
-    assert resolve_transactional_id("a-{hostname}", "g") == ("a-worker-0", False)
-    assert resolve_transactional_id("fixed", "g") == ("fixed", False)
+    assert resolve_transactional_id("a-{hostname}-{hostname}", "g") == ("a-worker-0-worker-0", "a-", False)
+    assert resolve_transactional_id("{hostname}", "g") == ("worker-0", "worker-0", False)
+    assert resolve_transactional_id("fixed", "g") == ("fixed", "fixed", False)
+
+
+@pytest.mark.parametrize(("pattern", "head"), [(None, "g-"), ("a-{hostname}", "a-"), ("fixed", "fixed-")])
+def test_a_name_to_try_is_never_one_that_serves(pattern: str | None, head: str) -> None:
+    """To begin with a replica's own name would shut that replica out."""
+    name = resolve_transactional_id(pattern, "g")
+
+    assert name.relative().startswith(head)
+    assert name.relative() not in (name.text, name.relative())
