@@ -1,24 +1,26 @@
-"""Codec, lanes and sink with tracing around them: where a request's spans begin and end.
+"""Codec, lanes and producer with tracing around them: where a request's spans begin and end.
 
 `app.py` puts these in the place of the bare ones when tracing is on, so nothing asks for it while it is off. A followed
 request is one whose reply is a `FollowedReply`: its trail travels with it, through batches, halves and rejections, to
-its messages. So nothing here lists what is under way but the messages not yet acknowledged; a request that a revoke
-takes away is forgotten with its trail, and its next owner tells of it.
+its messages. So nothing here lists what is under way but the messages not yet acknowledged; a request that a revoke or
+a failed transaction takes away is forgotten with its trail, and whoever reads it next tells of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from worker.core.failures import Code
 from worker.core.ledger import Place
-from worker.core.records import Finished, Message, Outcome, Record, Rejection, Reply, Request
+from worker.core.records import Ending, Finished, Message, Outcome, Partition, Record, Rejection, Reply, Request
 from worker.ports import Lanes
 from worker.telemetry.tracing import TRACEPARENT, ServedModel, Tracing, Trail
 
 
 class Codec(Protocol):
     def decode(self, record: Record) -> Request | Rejection: ...
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection: ...
     def encode(self, outcome: Outcome) -> Sequence[Message]: ...
 
 
@@ -26,6 +28,15 @@ class Sink(Protocol):
     def send(self, message: Message, place: Place) -> None: ...
     def poll(self, timeout: float) -> Sequence[Place]: ...
     def push(self) -> None: ...
+
+
+class Transactions(Protocol):
+    def begin(self) -> None: ...
+    def send(self, message: Message, place: Place) -> None: ...
+    def commit(self, offsets: Mapping[Partition, int]) -> None: ...
+    def abort(self) -> None: ...
+    def ended(self, timeout: float) -> Ending | None: ...
+    def serve(self, timeout: float) -> None: ...
 
 
 class FollowedReply(Reply):
@@ -52,15 +63,25 @@ class TracedCodec:
         taken = self._codec.decode(record)
         if not taken.reply.echo:
             return taken
-        trail = self._tracing.follow(record, taken.reply.echo)
-        if trail is None:
-            return taken
-        reply = FollowedReply._make(taken.reply)
-        reply.trail = trail
+        reply = self._followed(record, taken.reply)
         if isinstance(taken, Rejection):
             return taken._replace(reply=reply)
         taken.reply = reply
         return taken
+
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
+        """As the codec does."""
+        refused = self._codec.refuse(record, code, message)
+        return refused._replace(reply=self._followed(record, refused.reply))
+
+    def _followed(self, record: Record, reply: Reply) -> Reply:
+        """The reply, with a trail if its request is to be followed."""
+        trail = self._tracing.follow(record, reply.echo)
+        if trail is None:
+            return reply
+        followed = FollowedReply._make(reply)
+        followed.trail = trail
+        return followed
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
         """As the codec does, but that an answer names its own `send` span, where it echoed its request's context.
@@ -134,6 +155,37 @@ class TracedSink:
                 if trail is not None and self._tracing.acknowledged(trail):
                     del self._on_the_way[place]
         return delivered
+
+
+class TracedTransactions:
+    """Ends the spans of what is committed. Owns the trails of the messages in the transaction, once for each.
+
+    Those of a transaction that failed are dropped, unended. One in doubt that was committed after all leaves no spans.
+    """
+
+    def __init__(self, transactions: Transactions, tracing: Tracing) -> None:
+        self._transactions = transactions
+        self._tracing = tracing
+        self._inside: list[Trail] = []
+        self.begin = transactions.begin
+        self.commit = transactions.commit
+        self.abort = transactions.abort
+        self.serve = transactions.serve
+
+    def send(self, message: Message, place: Place) -> None:
+        """As the producer does."""
+        if isinstance(message, FollowedMessage):
+            self._inside.append(message.trail)
+        self._transactions.send(message, place)
+
+    def ended(self, timeout: float) -> Ending | None:
+        """As the producer says."""
+        ending = self._transactions.ended(timeout)
+        if ending is not None:
+            trails, self._inside = self._inside, []
+            for trail in trails if ending.failure is None else ():
+                self._tracing.acknowledged(trail)
+        return ending
 
 
 def _followed(message: Message, trail: Trail) -> FollowedMessage:

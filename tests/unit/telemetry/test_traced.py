@@ -12,12 +12,15 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBased, Sampler, T
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from tests.builders import P0, POISON, World, floats, signature, stacker
+from tests.fakes import TransactionFate
 from worker.codecs import Codecs, Wire
 from worker.codecs.wire import OCTETS
+from worker.core.failures import Code
 from worker.core.records import Message, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
 from worker.loop import Worker
-from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink
+from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 from worker.telemetry.tracing import ServedModel, Tracing
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -49,23 +52,17 @@ class Followed:
         world = self.world
         tracing = Tracing(provider, "scorers", clock=lambda: round(world.clock.now * 1000) * MS)
         wire = Wire("responses", "scorers", "dead-letters", default_content_type=OCTETS)
-        codec = TracedCodec(Codecs(signature(), wire, tell=lambda _: None), tracing)
+        self.codec = codec = TracedCodec(Codecs(signature(), wire, tell=lambda _: None), tracing)
         self.sink = TracedSink(world.sink, tracing)
-        world.delivery = AtLeastOnce(
-            ledger=world.ledger,
-            encoder=codec,
-            sink=self.sink,
-            committer=world.source,
-            events=world.events,
-            commit_interval=0.2,
-            clock=world.clock,
-        )
+        self.transactions = TracedTransactions(world.transactions, tracing)
+        world.delivery = self._exactly_once() if world.exactly_once else self._at_least_once()
         world.worker = Worker(
             source=world.source,
             codec=codec,
             ledger=world.ledger,
             intake=world.intake,
             batcher=world.batcher,
+            trials=world.trials,
             stacker=stacker(),
             lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
             delivery=world.delivery,
@@ -75,6 +72,28 @@ class Followed:
             clock=world.clock,
         )
         world.start(P0)
+
+    def _at_least_once(self) -> AtLeastOnce:
+        return AtLeastOnce(
+            ledger=self.world.ledger,
+            encoder=self.codec,
+            sink=self.sink,
+            committer=self.world.source,
+            events=self.world.events,
+            commit_interval=0.2,
+            clock=self.world.clock,
+        )
+
+    def _exactly_once(self) -> ExactlyOnce:
+        return ExactlyOnce(
+            ledger=self.world.ledger,
+            encoder=self.codec,
+            transactions=self.transactions,
+            group=self.world.source,
+            events=self.world.events,
+            commit_interval=0.1,
+            clock=self.world.clock,
+        )
 
     def answer(self, *records: Record) -> None:
         """Let these requests come, and time pass until all is over."""
@@ -306,3 +325,60 @@ def test_a_revoked_request_is_forgotten() -> None:
     assert len(followed.spans("inference")) == 1
     assert not followed.spans("process")
     assert not followed.sink._on_the_way
+
+
+def exactly_once() -> Followed:
+    return Followed(world=World(exactly_once=True))
+
+
+def test_under_exactly_once_spans_last_until_the_commit() -> None:
+    """A request waits 5 ms for company and runs for 4; its transaction is complete then, and takes 6 to end."""
+    followed = exactly_once()
+
+    followed.answer(traced(0))
+
+    process, send = followed.span("process"), followed.span("send")
+    begin, end = lasted(send, since=process)
+    assert begin == 9
+    assert end >= 15
+    assert lasted(process, since=process) == (0, end)
+    assert dict(followed.message().headers)["Traceparent"] == name_of(send).encode()
+
+
+def test_a_committed_rejection_ends_the_spans_of_both_its_messages() -> None:
+    """Answer and dead letter are in one transaction."""
+    followed = exactly_once()
+
+    followed.answer(traced(0)._replace(value=b"odd"), traced(1))
+
+    assert [span.name for span in followed.spans("send")] == ["send responses", "send dead-letters", "send responses"]
+    assert len(followed.spans("process")) == 2
+
+
+def test_a_failed_transaction_leaves_no_spans_but_those_of_the_next_reading() -> None:
+    """Each request has one `process` span, and its answer names the `send` that was committed; nothing piles up."""
+    followed = exactly_once()
+    fates = [TransactionFate(is_committed=False, failure="taken back")] * 5
+    followed.world.transactions.fate = lambda: fates.pop() if fates else TransactionFate()
+
+    followed.answer(*[traced(offset) for offset in range(4)])
+    followed.world.turn_for(60.0)
+
+    assert not fates
+    assert followed.world.events.counted["rewound"] == 5
+    assert [(s.attributes or {})["messaging.kafka.offset"] for s in followed.spans("process")] == [0, 1, 2, 3]
+    assert {dict(m.headers)["Traceparent"] for m in followed.world.broker.answers} == {
+        name_of(send).encode() for send in followed.spans("send")
+    }
+    assert not followed.transactions._inside
+
+
+def test_a_request_that_is_not_even_decoded_is_followed() -> None:
+    """It ended the process before: its answer tells its publisher's trace so."""
+    followed = Followed()
+
+    refused = followed.codec.refuse(traced(0), Code.INTERNAL, "not run again")
+    answer, letter = followed.codec.encode(refused)
+
+    assert dict(answer.headers)["Traceparent"] != SAMPLED.encode()
+    assert dict(letter.headers)["Traceparent"] == SAMPLED.encode()
