@@ -18,8 +18,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from tests.kafka.auditor import Auditor, Commits
 from tests.kafka.broker import free_port
-from tests.kafka.checker import RAW, Auditor, Commits, Reference, Verdict, judge
+from tests.kafka.checker import RAW, Reference, Verdict, judge
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
 from tests.kafka.publisher import Acknowledged, SteadyPublisher
 

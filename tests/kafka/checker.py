@@ -11,22 +11,17 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import onnxruntime
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from tests.kafka.cluster import TIMEOUT, Cluster, Read, fresh
+from tests.kafka.cluster import Read
 from tests.kafka.publisher import Acknowledged, Position
 
-ANSWER_WITHIN = 2.0  # a broker that takes longer is away, seconds
-LOOK_EVERY = 0.1  # how often committed offsets are compared with the answers, seconds
 RAW = "application/octet-stream"
 
 
@@ -153,143 +148,3 @@ def _raw_faults(found: Answer, expected: np.ndarray) -> list[str]:
     got = np.frombuffer(found.value or b"", "<f4").reshape(expected.shape)
     # Batched and single results differ in the last bits.
     return [] if np.allclose(got, expected, rtol=1e-4, atol=1e-5) else [f"{found.source}: {got} is not {expected}"]
-
-
-class Commits:
-    """What a group has committed, asked by a consumer that never joins it. For one thread at a time.
-
-    The admin client could say it too, but librdkafka 2.16.0 crashes the process in `list_consumer_group_offsets` when
-    the coordinator answers with an error, as it does while a broker restarts.
-    """
-
-    def __init__(self, cluster: Cluster, group: str) -> None:
-        self._consumer = Consumer({**cluster.login, "group.id": group, "reconnect.backoff.max.ms": 500})
-
-    def of(self, topic: str, partitions: int) -> dict[int, int]:
-        """Next offset by partition; those without one are left out. Raises `KafkaException` while it cannot be had."""
-        asked = [TopicPartition(topic, number) for number in range(partitions)]
-        found = self._consumer.committed(asked, timeout=ANSWER_WITHIN)
-        for at in found:
-            if at.error is not None:
-                raise KafkaException(at.error)
-        return {at.partition: at.offset for at in found if at.offset >= 0}
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._consumer.close()
-
-
-class Auditor:
-    """Reads the answers as they come and looks at the group's commits every 100 ms, in a thread of its own.
-
-    Owns its consumer and what it has read. A broker that is away is no fault: it looks again.
-    """
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        request_topics: Sequence[str],
-        response_topic: str,
-        partitions: int,
-        group: str,
-        requests: Callable[[], Acknowledged],
-    ) -> None:
-        self.answers: list[Answer] = []
-        self.unsafe_commits: list[str] = []
-        self._answered: set[Position] = set()
-        self._cluster = Cluster(cluster.bootstrap_servers)  # its own admin client: the test's is in another thread
-        self._topics = request_topics
-        self._topic = response_topic
-        self._partitions = partitions
-        self._commits = Commits(cluster, group)
-        self._requests = requests
-        self._checked: dict[tuple[str, int], int] = {}
-        self._consumer = Consumer(
-            {
-                **cluster.login,
-                "group.id": fresh("auditor"),
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,
-                "reconnect.backoff.max.ms": 500,
-            }
-        )
-        # Partitions are named: a consumer that learns them from the metadata of a fresh topic may see none.
-        self._consumer.assign([TopicPartition(response_topic, number, 0) for number in range(partitions)])
-        self._stop = threading.Event()
-        self._died_of: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="auditor", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                until = time.monotonic() + LOOK_EVERY
-                self._look()
-                while not self._stop.is_set() and (left := until - time.monotonic()) > 0:
-                    self._read(left)
-        except BaseException as error:  # noqa: BLE001  # raised again in the test's own thread
-            self._died_of = error
-
-    def _look(self) -> None:
-        """Every acknowledged request below a committed offset has an answer that can be read now."""
-        requests = self._requests().copy()
-        try:
-            committed = {(t, p): at for t in self._topics for p, at in self._commits.of(t, self._partitions).items()}
-            ends = self._cluster.end_offsets(self._topic)
-        except (KafkaException, TimeoutError):  # the broker is away
-            return
-        while not (self._stop.is_set() or self._has_reached(ends)):
-            self._read(LOOK_EVERY)
-        if not self._stop.is_set():
-            for line, at in committed.items():
-                self._check(line, at, requests)
-
-    def _check(self, line: tuple[str, int], committed: int, requests: Acknowledged) -> None:
-        for offset in range(self._checked.get(line, 0), committed):
-            position = Position(*line, offset)
-            if position in requests and position not in self._answered:
-                self.unsafe_commits.append(f"{position} is committed past ({committed}) and not answered")
-        self._checked[line] = max(committed, self._checked.get(line, 0))
-
-    def _has_reached(self, ends: Mapping[int, int]) -> bool:
-        asked = [TopicPartition(self._topic, partition) for partition, end in ends.items() if end]
-        return all(at.offset >= ends[at.partition] for at in self._consumer.position(asked))
-
-    def _read(self, timeout: float) -> None:
-        first = self._consumer.poll(timeout)
-        for message in [] if first is None else [first, *self._consumer.consume(1000, 0.0)]:
-            found = _answer_of(message)
-            self.answers.append(found)
-            if found.source is not None:
-                self._answered.add(found.source)
-
-    def wait_for(self, positions: Collection[Position], timeout: float = TIMEOUT) -> None:
-        """Until each has an answer, or the time is over: `judge` then says which are lost."""
-        deadline = time.monotonic() + timeout
-        while not self._answered.issuperset(positions) and time.monotonic() < deadline and self._thread.is_alive():
-            time.sleep(0.02)
-
-    def close(self) -> None:
-        """Look a last time, take in what is there, and stop. Raises what went wrong in the thread."""
-        self._stop.set()
-        self._thread.join()
-        if self._died_of is not None:
-            raise self._died_of
-        self._stop.clear()
-        self._look()
-        self._consumer.close()
-        self._commits.close()
-
-
-def _answer_of(message: Message) -> Answer:
-    if error := message.error():
-        raise KafkaException(error)
-    partition, offset = message.partition(), message.offset()
-    assert partition is not None
-    assert offset is not None
-    headers = message.headers() or []
-    assert isinstance(headers, list)
-    pairs = [(name, value if isinstance(value, bytes) else None) for name, value in headers]
-    return answer(Read(partition, offset, message.key(), message.value(), pairs))

@@ -11,7 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self, cast
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
@@ -65,7 +73,7 @@ class Cluster:
     ) -> str:
         """The fresh name of a new topic, once every broker shows all its partitions with a leader."""
         name = fresh(prefix)
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
+        topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         self.admin.create_topics([topic])[name].result(TIMEOUT)
         deadline = time.monotonic() + TIMEOUT
         while not self._is_visible(name, partitions):
@@ -144,36 +152,47 @@ class Cluster:
 class Reader:
     """Reads a topic from its beginning without a group; keeps what it has read in `records`."""
 
-    def __init__(self, cluster: Cluster, topic: str, isolation: str = "read_committed") -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, isolation: str = "read_committed", *, partitions: int | None = None
+    ) -> None:
         self.records: list[Read] = []
         self._ends = cluster.end_offsets
         self._topic = topic
+        self._next: dict[int, int] = {}  # where each partition goes on, behind the markers of transactions
         self._consumer = Consumer(
             {
                 **cluster.login,
                 "group.id": fresh("reader"),
                 "enable.auto.commit": False,
+                # The last thing in a partition may be a marker, which is no message: its end is told all the same.
+                "enable.partition.eof": True,
                 "isolation.level": isolation,
                 "fetch.wait.max.ms": 50,
+                "reconnect.backoff.max.ms": 500,
             }
         )
         # Partitions are named: a consumer that learns them from the metadata of a fresh topic may see none.
-        partitions = range(cluster.partitions(topic))
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        count = cluster.partitions(topic) if partitions is None else partitions
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(count)])
 
-    def read(self, timeout: float = 0.0) -> int:
-        """Take in what is there, waiting at most `timeout` seconds for the first. Returns how many came."""
+    def read(self, timeout: float = 0.0) -> None:
+        """Take in what is there, waiting at most `timeout` seconds for the first."""
         first = self._consumer.poll(timeout)
-        messages = [] if first is None else [first, *self._consumer.consume(1000, 0.0)]
-        for message in messages:
-            if error := message.error():
-                raise KafkaException(error)
-            partition, offset = message.partition(), message.offset()
-            assert partition is not None
-            assert offset is not None
-            headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
-            self.records.append(Read(partition, offset, message.key(), message.value(), headers))
-        return len(messages)
+        for message in [] if first is None else [first, *self._consumer.consume(1000, 0.0)]:
+            self._take_in(message)
+
+    def _take_in(self, message: Message) -> None:
+        partition, offset, error = message.partition(), message.offset(), message.error()
+        assert partition is not None
+        assert offset is not None
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            self._next[partition] = offset
+            return
+        if error is not None:
+            raise KafkaException(error)
+        headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+        self.records.append(Read(partition, offset, message.key(), message.value(), headers))
+        self._next[partition] = offset + 1
 
     def read_until(self, count: int, timeout: float = TIMEOUT) -> list[Read]:
         """All records so far, once there are `count`; fails the test when they do not come in time."""
@@ -185,16 +204,16 @@ class Reader:
 
     def read_to_end(self, timeout: float = TIMEOUT) -> list[Read]:
         """All records up to the end that the topic has now."""
-        ends = {partition: end for partition, end in self._ends(self._topic).items() if end}
+        ends = self._ends(self._topic)
         deadline = time.monotonic() + timeout
-        while not self._has_reached(ends):
+        while not self.has_reached(ends):
             assert time.monotonic() < deadline, f"{self._topic}: not read to its end after {timeout} s"
             self.read(0.1)
         return self.records
 
-    def _has_reached(self, ends: Mapping[int, int]) -> bool:
-        asked = [TopicPartition(self._topic, partition) for partition in ends]
-        return all(at.offset >= ends[at.partition] for at in self._consumer.position(asked))
+    def has_reached(self, ends: Mapping[int, int]) -> bool:
+        """Whether all below these offsets is read, or was taken back by its transaction."""
+        return all(self._next.get(partition, 0) >= end for partition, end in ends.items())
 
     def close(self) -> None:
         """Let go of the connection."""

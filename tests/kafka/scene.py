@@ -13,7 +13,8 @@ import numpy as np
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.kafka.checker import ANSWER_WITHIN, RAW, Answer, Auditor, Commits, Reference, Verdict, judge
+from tests.kafka.auditor import ANSWER_WITHIN, Auditor, Commits
+from tests.kafka.checker import RAW, Answer, Reference, Verdict, judge
 from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent, fresh
 from tests.kafka.publisher import Acknowledged, Make, SteadyPublisher, publish
 from tests.kafka.replica import Replica
