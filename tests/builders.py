@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tests.fakes import Broker, Clock, FakeEvents, FakeLanes, FakeSignals, FakeSink, FakeSource, Model, RowCodec
+from tests.fakes import (
+    Broker,
+    Clock,
+    FakeEvents,
+    FakeLanes,
+    FakeSignals,
+    FakeSink,
+    FakeSource,
+    FakeTransactions,
+    Model,
+    RowCodec,
+)
 from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import Code, RunFailure
 from worker.core.intake import Bounds, Intake
@@ -15,7 +26,9 @@ from worker.core.ledger import OffsetLedger
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
 from worker.core.signature import Signature, TensorSpec
 from worker.core.stacking import Stacker
+from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
 from worker.loop import Conduct, Worker
 
 P0 = Partition("requests", 0)
@@ -112,38 +125,56 @@ class World:
     model: Model = rows_model
     commit_interval: float = 0.2
     dead_letters: bool = True
+    exactly_once: bool = False
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.broker, self.clock)
         self.sink = FakeSink(self.broker, self.clock)
+        self.transactions = FakeTransactions(self.broker, self.clock, self.source)
         self.lanes = FakeLanes(self.model, self.clock, self.conduct.lanes)
         self.events = FakeEvents()
         self.signals = FakeSignals()
         self.ledger = OffsetLedger()
         self.batcher = Batcher(self.policy)
+        self.trials = Trials(self.policy)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
-        codec = RowCodec(dead_letters=self.dead_letters)
-        self.delivery = AtLeastOnce(
-            ledger=self.ledger,
-            encoder=codec,
-            sink=self.sink,
-            committer=self.source,
-            events=self.events,
-            commit_interval=self.commit_interval,
-            clock=self.clock,
-        )
+        self.codec = RowCodec(dead_letters=self.dead_letters)
+        self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         self.worker = Worker(
             source=self.source,
-            codec=codec,
+            codec=self.codec,
             ledger=self.ledger,
             intake=self.intake,
             batcher=self.batcher,
+            trials=self.trials,
             stacker=stacker(),
             lanes=self.lanes,
             delivery=self.delivery,
             events=self.events,
             signals=self.signals,
             conduct=self.conduct,
+            clock=self.clock,
+        )
+
+    def _at_least_once(self) -> AtLeastOnce:
+        return AtLeastOnce(
+            ledger=self.ledger,
+            encoder=self.codec,
+            sink=self.sink,
+            committer=self.source,
+            events=self.events,
+            commit_interval=self.commit_interval,
+            clock=self.clock,
+        )
+
+    def _exactly_once(self) -> ExactlyOnce:
+        return ExactlyOnce(
+            ledger=self.ledger,
+            encoder=self.codec,
+            transactions=self.transactions,
+            group=self.source,
+            events=self.events,
+            commit_interval=self.commit_interval,
             clock=self.clock,
         )
 

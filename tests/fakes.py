@@ -21,6 +21,7 @@ from worker.core.records import (
     Array,
     Batch,
     CommitResult,
+    Ending,
     Finished,
     Message,
     Outcome,
@@ -30,8 +31,11 @@ from worker.core.records import (
     Rejection,
     Reply,
     Request,
+    Suspect,
 )
 from worker.ports import Assignments
+
+SUSPECT_FROM = 3  # attempts
 
 
 class Clock:
@@ -72,12 +76,19 @@ class Broker:
     def __init__(self) -> None:
         self.logs: dict[Partition, list[Record]] = {}
         self.committed: dict[Partition, int] = {}
-        self.answers: list[Message] = []  # acknowledged, in the order of their acknowledgement
+        self.attempts: dict[Partition, tuple[int, bool]] = {}  # beside `committed`: how often begun, whether on trial
+        self.answers: list[Message] = []  # acknowledged or committed, in that order
 
     def append(self, *records: Record) -> None:
         """Records of one partition must come with growing offsets; gaps are as in a compacted topic."""
         for record in records:
             self.logs.setdefault(record.partition, []).append(record)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """A commit without a note clears the one before."""
+        self.committed.update(offsets)
+        for partition in offsets:
+            self.attempts.pop(partition, None)
 
     def end(self, partition: Partition) -> int:
         log = self.logs.get(partition)
@@ -107,8 +118,15 @@ class FakeSource:
         self.positions: dict[Partition, int] = {}  # of what is assigned
         self.commit_fate: Callable[[], CommitFate] = CommitFate
         self.commits: list[dict[Partition, int]] = []
+        self._unmarked: set[Partition] = set()  # assigned, and nothing came of them yet
+        self._begun_at: dict[Partition, tuple[int, int]] = {}  # first offset handed out, attempts before this one
+        self._marking: set[Partition] = set()
+        self._trials: dict[Partition, tuple[int, bool]] = {}
+        self.withheld: set[Partition] = set()
+        self.rewound: list[Sequence[Partition]] = []
         self.polls: list[tuple[int, float]] = []
         self.is_paused = self.is_closed = False
+        self.lost_power = False  # the process that owns this consumer died: nothing more is committed
 
     def subscribe(self, assignments: Assignments) -> None:
         self._assignments = assignments
@@ -147,7 +165,7 @@ class FakeSource:
             assert partition in self.positions, f"{partition} is not ours to commit"
         fate = self.commit_fate()
         if fate.is_taken:
-            self._broker.committed.update(offsets)
+            self._broker.commit(offsets)
         if fate.heard_after is not None:
             result = CommitResult(offsets, {}) if fate.is_taken else CommitResult({}, dict.fromkeys(offsets, "refused"))
             self._clock.at(self._clock.now + fate.heard_after, lambda: self._results.append(result))
@@ -156,24 +174,76 @@ class FakeSource:
         results, self._results = self._results, []
         return results
 
+    def rewind(self, partitions: Sequence[Partition]) -> None:
+        self._clock.stirred += 1
+        self.rewound.append(partitions)
+        for partition in self.positions.keys() & set(partitions):
+            self.positions[partition] = self._broker.committed.get(partition, self._begun_at[partition][0])
+            self.withheld.discard(partition)
+
+    def withhold(self, partition: Partition) -> None:
+        self.withheld.add(partition)
+
+    def release(self, partition: Partition) -> None:
+        self.withheld.remove(partition)
+
+    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+        at, is_noted = self._trials.get(partition, (-1, False))
+        if at == offset:
+            return is_noted
+        self._clock.stirred += 1
+        self._trials[partition] = offset, False
+        self._clock.at(self._clock.now + 0.003, lambda: self._note_trial(partition, offset))
+        return False
+
+    def is_marking(self, partitions: Iterable[Partition]) -> bool:
+        return not self._marking.isdisjoint(partitions)
+
     def close(self) -> None:
         self.is_closed = True
         self._revoke(tuple(self.positions))
 
     def _has_records(self) -> bool:
-        return not self.is_paused and any(self._broker.end(p) > at for p, at in self.positions.items())
+        return any(self._broker.end(p) > at for p, at in self._flowing())
+
+    def _flowing(self) -> list[tuple[Partition, int]]:
+        return [] if self.is_paused else [(p, at) for p, at in self.positions.items() if p not in self.withheld]
 
     def _fetch(self, most: int) -> list[Record]:
         fetched: list[Record] = []
-        for partition, position in () if self.is_paused else list(self.positions.items()):
-            fetched += self._broker.after(partition, position)[: most - len(fetched)]
-            if fetched and fetched[-1].partition == partition:
-                self.positions[partition] = fetched[-1].offset + 1
+        for partition, position in self._flowing():
+            records = self._broker.after(partition, position)[: most - len(fetched)]
+            if records:
+                fetched += records
+                self.positions[partition] = records[-1].offset + 1
+                if partition in self._unmarked:
+                    self._mark(records[0])
         return fetched
+
+    def _mark(self, first: Record) -> None:
+        """The first record of an assignment: note that it is begun, and tell of a partition begun too often."""
+        partition = first.partition
+        attempts, is_on_trial = self._broker.attempts.get(partition, (0, False))
+        base = self._broker.committed.setdefault(partition, first.offset)
+        self._broker.attempts[partition] = attempts + 1, is_on_trial
+        self._unmarked.remove(partition)
+        self._begun_at[partition] = first.offset, attempts
+        self._marking.add(partition)
+        self._clock.at(self._clock.now + 0.003, lambda: self._marking.discard(partition))
+        if attempts >= SUSPECT_FROM:
+            convicted = base if is_on_trial else None
+            self._told().suspected([Suspect(partition, attempts, convicted, self._broker.end(partition))])
+
+    def _note_trial(self, partition: Partition, offset: int) -> None:
+        if partition in self.positions and self._trials.get(partition) == (offset, False) and not self.lost_power:
+            self._broker.committed[partition] = offset
+            self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
+            self._trials[partition] = offset, True
 
     def _assign(self, partitions: Iterable[Partition]) -> None:
         new = [p for p in partitions if p not in self.positions]
         self.positions.update((p, self._broker.committed.get(p, 0)) for p in new)
+        self._unmarked.update(new)
         self._told().assigned(new)
 
     def _revoke(self, partitions: Iterable[Partition]) -> None:
@@ -190,6 +260,9 @@ class FakeSource:
     def _drop(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             del self.positions[partition]
+            self._trials.pop(partition, None)
+            for left in (self._unmarked, self._marking, self.withheld):
+                left.discard(partition)
 
     def _told(self) -> Assignments:
         assert self._assignments is not None
@@ -240,6 +313,89 @@ class FakeSink:
         if not self.lost_power:
             self._broker.answers.append(message)
             self._reports.append(place)
+
+
+class TransactionFate(NamedTuple):
+    """How a transaction ends: whether Kafka commits it, what we hear (None: that it did), and after how many seconds.
+
+    Committed with a failure is an end in doubt.
+    """
+
+    is_committed: bool = True
+    failure: str | None = None
+    heard_after: float = 0.006
+
+
+class FakeTransactions:
+    """A transactional producer of the consumer's group: what a member no longer holds it cannot commit."""
+
+    def __init__(self, broker: Broker, clock: Clock, source: FakeSource) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._source = source
+        self._ending: Ending | None = None
+        self._failed: str | None = None
+        self.inside: list[Message] = []
+        self.is_open = self.is_ending = False
+        self.commits: list[tuple[list[Message], dict[Partition, int]]] = []
+        self.aborts = 0
+        self.fate: Callable[[], TransactionFate] = TransactionFate
+        self.lost_power = False  # the process that owns this producer died: nothing is committed any more
+
+    def begin(self) -> None:
+        assert not self.is_open
+        self._clock.stirred += 1
+        self.is_open = True
+
+    def send(self, message: Message, place: Place) -> None:
+        assert self.is_open
+        assert not self.is_ending
+        self._clock.stirred += 1
+        self.inside.append(message)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        assert not self._source.is_marking(offsets), "a commit outside would undo this one"
+        self.commits.append((self.inside, dict(offsets)))
+        fate, inside, offsets = self.fate(), self.inside, dict(offsets)
+        self._end(fate, lambda: self._take(fate, inside, offsets))
+
+    def abort(self) -> None:
+        self.aborts += 1
+        self._end(TransactionFate(is_committed=False, failure="taken back"), lambda: None)
+
+    def ended(self, timeout: float) -> Ending | None:
+        assert self.is_ending
+        self._clock.wait(timeout, lambda: self._ending is not None)
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            self.inside = []
+            self.is_open = self.is_ending = False
+        return ending
+
+    def serve(self, timeout: float) -> None:
+        assert not self.is_ending
+        self._clock.wait(timeout)
+
+    def _end(self, fate: TransactionFate, effect: Callable[[], None]) -> None:
+        assert self.is_open
+        assert not self.is_ending
+        self._clock.stirred += 1
+        self.is_ending = True
+        self._clock.at(self._clock.now + fate.heard_after / 2, effect)
+        self._clock.at(self._clock.now + fate.heard_after, lambda: self._hear(fate))
+
+    def _take(self, fate: TransactionFate, inside: list[Message], offsets: dict[Partition, int]) -> None:
+        if self.lost_power or not fate.is_committed:
+            return
+        if offsets.keys() <= self._source.positions.keys():
+            self._broker.answers += inside
+            self._broker.commit(offsets)
+        else:
+            self._failed = "fenced off by the group"
+
+    def _hear(self, fate: TransactionFate) -> None:
+        failed, self._failed = self._failed, None
+        self._ending = Ending(failed or fate.failure, fate.heard_after)
 
 
 Model = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
@@ -333,6 +489,8 @@ class FakeEvents:
         self.pauses: list[bool] = []
         self.settled_at: list[float] = []
         self.commit_results: list[CommitResult] = []
+        self.endings: list[tuple[Ending, int]] = []
+        self.suspects: list[Suspect] = []
         self.in_flight = 0
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
@@ -343,6 +501,12 @@ class FakeEvents:
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         self.counted["lost"] += 1
+
+    def rewound(self, partitions: Sequence[Partition]) -> None:
+        self.counted["rewound"] += 1
+
+    def suspected(self, suspects: Sequence[Suspect]) -> None:
+        self.suspects += suspects
 
     def taken(self, records: int) -> None:
         self.counted["taken"] += records
@@ -372,6 +536,9 @@ class FakeEvents:
     def committed(self, result: CommitResult) -> None:
         self.commit_results.append(result)
 
+    def transaction_ended(self, ending: Ending, records: int) -> None:
+        self.endings.append((ending, records))
+
 
 class RowCodec:
     """Values are rows of one 32-bit float; an answer holds the output's rows. With `dead_letters`, errors leave twice.
@@ -388,6 +555,9 @@ class RowCodec:
             is_silent = value == b"skip"
             return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"), is_silent)
         return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value))
+
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
+        return Rejection(record, code, message, Reply("raw"))
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
         if isinstance(outcome, Prediction):

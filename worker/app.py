@@ -23,6 +23,7 @@ from worker.core.failures import BadConfiguration, Stop
 from worker.core.intake import Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.stacking import Stacker
+from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.inference import InferenceLanes, Model, load
 from worker.kafka import KafkaSink, KafkaSource, Topics, examine
@@ -115,6 +116,7 @@ def _wire(
     events.watch(ledger, lanes, signals)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
+    policy = BatchPolicy(batching.max_batch_size, batching.max_batch_bytes, batching.linger_ms / 1000)
     events.bounded(records=bounds.records, rows=bounds.rows, size=bounds.size, run=settings.model.run_timeout_s)
     _watchdog(settings, signals, events, lanes, closing)
 
@@ -128,7 +130,8 @@ def _wire(
         codec=codec,
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batching.max_batch_size))),
-        batcher=Batcher(BatchPolicy(batching.max_batch_size, batching.max_batch_bytes, batching.linger_ms / 1000)),
+        batcher=Batcher(policy),
+        trials=Trials(policy),
         stacker=Stacker(
             model.signature,
             refuse_non_finite_input=settings.model.non_finite_input == "reject",

@@ -20,18 +20,21 @@ from dataclasses import dataclass
 from math import inf
 
 from worker.core.batching import Batcher, Group
-from worker.core.failures import DeadlineMissed, ModelBroken, RunFailure, TooManyRejections
+from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure, TooManyRejections
 from worker.core.intake import Intake
 from worker.core.ledger import OffsetLedger, Place
-from worker.core.records import Batch, Outcome, Partition, Record, Rejection, Request
+from worker.core.records import Batch, Outcome, Partition, Record, Rejection, Request, Suspect
 from worker.core.stacking import Split, Stacker, halve, reject
 from worker.core.suspicion import Suspicion
+from worker.core.trials import Trial, Trials
 from worker.ports import Codec, Delivery, Events, Lanes, Signals, Source
 
 POLL_SLICE = 0.1  # the longest wait in one poll, so that a signal is seen soon, seconds
 LANE_SLICE = 0.001  # the longest wait for a lane before the topics are looked at again, seconds
 SHORTEST_WAIT = 0.001  # the client counts milliseconds and takes less for no wait at all: a spin, seconds
 REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
+
+CONVICTED = "this request ended the worker's process while it ran alone; it is not run again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class Worker:
         ledger: OffsetLedger,
         intake: Intake,
         batcher: Batcher,
+        trials: Trials,
         stacker: Stacker,
         lanes: Lanes,
         delivery: Delivery,
@@ -70,6 +74,7 @@ class Worker:
         self._ledger = ledger
         self._intake = intake
         self._batcher = batcher
+        self._trials = trials
         self._stacker = stacker
         self._lanes = lanes
         self._delivery = delivery
@@ -128,7 +133,7 @@ class Worker:
     def _take(self, records: Sequence[Record], now: float) -> None:
         decode, track, add = self._codec.decode, self._ledger.track, self._batcher.add
         rows, size = self._ledger.rows, self._ledger.size
-        for record in records:
+        for record in self._set_aside(records, now) if self._trials.has_suspects else records:
             request = decode(record)
             if isinstance(request, Rejection):
                 place = track(record.partition, record.offset, 0, len(record.value or b""), now)
@@ -139,12 +144,28 @@ class Worker:
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
         self._events.taken(len(records))
 
+    def _set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
+        """Keep what may end the process for its trial, undecoded. Returns the other records."""
+        innocent: list[Record] = []
+        for record in records:
+            suspect = self._trials.claims(record)
+            if suspect is None:
+                innocent.append(record)
+                continue
+            place = self._ledger.track(record.partition, record.offset, 1, len(record.value or b""), now)
+            if record.offset == suspect.convicted:
+                self._refuse([(place, self._codec.refuse(record, Code.INTERNAL, CONVICTED))])
+            elif self._trials.add(record, place):
+                self._source.withhold(record.partition)
+        return innocent
+
     def _glance(self, now: float) -> Sequence[Record]:
         """Let Kafka's callbacks run although nothing is wanted; what comes with them when full is the reserve."""
-        if now < self._next_glance:
+        is_trying = self._trials.current is not None and not self._lanes.in_flight  # what it waits for comes in a poll
+        if now < self._next_glance and not is_trying:
             return ()
         self._next_glance = now + POLL_SLICE
-        records = self._source.poll(1, 0.0)
+        records = self._source.poll(1, SHORTEST_WAIT if is_trying else 0.0)
         if self._intake.is_full:
             self._intake.took_from_reserve(len(records))
         return records
@@ -164,6 +185,8 @@ class Worker:
         """How long the poll may wait: not at all while a lane runs, else until something falls due."""
         if self._lanes.in_flight or self._suspicion.is_probing:
             return 0.0
+        if self._trials.current is not None:
+            return SHORTEST_WAIT
         dues = [due for due in (self._batcher.next_due, self._delivery.next_due) if due is not None]
         if not dues:
             return POLL_SLICE
@@ -173,6 +196,8 @@ class Worker:
     # Handing out
 
     def _hand_out(self, now: float) -> None:
+        if (trial := self._trials.current) is not None and self._holds_court(trial, now):
+            return
         while self._lanes.in_flight < self._conduct.inflight_batches:
             group = self._next_group(now)
             if group is None:
@@ -194,6 +219,47 @@ class Worker:
             self._out[id(batch)] = batch
             self._lanes.submit(batch)
             self._events.batch_closed(batch, now - group.opened_at)
+
+    # Records that may end the process
+
+    def _holds_court(self, trial: Trial, now: float) -> bool:
+        """Take the next step of the trial. Whether the lanes are to be left to it alone."""
+        if not self._ledger.is_next(trial.place) and not trial.is_begun:
+            return False  # until the records before it are settled, others may run
+        if self._lanes.in_flight:
+            return True
+        if not trial.is_begun and self._is_noted(trial):
+            trial.is_begun = True
+            self._begin_trial(trial, now)
+        if (group := self._trials.next_group()) is not None:
+            self._dispatch(group, now)
+        elif self._ledger.is_done(trial.place):
+            self._end_trial(trial)
+            return False
+        return True
+
+    def _is_noted(self, trial: Trial) -> bool:
+        """Whether the group knows that this record runs next. The note is a commit: no other one may follow it."""
+        self._ledger.committed({trial.record.partition: trial.record.offset})
+        return self._source.put_on_trial(trial.record.partition, trial.record.offset)
+
+    def _begin_trial(self, trial: Trial, now: float) -> None:
+        self._delivery.hasten(is_urgent=True)
+        request = self._codec.decode(trial.record)
+        if isinstance(request, Rejection):
+            self._refuse([(trial.place, request)])
+        else:
+            request.place = trial.place
+            self._trials.run(request, now)
+
+    def _end_trial(self, trial: Trial) -> None:
+        if self._trials.end():
+            self._source.release(trial.record.partition)
+        self._relax()
+
+    def _relax(self) -> None:
+        """Nobody waits for a commit any more, unless somebody does."""
+        self._delivery.hasten(is_urgent=self._is_draining or self._trials.current is not None)
 
     # Bringing home
 
@@ -287,13 +353,31 @@ class Worker:
             self._delivery.push()
         is_waiting_for_broker = self._intake.is_full and not self._lanes.in_flight
         now = self._clock()
-        self._delivery.turn(now, REPORT_WAIT if is_waiting_for_broker else 0.0)
+        astray = self._delivery.turn(now, REPORT_WAIT if is_waiting_for_broker else 0.0)
+        if astray:
+            self._rewind(astray)
         self._events.turned(now, self._ledger.records)
+
+    def _rewind(self, partitions: Sequence[Partition]) -> None:
+        """Begin again where Kafka says that they are. What of them still runs comes home to no line and is dropped."""
+        self._forget(partitions)
+        self._source.rewind(partitions)
+        self._events.rewound(partitions)
+
+    def _forget(self, partitions: Sequence[Partition]) -> None:
+        self._batcher.forget(partitions)
+        self._trials.forget(partitions)
+        self._relax()
 
     # Partitions come and go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self._events.assigned(partitions)
+
+    def suspected(self, suspects: Sequence[Suspect]) -> None:
+        """Called before any record of theirs comes: each will run alone."""
+        self._trials.suspect(suspects)
+        self._events.suspected(suspects)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Called before the partitions move, and the only callback that acts: what runs comes home and is committed.
@@ -306,15 +390,18 @@ class Worker:
             return
         began = self._clock()
         deadline = min(began + self._conduct.revoke_timeout, self._drain_deadline)
-        self._batcher.forget(partitions)
+        self._forget(partitions)
+        self._trials.acquit(partitions)
         while self._is_out(partitions) and self._clock() < deadline and not self._signals.hurry_asked:
             self._bring_home(LANE_SLICE)
+            self._record_progress()
         unsettled = self._delivery.revoke(partitions, deadline)
         self._events.revoked(partitions, self._clock() - began, unsettled)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """The partitions moved without us: forget, commit nothing. What runs comes home to no line and is dropped."""
-        self._batcher.forget(partitions)
+        self._forget(partitions)
+        self._trials.acquit(partitions)
         self._delivery.lost(partitions)
         self._events.lost(partitions)
 
@@ -329,7 +416,7 @@ class Worker:
         self._is_draining = True
         self._is_behind = False  # nothing more is taken
         self._source.pause()
-        self._delivery.drain()
+        self._delivery.hasten(is_urgent=True)
         while self._ledger.records or not self._delivery.is_idle:
             if self._signals.hurry_asked or self._clock() > self._drain_deadline:
                 raise DeadlineMissed(

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from worker.core.failures import Code
 from worker.core.ledger import Place
-from worker.core.records import Batch, CommitResult, Finished, Partition, Record, Rejection, Request
+from worker.core.records import Batch, CommitResult, Finished, Partition, Record, Rejection, Request, Suspect
 
 
 class Source(Protocol):
@@ -37,6 +38,18 @@ class Source(Protocol):
     def commit_results(self) -> Sequence[CommitResult]:
         """The results since the last call, in order."""
 
+    def rewind(self, partitions: Sequence[Partition]) -> None:
+        """Read these again from what the group has committed. Until that is known, nothing of them comes."""
+
+    def withhold(self, partition: Partition) -> None:
+        """Stop fetching this one, until `release`, `rewind` or its next assignment."""
+
+    def release(self, partition: Partition) -> None:
+        """Fetch it again."""
+
+    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+        """Note with the group that this record is about to run alone. To be called again until it is so: True."""
+
     def close(self) -> None:
         """Leave the group. Calls `revoked` for what is still held."""
 
@@ -44,18 +57,23 @@ class Source(Protocol):
 class Assignments(Protocol):
     """What a source calls, inside `poll` and `close`, when partitions come and go. The worker is one.
 
-    `revoked` brings running batches home, so it may raise a `Stop`.
+    `suspected` comes before any record of those partitions. `revoked` brings running batches home, so it may raise a
+    `Stop`.
     """
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def revoked(self, partitions: Sequence[Partition]) -> None: ...
     def lost(self, partitions: Sequence[Partition]) -> None: ...
+    def suspected(self, suspects: Sequence[Suspect]) -> None: ...
 
 
 class Codec(Protocol):
     """Headers and bytes to tensors. Pure; raises nothing for bad input."""
 
     def decode(self, record: Record) -> Request | Rejection: ...
+
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
+        """The rejection of a record whose value is not even looked at."""
 
 
 class Lanes(Protocol):
@@ -89,13 +107,15 @@ class Delivery(Protocol):
         """Nothing is unsettled or uncommitted."""
 
     def send(self, places: Sequence[Place]) -> None: ...
-    def turn(self, now: float, timeout: float) -> None: ...
+
+    def turn(self, now: float, timeout: float) -> Sequence[Partition]:
+        """Settle and commit what is due. Returns partitions that lost their way: forgotten here, to be read again."""
 
     def push(self) -> None:
         """No more outcomes are coming for now: none that was sent should wait for company."""
 
-    def drain(self) -> None:
-        """From now on commit as soon as there is something to commit."""
+    def hasten(self, *, is_urgent: bool) -> None:
+        """While it is urgent, commit as soon as there is something to commit."""
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
         """Settle and commit what can be by then, forget the rest. Returns how many records leave unsettled."""
@@ -109,6 +129,8 @@ class Events(Protocol):
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None: ...
     def lost(self, partitions: Sequence[Partition]) -> None: ...
+    def rewound(self, partitions: Sequence[Partition]) -> None: ...
+    def suspected(self, suspects: Sequence[Suspect]) -> None: ...
     def taken(self, records: int) -> None: ...
 
     def batch_closed(self, batch: Batch, waited: float) -> None:

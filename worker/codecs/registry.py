@@ -54,6 +54,10 @@ class Codecs:
         except Reject as no:
             return Rejection(record, no.code, no.message, reply)
 
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
+        """The rejection of a record whose value is not even looked at."""
+        return Rejection(record, code, message, self._envelopes.read(record.headers).reply)
+
     def _value(self, record: Record, envelope: Envelope) -> bytes:
         """The value, if it may be decoded at all."""
         value = record.value

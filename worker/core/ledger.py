@@ -120,6 +120,18 @@ class OffsetLedger:
         lines = self._lines.values() if partitions is None else self._known(partitions)
         return any(line.sent for line in lines)
 
+    def knows(self, place: Place) -> bool:
+        """Whether the place stands in a line of ours: not after its partition was forgotten."""
+        return self._lines.get(place.line.partition) is place.line
+
+    def is_next(self, place: Place) -> bool:
+        """Whether this is the first record of its partition that is not settled."""
+        return place.line.oldest is place
+
+    def is_done(self, place: Place) -> bool:
+        """Whether Kafka has been told of its answer: nothing will ask for it again."""
+        return place.line.committed > place.offset
+
     def forget(self, partitions: Iterable[Partition]) -> int:
         """Drop the lines of these partitions. Returns how many records leave unsettled."""
         unsettled = 0

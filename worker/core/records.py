@@ -168,3 +168,22 @@ class CommitResult(NamedTuple):
 
     committed: Mapping[Partition, int]
     failed: Mapping[Partition, str]
+
+
+class Ending(NamedTuple):
+    """How a transaction ended: committed, or (`failure` says why) taken back or in doubt. `seconds` it took to end."""
+
+    failure: str | None
+    seconds: float
+
+
+class Suspect(NamedTuple):
+    """A partition whose records ended the process `attempts` times in a row before any of them was settled.
+
+    Those before offset `until` run alone. The one at `convicted`, if any, ended the process while it ran alone.
+    """
+
+    partition: Partition
+    attempts: int
+    convicted: int | None
+    until: int

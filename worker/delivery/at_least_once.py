@@ -68,6 +68,7 @@ class AtLeastOnce:
         self._events = events
         self._commit_interval = commit_interval
         self._clock = clock
+        self._is_urgent = False
         self._commit_due = clock() + commit_interval
         self._is_pushed = True
         self._commit_lost_at: float | None = None  # while a commit is outstanding: when to stop waiting for it
@@ -96,13 +97,17 @@ class AtLeastOnce:
             self._is_pushed = True
             self._sink.push()
 
-    def turn(self, now: float, timeout: float) -> None:
-        """Serve delivery reports, waiting at most `timeout` seconds for one; commit when it is time."""
+    def turn(self, now: float, timeout: float) -> Sequence[Partition]:
+        """Serve delivery reports, waiting at most `timeout` seconds for one; commit when it is time.
+
+        Nothing sent is ever taken back: no partition has to be read again.
+        """
         self._settle(now, timeout)
         self._hear_commit_results()
         if now >= self._commit_due and (self._commit_lost_at is None or now >= self._commit_lost_at):
-            self._commit_due = now + self._commit_interval
+            self._commit_due = now if self._is_urgent else now + self._commit_interval
             self._commit(now, self._ledger.committable())
+        return ()
 
     @property
     def next_due(self) -> float | None:
@@ -117,9 +122,11 @@ class AtLeastOnce:
         """Nothing is unsettled or uncommitted; what was committed for partitions that left is theirs to hear of."""
         return not self._ledger.records and not self._ledger.committable()
 
-    def drain(self) -> None:
-        """From now on commit as soon as there is something to commit."""
-        self._commit_interval = self._commit_due = 0.0
+    def hasten(self, *, is_urgent: bool) -> None:
+        """While it is urgent, commit as soon as there is something to commit."""
+        self._is_urgent = is_urgent
+        if is_urgent:
+            self._commit_due = 0.0
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
         """Settle what was sent for these partitions, commit it as the last call, forget them.

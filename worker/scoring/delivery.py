@@ -44,10 +44,11 @@ class FileDelivery:
         """No more outcomes are coming for now."""
         self._writer.flush()
 
-    def turn(self, now: float, timeout: float) -> None:
-        """A file gives no reports."""
+    def turn(self, now: float, timeout: float) -> Sequence[Partition]:  # noqa: ARG002  # a file gives no reports
+        """What is written stays written."""
+        return ()
 
-    def drain(self) -> None:
+    def hasten(self, *, is_urgent: bool) -> None:
         """There is no commit to hasten."""
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:  # noqa: ARG002  # a file stays

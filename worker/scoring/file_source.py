@@ -47,5 +47,18 @@ class FileSource:
         """None: nothing is committed."""
         return ()
 
+    def rewind(self, partitions: Sequence[Partition]) -> None:
+        """Never asked for: what is written stays written."""
+
+    def withhold(self, partition: Partition) -> None:
+        """Never asked for: a file has no suspects."""
+
+    def release(self, partition: Partition) -> None:
+        """As little."""
+
+    def put_on_trial(self, partition: Partition, offset: int) -> bool:  # noqa: ARG002  # as the loop would call it
+        """As little."""
+        return True
+
     def close(self) -> None:
         """The file is its opener's."""

@@ -18,6 +18,7 @@ from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.intake import Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.stacking import Stacker
+from worker.core.trials import Trials
 from worker.inference import InferenceLanes, Model
 from worker.loop import LANE_SLICE, Conduct, Worker
 from worker.scoring.delivery import FileDelivery, Writer
@@ -120,6 +121,7 @@ class Scorer:
             ledger=ledger,
             intake=Intake(bounds, ledger, chunk=CHUNK),
             batcher=Batcher(policy),
+            trials=Trials(policy),
             stacker=Stacker(
                 self.signature,
                 refuse_non_finite_input=model.non_finite_input == "reject",

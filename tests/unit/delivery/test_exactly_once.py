@@ -1,0 +1,423 @@
+"""Exactly once: what is in a transaction, when it ends, and what becomes of it if it fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import P0, P1, World, record, sources
+from tests.fakes import TransactionFate
+from worker.core.failures import Code, KafkaFatal
+from worker.core.ledger import Place
+from worker.core.records import Partition, Rejection, Reply
+from worker.delivery.exactly_once import END_DUE, FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, PATIENCE_WITH_MANY
+
+FAR = 1e9
+ABORTED = TransactionFate(is_committed=False, failure="the broker said no")
+IN_DOUBT = TransactionFate(is_committed=True, failure="nobody answered")
+
+
+def world_of(*, dead_letters: bool = False) -> World:
+    world = World(exactly_once=True, commit_interval=0.1, dead_letters=dead_letters).start(P0, P1)
+    world.source.poll(1, 0.0)
+    return world
+
+
+@pytest.fixture
+def world() -> World:
+    return world_of()
+
+
+def take(world: World, *offsets: int, partition: Partition = P0) -> list[Place]:
+    return [world.ledger.track(partition, offset, 1, 10, world.clock.now) for offset in offsets]
+
+
+def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = b"odd") -> list[Place]:
+    """Takes records and sends an error for each."""
+    places: list[Place] = []
+    for place in take(world, *offsets, partition=partition):
+        wrong = Rejection(
+            record(place.offset, partition=partition, value=value), Code.INTERNAL, "no", Reply("raw"), value == b"skip"
+        )
+        places += world.ledger.answer(place, wrong)
+    world.delivery.send(places)
+    return places
+
+
+def turn(world: World) -> list[Partition]:
+    return list(world.delivery.turn(world.clock.now, 0.0))
+
+
+def turn_after(world: World, seconds: float) -> list[Partition]:
+    world.clock.wait(seconds)
+    return turn(world)
+
+
+def test_answers_and_their_offsets_become_durable_together(world: World) -> None:
+    """Nothing can be read and nothing is committed until the transaction has ended; then both are."""
+    send(world, 4, 5)
+    send(world, 0, partition=P1)
+    assert world.broker.answers == []
+
+    turn(world)
+    turn_after(world, 1.0)
+
+    assert sources(world.broker.answers) == ["requests/0/4", "requests/0/5", "requests/1/0"]
+    assert world.broker.committed == {P0: 6, P1: 1}
+    assert world.delivery.is_idle
+
+
+def test_an_error_and_its_dead_letter_are_in_the_same_transaction() -> None:
+    """Both messages of a rejection are committed with its offset."""
+    world = world_of(dead_letters=True)
+    send(world, 4)
+
+    turn(world)
+
+    [(messages, offsets)] = world.transactions.commits
+    assert [m.topic for m in messages] == ["responses", "dead-letters"]
+    assert offsets == {P0: 5}
+
+
+def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
+    """A transaction may hold nothing but offsets."""
+    send(world, 4, value=b"skip")
+
+    turn(world)
+
+    assert world.transactions.commits == [([], {P0: 5})]
+
+
+def test_a_transaction_ends_at_once_when_everything_taken_is_in_it(world: World) -> None:
+    """With nothing else under way there is nothing to wait for."""
+    send(world, 4)
+
+    turn(world)
+
+    assert world.transactions.is_ending
+
+
+def test_a_transaction_ends_with_its_interval(world: World) -> None:
+    """While other records are under way, answers gather until the interval has passed."""
+    take(world, 0, partition=P1)
+    send(world, 4)
+
+    turn_after(world, 0.099)
+    assert not world.transactions.is_ending
+    send(world, 5)
+    turn_after(world, 0.001)
+
+    [(messages, offsets)] = world.transactions.commits
+    assert sources(messages) == ["requests/0/4", "requests/0/5"]
+    assert offsets == {P0: 6}
+
+
+def test_answers_that_come_while_a_transaction_ends_go_into_the_next(world: World) -> None:
+    """Nothing is produced between the begin of an end and its result."""
+    send(world, 4)
+    turn(world)
+    send(world, 5)
+
+    turn(world)
+    assert sources(world.transactions.inside) == ["requests/0/4"]
+    turn_after(world, 0.01)
+    turn(world)
+    turn_after(world, 0.01)
+
+    assert [sources(messages) for messages, _ in world.transactions.commits] == [["requests/0/4"], ["requests/0/5"]]
+    assert world.broker.committed == {P0: 6}
+
+
+def test_an_idle_delivery_opens_no_transaction(world: World) -> None:
+    """A transaction is opened by an answer and by nothing else."""
+    for _ in range(10):
+        turn_after(world, 1.0)
+
+    assert not world.transactions.is_open
+    assert world.delivery.next_due is None
+
+
+@pytest.mark.parametrize("fate", [ABORTED, IN_DOUBT])
+def test_what_was_taken_back_is_forgotten_and_given_back(world: World, fate: TransactionFate) -> None:
+    """After an end that failed or is in doubt, its partitions are read again; others are not disturbed."""
+    take(world, 0, partition=P1)
+    world.transactions.fate = lambda: fate
+    send(world, 4, 5)
+    take(world, 6)
+
+    turn_after(world, 0.1)
+    astray = turn_after(world, 0.01)
+
+    assert astray == [P0]
+    assert world.ledger.records == 1
+    assert world.events.endings == [(world.events.endings[0][0], 2)]
+
+
+def test_what_waits_behind_a_failed_transaction_is_dropped_with_it(world: World) -> None:
+    """An answer that came meanwhile for the same partition is not sent ahead of those taken back; another's is sent."""
+    world.transactions.fate = lambda: ABORTED
+    send(world, 4)
+    turn(world)
+    send(world, 5)
+    send(world, 0, partition=P1)
+    world.transactions.fate = TransactionFate
+
+    assert turn_after(world, 0.01) == [P0]
+    turn_after(world, FIRST_PAUSE)
+    turn_after(world, 0.01)
+
+    assert sources(world.broker.answers) == ["requests/1/0"]
+
+
+def test_records_taken_before_a_partition_is_given_back_are_forgotten_too(world: World) -> None:
+    """Between the failure and its being heard more of the partition may be taken: all of it is read again."""
+    world.transactions.fate = lambda: ABORTED
+    send(world, 4)
+    turn(world)
+    world.clock.wait(0.01)
+    send(world, 5)
+
+    assert turn(world) == [P0]
+
+    assert world.ledger.records == 0
+    assert world.delivery.is_idle
+
+
+def test_failures_in_a_row_make_transactions_of_one_record(world: World) -> None:
+    """After a few failures each answer is tried by itself, so that the one that cannot be sent is known."""
+    world.transactions.fate = lambda: ABORTED
+    for _ in range(PATIENCE_WITH_MANY):
+        send(world, 4, 5)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, 0.01)
+    send(world, 4, 5)
+
+    turn_after(world, LONGEST_PAUSE)
+
+    assert [sources(messages) for messages, _ in world.transactions.commits][-2:] == [
+        ["requests/0/4", "requests/0/5"],
+        ["requests/0/4"],
+    ]
+
+
+def test_a_record_whose_own_transaction_fails_stops_the_worker(world: World) -> None:
+    """The reason names the record and what the broker said."""
+    world.transactions.fate = lambda: ABORTED
+
+    for _ in range(PATIENCE - 1):
+        send(world, 4, 5)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, 0.01)
+    send(world, 4, 5)
+    turn_after(world, LONGEST_PAUSE)
+
+    with pytest.raises(KafkaFatal, match=r"the answer to requests/0/4: the broker said no"):
+        turn_after(world, 0.01)
+
+    assert len(world.transactions.commits) == PATIENCE
+
+
+def test_a_success_forgives_the_failures_before(world: World) -> None:
+    """Only failures in a row count."""
+    for _ in range(3 * PATIENCE):
+        world.transactions.fate = lambda: ABORTED
+        send(world, 4, 5)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, 0.01)
+        world.transactions.fate = TransactionFate
+        send(world, 4, 5)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, 0.01)
+
+    assert world.broker.committed == {P0: 6}
+
+
+def test_after_a_failure_the_next_transaction_waits(world: World) -> None:
+    """A broker in trouble is not asked again at once."""
+    world.transactions.fate = lambda: ABORTED
+    send(world, 4)
+    turn(world)
+    turn_after(world, 0.01)
+    send(world, 4)
+    assert not world.transactions.is_open
+    assert world.delivery.next_due == pytest.approx(world.clock.now + FIRST_PAUSE)
+
+    turn_after(world, FIRST_PAUSE)
+
+    assert world.transactions.is_open
+
+
+def test_a_revoke_ends_the_transaction(world: World) -> None:
+    """What is answered of the partitions that leave is committed before they do, with what waits for its turn."""
+    take(world, 0, partition=P1)
+    send(world, 4)
+    turn_after(world, 0.1)
+    send(world, 5)
+    take(world, 6)
+
+    unsettled = world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
+
+    assert unsettled == 1
+    assert world.broker.committed == {P0: 6}
+    assert sources(world.broker.answers) == ["requests/0/4", "requests/0/5"]
+
+
+def test_a_revoke_that_fails_gives_back_what_stays(world: World) -> None:
+    """The partitions that leave are their next owner's; the others of that transaction are read again here."""
+    send(world, 4)
+    send(world, 0, partition=P1)
+    take(world, 1, partition=P1)
+    world.transactions.fate = lambda: ABORTED
+
+    unsettled = world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
+
+    assert unsettled == 1
+    assert turn(world) == [P1]
+    assert world.broker.answers == []
+
+
+def test_a_revoke_gives_up_at_its_deadline(world: World) -> None:
+    """An end that takes too long is left to the group, which fences it off."""
+    send(world, 4)
+    world.transactions.fate = lambda: TransactionFate(heard_after=FAR)
+
+    world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
+
+    assert world.clock.now == pytest.approx(1001.0, abs=0.1)
+    assert world.ledger.records == 0
+
+
+def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None:
+    """While a commit outside of transactions is under way, the next owner answers instead."""
+    world.broker.append(record(4))
+    world.source.poll(1, 0.0)
+    send(world, 4)
+    assert world.source.is_marking([P0])
+
+    world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
+    turn_after(world, 1.0)
+
+    assert world.transactions.commits == []
+    assert world.broker.answers == []
+    assert world.delivery.is_idle
+
+
+def test_a_transaction_waits_for_a_commit_outside_of_it(world: World) -> None:
+    """Arriving between the two halves of the transaction's commit, it would undo it: Kafka keeps the later one."""
+    world.broker.append(record(4))
+    world.source.poll(1, 0.0)
+    send(world, 4)
+
+    turn(world)
+    assert not world.transactions.is_ending
+    assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
+    turn_after(world, 0.01)
+
+    assert world.transactions.is_ending
+
+
+def test_what_is_sent_for_a_lost_partition_is_taken_back(world: World) -> None:
+    """It is somebody else's to answer; the rest of that transaction is read again."""
+    send(world, 4)
+    send(world, 0, partition=P1)
+    take(world, 1, partition=P1)
+
+    world.delivery.lost([P0])
+
+    assert turn_after(world, 0.01) == [P1]
+    assert world.transactions.aborts == 1
+    assert world.broker.answers == []
+    assert world.broker.committed == {}
+
+
+def test_losing_partitions_is_no_failure(world: World) -> None:
+    """However often it happens, transactions stay large and the worker goes on."""
+    for at in range(2 * PATIENCE):
+        send(world, at)
+        send(world, at, partition=P1)
+        world.delivery.lost([P0])
+        turn_after(world, 0.01)
+        turn(world)
+
+    assert turn(world) == []
+    assert world.delivery.next_due is None
+
+
+def test_the_end_of_a_lost_partitions_transaction_disturbs_nothing(world: World) -> None:
+    """Ended while the partition came back: its new records are not given back for the old ones."""
+    send(world, 4)
+    world.transactions.fate = lambda: ABORTED
+    turn(world)
+    world.delivery.lost([P0])
+    send(world, 4)
+
+    assert turn_after(world, 0.01) == []
+
+    assert world.ledger.records == 1
+
+
+def test_a_partition_lost_again_is_not_given_back(world: World) -> None:
+    """What was taken back and then lost is its next owner's."""
+    send(world, 4)
+    world.transactions.fate = lambda: ABORTED
+    turn(world)
+    world.clock.wait(0.01)
+    world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
+
+    assert turn(world) == []
+    assert world.delivery.is_idle
+
+
+def test_when_it_is_urgent_nothing_waits_for_the_interval(world: World) -> None:
+    """A drain, or a record on trial, commits as soon as there is something to commit."""
+    take(world, 0, partition=P1)
+    send(world, 4)
+    turn(world)
+    assert not world.transactions.is_ending
+
+    world.delivery.hasten(is_urgent=True)
+    turn(world)
+
+    assert world.transactions.is_ending
+
+
+def test_next_due_says_when_the_transaction_ends(world: World) -> None:
+    """The end of the interval while it is open, soon while it ends."""
+    take(world, 0, partition=P1)
+    send(world, 4)
+    assert world.delivery.next_due == pytest.approx(world.clock.now + 0.1)
+
+    turn_after(world, 0.1)
+
+    assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
+
+
+def test_a_push_ends_no_transaction(world: World) -> None:
+    """Whatever waits in it for the interval goes with it."""
+    take(world, 0, partition=P1)
+    send(world, 4)
+
+    world.delivery.push()
+    turn(world)
+
+    assert not world.transactions.is_ending
+
+
+def test_the_weight_of_an_answer_takes_the_place_of_its_requests(world: World) -> None:
+    """The bytes that count against the bound are those of the answer that waits for its transaction."""
+    take(world, 0, partition=P1)
+
+    send(world, 4)
+
+    assert world.ledger.size == 10 + len(b"no")
+
+
+def test_settled_records_are_told_with_the_time_they_were_taken(world: World) -> None:
+    """Once for each record, when its transaction is committed."""
+    send(world, 4, 5)
+    turn(world)
+
+    turn_after(world, 0.01)
+
+    assert world.events.settled_at == [1000.0, 1000.0]
+    assert [(ending.failure, records) for ending, records in world.events.endings] == [(None, 2)]
+    assert [result.committed for result in world.events.commit_results] == [{P0: 6}]

@@ -1,0 +1,199 @@
+"""Records that end the process: set aside, tried alone, convicted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import P0, P1, POISON, World, floats, record
+from tests.fakes import Broker, Clock, TransactionFate
+from worker.core.failures import Code
+from worker.core.records import Partition
+from worker.core.trials import MOST_WAITING
+
+both_guarantees = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
+
+
+def suspect_world(*, exactly_once: bool = False, convicted: int | None = None, records: int = 3) -> World:
+    """A worker whose partition P0 ended the process three times before; P1 did not."""
+    broker = Broker()
+    broker.append(*[record(at) for at in range(records)], *[record(at, partition=P1) for at in range(records)])
+    broker.committed[P0] = convicted or 0
+    broker.attempts[P0] = 3, convicted is not None
+    world = World(clock=Clock(), broker=broker, exactly_once=exactly_once, commit_interval=0.05).start(P0, P1)
+    world.lanes.seconds = lambda: 0.02
+    return world
+
+
+def runs_with(world: World, partition: Partition) -> list[list[str]]:
+    """The batches that held a record of this partition."""
+    batches = [[r.record.source for r in batch.requests] for batch in world.lanes.ran]
+    return [batch for batch in batches if any(source.startswith(f"{partition}/") for source in batch)]
+
+
+@both_guarantees
+def test_a_suspects_records_run_alone(*, exactly_once: bool) -> None:
+    """Each of them in a batch of its own, in order; all are answered."""
+    world = suspect_world(exactly_once=exactly_once)
+
+    world.turn_for(2.0)
+
+    assert runs_with(world, P0) == [["requests/0/0"], ["requests/0/1"], ["requests/0/2"]]
+    assert sorted(world.answered("ok")) == [f"requests/{p}/{at}" for p in (0, 1) for at in range(3)]
+    assert world.broker.committed == {P0: 3, P1: 3}
+    assert world.broker.attempts == {}
+
+
+@both_guarantees
+def test_nothing_else_is_in_the_lanes_beside_a_record_on_trial(*, exactly_once: bool) -> None:
+    """A process that dies then has died of this record."""
+    world = suspect_world(exactly_once=exactly_once, records=40)
+    world.broker.committed[P0] = 37
+
+    seen: list[tuple[bool, int]] = []
+    for _ in range(3000):
+        world.turn()
+        trial = world.trials.current
+        is_running = trial is not None and trial.is_begun and not world.ledger.is_done(trial.place)
+        seen.append((is_running, world.lanes.in_flight))
+
+    assert {in_flight for is_running, in_flight in seen if is_running} == {0, 1}
+    assert len(runs_with(world, P0)) == 3
+    assert world.broker.committed == {P0: 40, P1: 40}
+
+
+@both_guarantees
+def test_the_group_knows_of_a_trial_before_it_begins(*, exactly_once: bool) -> None:
+    """While a record runs alone, the group's offset is its own and the note says that it is on trial."""
+    world = suspect_world(exactly_once=exactly_once)
+
+    notes = set()
+    for _ in range(600):
+        world.turn()
+        if world.lanes.in_flight and (trial := world.trials.current) is not None and trial.is_begun:
+            notes.add((trial.record.offset, world.broker.committed[P0], world.broker.attempts[P0]))
+
+    assert notes == {(at, at, (4, True)) for at in range(3)}
+
+
+@both_guarantees
+def test_a_convicted_record_is_answered_and_not_run(*, exactly_once: bool) -> None:
+    """It gets INTERNAL and a dead letter; the records behind it are still tried one by one."""
+    world = suspect_world(exactly_once=exactly_once, convicted=1)
+
+    world.turn_for(2.0)
+
+    assert runs_with(world, P0) == [["requests/0/2"]]
+    assert world.answered("error") == ["requests/0/1"]
+    assert [(r.record.source, r.code) for r in world.events.rejections] == [("requests/0/1", Code.INTERNAL)]
+    assert [m.value for m in world.broker.answers if m.topic == "dead-letters"] == [floats(1)]
+    assert world.broker.committed == {P0: 3, P1: 3}
+
+
+@both_guarantees
+def test_a_suspects_bad_record_is_rejected_as_ever(*, exactly_once: bool) -> None:
+    """Undecodable, or refused by the model: alone it gets its own error, and no other is held up."""
+    world = suspect_world(exactly_once=exactly_once, records=0)
+    world.broker.append(record(0, value=b"odd"), record(1, POISON), record(2), record(3, value=b"skip"), record(4))
+
+    world.turn_for(2.0)
+
+    assert world.answered("error") == ["requests/0/0", "requests/0/1"]
+    assert world.answered("ok") == ["requests/0/2", "requests/0/4"]
+    assert world.broker.committed[P0] == 5
+
+
+@both_guarantees
+def test_what_comes_after_the_suspicion_shares_batches_again(*, exactly_once: bool) -> None:
+    """Records that were not there when the process died are not suspect."""
+    world = suspect_world(exactly_once=exactly_once)
+    world.turn_for(2.0)
+
+    world.broker.append(*[record(at) for at in range(3, 7)])
+    world.turn_for(1.0)
+
+    assert runs_with(world, P0)[3:] == [[f"requests/0/{at}" for at in range(3, 7)]]
+    assert not world.trials.has_suspects
+
+
+@both_guarantees
+def test_a_large_request_is_tried_whole(*, exactly_once: bool) -> None:
+    """One with more rows than a batch runs in pieces, with nothing between them, and is answered once."""
+    world = suspect_world(exactly_once=exactly_once, records=0)
+    world.broker.append(record(0, *range(9)), record(1))
+
+    world.turn_for(2.0)
+
+    assert [batch.rows for batch in world.lanes.ran] == [4, 4, 1, 1]
+    assert world.answered("ok") == ["requests/0/0", "requests/0/1"]
+
+
+@both_guarantees
+def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> None:
+    """A suspect with a long backlog does not fill what all partitions share."""
+    world = suspect_world(exactly_once=exactly_once, records=0)
+    world.broker.append(*[record(at) for at in range(200)])
+    world.lanes.seconds = lambda: 0.001
+
+    most = 0
+    while world.broker.committed.get(P0, 0) < 200:
+        world.turn()
+        most = max(most, world.ledger.records)
+        assert world.clock.now < 1100.0
+
+    assert most <= MOST_WAITING + world.intake.room()
+    assert world.source.withheld == set()
+    assert len(world.answered("ok")) == 200
+
+
+@both_guarantees
+def test_a_suspect_that_leaves_is_another_ones_suspect(*, exactly_once: bool) -> None:
+    """What waits for its trial goes unanswered, and its next owner is told of it."""
+    world = suspect_world(exactly_once=exactly_once)
+    world.turn(2)
+
+    world.source.revoke(P0)
+    world.turn_for(1.0)
+
+    assert world.trials.current is None
+    assert not world.trials.has_suspects
+    assert world.answered() == [f"requests/1/{at}" for at in range(3)]
+
+
+@both_guarantees
+def test_a_suspect_lost_in_a_trial_disturbs_nobody(*, exactly_once: bool) -> None:
+    """What runs comes home to no line; the other partitions go on."""
+    world = suspect_world(exactly_once=exactly_once)
+    while not world.lanes.in_flight or world.trials.current is None or not world.trials.current.is_begun:
+        world.turn()
+
+    world.source.lose(P0)
+    world.turn_for(1.0)
+
+    assert [a for a in world.answered() if a.startswith("requests/0")] == []
+    assert world.broker.committed[P1] == 3
+
+
+def test_a_trial_that_is_taken_back_is_held_again() -> None:
+    """A transaction that failed leaves nothing: the record is read again, tried again, answered once."""
+    world = suspect_world(exactly_once=True)
+    fates = iter([TransactionFate(is_committed=False, failure="no")] * 2)
+    world.transactions.fate = lambda: next(fates, TransactionFate())
+
+    world.turn_for(3.0)
+
+    assert world.events.counted["rewound"] == 2
+    assert sorted(world.answered("ok")) == [f"requests/{p}/{at}" for p in (0, 1) for at in range(3)]
+    assert all(len(batch) == 1 for batch in runs_with(world, P0))
+
+
+@both_guarantees
+def test_a_drain_ends_the_trials_under_way(*, exactly_once: bool) -> None:
+    """What was taken is answered and committed before the worker leaves."""
+    world = suspect_world(exactly_once=exactly_once)
+    world.turn(3)
+    world.signals.stop_asked = True
+
+    world.worker.run()
+
+    assert world.ledger.records == 0
+    assert world.broker.committed[P0] == len([a for a in world.answered() if a.startswith("requests/0")])

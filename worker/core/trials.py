@@ -1,0 +1,98 @@
+"""Records that may end the process run alone, so that the one that does is known.
+
+A partition is suspect when its records ended the process several times before any of them was settled. Which one it was
+nobody knows: they shared batches, and the process is gone. So the records of suspects are set aside, undecoded, and
+tried one at a time, with nothing else in the lanes:
+
+    earlier records settled ─▶ lanes empty ─▶ the group notes it ─▶ decode, run ─▶ answer committed ─▶ the next
+
+A process that dies meanwhile leaves that note behind. Its successor finds the record convicted and answers it with an
+error, without decoding or running it. Pure, and owned by the loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from worker.core.batching import Batcher, BatchPolicy, Group
+from worker.core.ledger import Place
+from worker.core.records import Partition, Record, Request, Suspect
+
+# Records of one suspect that wait, while further ones stay with Kafka: a trial takes tens of milliseconds, and what
+# waits here counts against the bounds that all partitions share.
+MOST_WAITING = 64
+
+
+@dataclass(slots=True, eq=False)
+class Trial:
+    """One record set aside. `is_begun`: it was decoded, and runs or ran."""
+
+    record: Record
+    place: Place
+    is_begun: bool = False
+
+
+class Trials:
+    """The suspects, and their records in the order taken. The first one is the only one that may run."""
+
+    def __init__(self, policy: BatchPolicy) -> None:
+        self._suspects: dict[Partition, Suspect] = {}
+        self._trials: deque[Trial] = deque()
+        self._waiting: Counter[Partition] = Counter()
+        self._pieces = Batcher(policy)  # of the request on trial: one, unless it is larger than a batch
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether records must be looked at before they are decoded."""
+        return bool(self._suspects)
+
+    @property
+    def current(self) -> Trial | None:
+        """The record that is tried next, or now."""
+        return self._trials[0] if self._trials else None
+
+    def suspect(self, suspects: Iterable[Suspect]) -> None:
+        """From now on the records of these partitions are set aside, until their suspicion ends."""
+        self._suspects.update((suspect.partition, suspect) for suspect in suspects)
+
+    def claims(self, record: Record) -> Suspect | None:
+        """The suspect this record belongs to; None for most. The first record past its end clears a suspect."""
+        suspect = self._suspects.get(record.partition)
+        if suspect is not None and record.offset >= suspect.until:
+            del self._suspects[record.partition]
+            return None
+        return suspect
+
+    def add(self, record: Record, place: Place) -> bool:
+        """Set a record aside. True when its partition has enough waiting here."""
+        self._trials.append(Trial(record, place))
+        self._waiting[record.partition] += 1
+        return self._waiting[record.partition] >= MOST_WAITING
+
+    def run(self, request: Request, now: float) -> None:
+        """The record on trial is this request; `next_group` gives what to run."""
+        self._pieces.add(request, now)
+
+    def next_group(self) -> Group | None:
+        """What of the request on trial has not run yet."""
+        return self._pieces.drain()
+
+    def end(self) -> bool:
+        """The record on trial is answered for good. True when its partition has few left waiting here."""
+        partition = self._trials.popleft().record.partition
+        self._waiting[partition] -= 1
+        return self._waiting[partition] == MOST_WAITING // 2
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """These are not ours any more, or are read again; a suspect that stays ours stays one."""
+        self._pieces.forget(partitions)
+        self._trials = deque(trial for trial in self._trials if trial.record.partition not in partitions)
+        for partition in partitions:
+            del self._waiting[partition]
+
+    def acquit(self, partitions: Iterable[Partition]) -> None:
+        """These are somebody else's to suspect."""
+        for partition in partitions:
+            self._suspects.pop(partition, None)

@@ -1,0 +1,262 @@
+"""Exactly once: answers and the offsets they answer become durable in one transaction, or not at all.
+
+    send ──▶ [ open: answers sent, not yet readable ] ──commit──▶ [ ending, on a thread of its own ] ──▶ settled
+      └────▶ [ waiting: answers that came meanwhile ] ◀────────────────── taken back: forget, read again
+
+A transaction is opened by the first answer, holds those of one or more batches, and ends `commit_interval` after it was
+opened, or as soon as everything taken is in it. While one ends nothing is produced, because there is one producer;
+answers wait here, and the loop takes, stacks and dispatches meanwhile. One that failed leaves nothing behind: its
+partitions are forgotten and read again from what the group has committed, whichever way an end in doubt went.
+
+Failures in a row make transactions smaller, down to one record; a record whose own transaction still fails stops the
+worker. Called by the loop's thread alone, and owns no thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from worker.core.failures import KafkaFatal
+from worker.core.ledger import OffsetLedger, Place
+from worker.core.records import CommitResult, Ending, Message, Outcome, Partition
+
+# How long one wait for the end of a transaction lasts while a revoke holds everything else up, seconds.
+END_SLICE = 0.01
+
+# How soon the loop looks whether a transaction has ended when it has nothing else to do, seconds. One takes 5 to 10 ms.
+END_DUE = 0.001
+
+# Failures in a row after which a transaction holds one record only, and after which the worker stops. A broker that is
+# away does not count up to them, because its producer waits for it.
+PATIENCE_WITH_MANY = 3
+PATIENCE = 9
+
+# The wait after the first failure; each further one doubles it. Seconds: 16 in all before the worker stops.
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+
+
+class Encoder(Protocol):
+    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
+
+
+class Transactions(Protocol):
+    """One transactional producer. None of these waits; what goes wrong in `begin` and `send` is told by `ended`."""
+
+    def begin(self) -> None: ...
+    def send(self, message: Message, place: Place) -> None: ...
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Begin to end the transaction, with these next offsets in it."""
+
+    def abort(self) -> None:
+        """Begin to take it back."""
+
+    def ended(self, timeout: float) -> Ending | None:
+        """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
+
+    def serve(self, timeout: float) -> None:
+        """Let the client tell what it has to tell, waiting at most `timeout` seconds for the first word."""
+
+
+class Group(Protocol):
+    def is_marking(self, partitions: Collection[Partition]) -> bool:
+        """Whether a commit outside of transactions is under way for one of these: a late one would undo theirs."""
+
+
+class Events(Protocol):
+    def settled(self, taken_at: Sequence[float], now: float) -> None: ...
+    def committed(self, result: CommitResult) -> None: ...
+    def transaction_ended(self, ending: Ending, records: int) -> None: ...
+
+
+class ExactlyOnce:
+    """Sends outcomes into transactions, and settles them when these are committed."""
+
+    def __init__(
+        self,
+        *,
+        ledger: OffsetLedger,
+        encoder: Encoder,
+        transactions: Transactions,
+        group: Group,
+        events: Events,
+        commit_interval: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._encoder = encoder
+        self._transactions = transactions
+        self._group = group
+        self._events = events
+        self._commit_interval = commit_interval
+        self._clock = clock
+        self._waiting: deque[Place] = deque()
+        self._inside: list[Place] = []  # whose answers are in the transaction, open or ending
+        self._offsets: dict[Partition, int] = {}  # next offsets to commit with it
+        self._is_ending = self._is_taken_back = False
+        self._is_urgent = False
+        self._commit_due = 0.0  # of the open transaction
+        self._begin_at = 0.0  # not before
+        self._astray: set[Partition] = set()  # what was sent for them was taken back, and they were not yet given back
+        self._failures = 0  # in a row
+
+    def send(self, places: Sequence[Place]) -> None:
+        """Put the outcomes of these places into the transaction, in order, or let them wait for the next one."""
+        self._waiting.extend(places)
+        self._fill()
+
+    def push(self) -> None:
+        """Nothing: a transaction ends when everything taken is in it, or when it is due, and takes all along."""
+
+    def turn(self, now: float, timeout: float) -> Sequence[Partition]:
+        """End the transaction when it is time, and hear how the last one ended, waiting at most `timeout` seconds.
+
+        Returns the partitions whose answers were taken back: forgotten here, to be read again. Raises `KafkaFatal`.
+        """
+        if self._is_ending:
+            self._hear(timeout)
+        else:
+            self._transactions.serve(timeout)
+        if self._is_ending:
+            return ()
+        if self._astray:
+            return self._give_back()
+        self._fill()
+        if self._inside and self._is_due(now):
+            self._commit()
+        return ()
+
+    @property
+    def next_due(self) -> float | None:
+        """When `turn` has something to do; None when nothing is taken, or nothing of it answered."""
+        if self._is_ending or self._astray:
+            return self._clock() + END_DUE
+        if self._inside:
+            return self._clock() + END_DUE if self._is_complete else self._commit_due
+        return self._begin_at if self._waiting else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is unsettled or uncommitted."""
+        return not (self._ledger.records or self._inside or self._waiting or self._astray)
+
+    def hasten(self, *, is_urgent: bool) -> None:
+        """While it is urgent, commit as soon as there is something to commit."""
+        self._is_urgent = is_urgent
+
+    def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
+        """Commit what is answered of these partitions, forget them. Returns how many records leave unsettled.
+
+        What is not committed by the deadline cannot be any more: the group has given the partitions to somebody else,
+        and fences this member's offsets off.
+        """
+        self._begin_at = 0.0
+        while self._holds(partitions) and not self._astray.intersection(partitions) and self._clock() < deadline:
+            if self._is_ending:
+                self._hear(END_SLICE)
+            elif not self._inside:
+                self._fill()
+            elif self._group.is_marking(self._offsets):
+                break  # its result is heard in a poll, and this is one
+            else:
+                self._commit()
+        return self.lost(partitions)
+
+    def lost(self, partitions: Sequence[Partition]) -> int:
+        """Forget these partitions; what was sent for them and is not committed is taken back, with its company."""
+        if not self._is_ending and not self._offsets.keys().isdisjoint(partitions):
+            self._abort()
+        self._drop_waiting(partitions)
+        self._astray.difference_update(partitions)
+        return self._ledger.forget(partitions)
+
+    def _holds(self, partitions: Collection[Partition]) -> bool:
+        return any(place.line.partition in partitions for place in (*self._inside, *self._waiting))
+
+    def _is_due(self, now: float) -> bool:
+        return (self._is_complete or now >= self._commit_due) and not self._group.is_marking(self._offsets)
+
+    @property
+    def _is_complete(self) -> bool:
+        """The open transaction waits for nothing more."""
+        return self._is_urgent or self._is_full or len(self._inside) == self._ledger.records
+
+    @property
+    def _is_full(self) -> bool:
+        return bool(self._inside) and self._failures >= PATIENCE_WITH_MANY
+
+    def _fill(self) -> None:
+        """Send what waits, as far as a transaction takes it now."""
+        if self._is_ending or self._astray or not self._waiting or self._clock() < self._begin_at:
+            return
+        if not self._inside:
+            self._transactions.begin()
+            self._commit_due = self._clock() + self._commit_interval
+        encode, send, weigh = self._encoder.encode, self._transactions.send, self._ledger.weigh
+        while self._waiting and not self._is_full:
+            place = self._waiting.popleft()
+            assert place.outcome is not None
+            messages = encode(place.outcome)
+            place.outcome = None  # the batch's arrays and the request need not wait for the broker
+            self._inside.append(place)
+            self._offsets[place.line.partition] = place.offset + 1
+            size = 0
+            for message in messages:
+                size += len(message.value or b"")
+                send(message, place)
+            weigh(place, size)
+
+    def _commit(self) -> None:
+        self._is_ending = True
+        self._transactions.commit(self._offsets)
+
+    def _abort(self) -> None:
+        self._is_ending = self._is_taken_back = True
+        self._transactions.abort()
+
+    def _hear(self, timeout: float) -> None:
+        ending = self._transactions.ended(timeout)
+        if ending is None:
+            return
+        inside, offsets, was_meant = self._inside, self._offsets, self._is_taken_back
+        self._inside, self._offsets = [], {}
+        self._is_ending = self._is_taken_back = False
+        self._events.transaction_ended(ending, len(inside))
+        if ending.failure is None:
+            self._settle(inside, offsets)
+            return
+        self._astray.update(place.line.partition for place in inside if self._ledger.knows(place))
+        if not was_meant:
+            self._count_failure(inside[0], ending.failure)
+
+    def _settle(self, inside: Sequence[Place], offsets: Mapping[Partition, int]) -> None:
+        self._failures = 0
+        settle = self._ledger.settle
+        for place in inside:
+            settle(place)
+        self._ledger.committed(offsets)
+        self._events.settled([place.taken_at for place in inside], self._clock())
+        self._events.committed(CommitResult(offsets, {}))
+
+    def _count_failure(self, first: Place, failure: str) -> None:
+        self._failures += 1
+        if self._failures >= PATIENCE:
+            raise KafkaFatal(
+                f"{self._failures} transactions in a row failed, the last one with nothing in it but the answer to "
+                f"{first.line.partition}/{first.offset}: {failure}; nothing is committed past it: mend the topics or "
+                "their access, and start again"
+            )
+        self._begin_at = self._clock() + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1))
+
+    def _give_back(self) -> Sequence[Partition]:
+        """Forget what was taken back, with what waits behind it: all of it is read again."""
+        partitions, self._astray = list(self._astray), set()
+        self._drop_waiting(partitions)
+        self._ledger.forget(partitions)
+        return partitions
+
+    def _drop_waiting(self, partitions: Collection[Partition]) -> None:
+        self._waiting = deque(place for place in self._waiting if place.line.partition not in partitions)
