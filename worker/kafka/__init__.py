@@ -4,5 +4,6 @@ from worker.kafka.membership import Membership
 from worker.kafka.sink import KafkaSink
 from worker.kafka.source import KafkaSource
 from worker.kafka.topics import Topics, examine
+from worker.kafka.transactions import KafkaTransactions
 
-__all__ = ["KafkaSink", "KafkaSource", "Membership", "Topics", "examine"]
+__all__ = ["KafkaSink", "KafkaSource", "KafkaTransactions", "Membership", "Topics", "examine"]

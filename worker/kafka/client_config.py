@@ -41,7 +41,8 @@ DENIED: Mapping[str, str] = {
     "message.timeout.ms": _LOSSLESS,
     "delivery.timeout.ms": _LOSSLESS,
     "partitioner": "answers with one key go where every Kafka client puts that key",
-    "transactional.id": "the worker opens its own transactions",
+    "transactional.id": _SETTING.format("WORKER_DELIVERY__TRANSACTIONAL_ID"),
+    "transaction.timeout.ms": _SETTING.format("WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS"),
     "delivery.report.only.error": "a record is settled by its delivery report",
     "message.max.bytes": _SETTING.format("WORKER_KAFKA__MAX_MESSAGE_BYTES, or the topic's max.message.bytes"),
     "bootstrap.servers": _SETTING.format("WORKER_KAFKA__BOOTSTRAP_SERVERS"),
@@ -125,10 +126,32 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
 def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) -> Config:
     """For an idempotent producer. `message_bytes`: largest record of any topic; `batch_bytes`: of all."""
     return {
+        **_producing_config(kafka, message_bytes, batch_bytes),
+        "message.timeout.ms": 0,  # wait for a broker that is away; back-pressure bounds what waits
+        **kafka.config,
+    }
+
+
+def transaction_config(
+    kafka: KafkaSettings, transactional_id: str, timeout_ms: int, message_bytes: int, batch_bytes: int
+) -> Config:
+    """For a producer of transactions, each open for `timeout_ms` at most; the rest as in `producer_config`."""
+    return {
+        **_producing_config(kafka, message_bytes, batch_bytes),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        "message.timeout.ms": timeout_ms,  # what is not sent by then is not wanted; librdkafka takes no more
+        "delivery.report.only.error": True,  # what was sent is settled by the end of its transaction
+        "retry.backoff.ms": 5,
+        **kafka.config,
+    }
+
+
+def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) -> Config:
+    return {
         **_shared_config(kafka),
         "enable.idempotence": True,
         "acks": "all",
-        "message.timeout.ms": 0,  # wait for a broker that is away; back-pressure bounds what waits
         "partitioner": "murmur2_random",  # Java's: one key, one partition, whoever produced it
         "message.max.bytes": min(max(message_bytes, 1_000), 1_000_000_000),
         "batch.size": min(batch_bytes, 1_000_000),
@@ -139,7 +162,6 @@ def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) 
         # Slots are held until the report is served; in-flight records are bounded by 20,000, dead letters double them.
         "queue.buffering.max.messages": 100_000,
         "statistics.interval.ms": 1_000,  # what is not acknowledged, by topic
-        **kafka.config,
     }
 
 

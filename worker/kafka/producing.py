@@ -1,0 +1,30 @@
+"""What every producer of answers does in the same way: where an answer goes, and what is told of it once a second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from worker.core.records import Message
+from worker.kafka.client_log import ClientLog
+from worker.kafka.client_statistics import Watcher, read_producer
+
+ANY_PARTITION = -1  # the partitioner's choice
+
+
+def partition_of(message: Message, partitions: Mapping[str, int]) -> int:
+    """The partition that a message goes to; `partitions` counts those of each topic.
+
+    An empty key goes by the request's partition too: not every client counts it as a key, order holds either way.
+    """
+    return ANY_PARTITION if message.key else message.source_partition % partitions[message.topic]
+
+
+def tell(watcher: Watcher | None, log: ClientLog, statistics: str) -> None:
+    """Nobody's answer waits for a number on a page: what goes wrong is told, and nothing raised."""
+    if watcher is None:
+        return
+    try:
+        seen = read_producer(statistics)
+        watcher.producer_seen(seen.connections, seen.undelivered)
+    except Exception as error:  # noqa: BLE001  # see above
+        log.tell("statistics", f"the producer's statistics are not understood: {error!r}")

@@ -1,0 +1,76 @@
+"""What an error inside of a transaction means, and what to do about it. Pure.
+
+| the client says | it means | what follows |
+|---|---|---|
+| retriable | nothing was decided yet | the same call again |
+| requires abort | nothing of the transaction will be | it is taken back; the producer goes on |
+| fatal, anything else, or no end within the transaction's timeout | nobody knows | another producer with the same id |
+
+Fenced (`_FENCED`, fatal in every call that follows) is said alike of a transaction that the coordinator took back after
+its timeout, of an id that somebody else has taken, and of both (measured on Kafka 4.3 with librdkafka 2.16: in produce,
+`send_offsets_to_transaction`, `commit_transaction` and `abort_transaction`, whichever comes first). What can be known
+is for how long our transaction was open: the coordinator takes none back before its time.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException
+
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+# Of the timeout: so long must a transaction have been open before we believe that the coordinator took it back. Its
+# clock is not ours.
+BELIEVED_SHARE = 0.9
+
+
+class Reaction(Enum):
+    """What to do next."""
+
+    AGAIN = "the same call again"
+    ABORT = "abort the transaction"
+    RENEW = "another producer"
+
+
+class Trouble(NamedTuple):
+    """What one call ended with. `error` None: the client did not say it in its own words."""
+
+    reaction: Reaction
+    text: str
+    error: KafkaError | None
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.error is not None and self.error.code() in _FENCED
+
+
+def trouble_of(failure: Exception) -> Trouble:
+    """What an exception out of the client means. A broken producer raises a `SystemError` around the reason."""
+    error = next(filter(None, map(_word, (failure, failure.__cause__))), None)
+    if error is None:
+        return Trouble(Reaction.RENEW, repr(failure), None)
+    return Trouble(_reaction(error), error.str(), error)
+
+
+def is_owner_alive(*, open_for: float, timeout: float, is_unique: bool) -> bool:
+    """Whether a fenced producer was shut out by another that lives: then there is no going on beside it.
+
+    `open_for` seconds its transaction was open, of `timeout`; `is_unique`: nobody else can have its id.
+    """
+    return not is_unique and open_for < BELIEVED_SHARE * timeout
+
+
+def _word(failure: BaseException | None) -> KafkaError | None:
+    if isinstance(failure, KafkaException) and failure.args and isinstance(failure.args[0], KafkaError):
+        return failure.args[0]
+    return None
+
+
+def _reaction(error: KafkaError) -> Reaction:
+    if error.fatal():
+        return Reaction.RENEW
+    if error.retriable():
+        return Reaction.AGAIN
+    return Reaction.ABORT if error.txn_requires_abort() else Reaction.RENEW

@@ -1,0 +1,136 @@
+"""One producer with a transactional id: from its first transaction to the one that it does not get over.
+
+Owns the client, and remembers the first reason for which the open transaction cannot be committed. That reason may be
+told by a report, which the client gives of refused messages only: a callback for each answer would cost 0.5 µs to make
+and 0.3 to serve (measured). Used by one thread at a time, by whichever ends the transaction or fills it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Message as Report
+
+from worker.core.failures import BadConfiguration
+from worker.core.ledger import Place
+from worker.core.records import Message
+from worker.kafka.client_config import Config
+from worker.kafka.client_log import ClientLog
+from worker.kafka.producing import partition_of
+from worker.kafka.transaction_errors import Trouble, trouble_of
+
+# How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
+# flight; what fills it is a broker that is away.
+ROOM_TIMEOUT = 0.2
+ROOM_SLICE = 0.02
+
+_TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - librdkafka's own codes begin so
+
+
+class TransactionalProducer:
+    """What goes wrong in `begin`, `send` and `serve` is found in `failure`; the other calls return what went wrong."""
+
+    def __init__(
+        self, config: Config, partitions: Mapping[str, int], log: ClientLog, on_statistics: Callable[[str], None]
+    ) -> None:
+        """Raises `BadConfiguration`."""
+        self._partitions = partitions
+        self.failure: str | None = None
+        self.opened_at = 0.0  # monotonic seconds
+        try:
+            callbacks = {"on_delivery": self._on_report, "stats_cb": on_statistics}
+            self._client = Producer({**config, **callbacks}, logger=log)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {error}") from error
+
+    def begin(self) -> None:
+        """Open a transaction. Asks no broker."""
+        self.failure = None
+        self.opened_at = time.monotonic()
+        self._try(self._client.begin_transaction)
+
+    def send(self, message: Message, place: Place) -> None:
+        """Put a message into the transaction; dropped when that has failed already."""
+        if self.failure is not None:
+            return
+        topic, key, value, headers, _ = message
+        partition = partition_of(message, self._partitions)
+        try:
+            self._client.produce(topic, value, key, partition, headers=list(headers))
+        except BufferError:
+            self._send_late(message, place, partition)
+        except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
+            self._refused(message, place, trouble_of(error).text)
+
+    def serve(self, timeout: float) -> None:
+        """Hear what the client has to say, waiting at most `timeout` seconds for the first word."""
+        self._try(self._client.poll, timeout)
+
+    def initialise(self, timeout: float) -> Trouble | None:
+        """Take the id over: what others have left open under it is taken back."""
+        return _ended(self._client.init_transactions, timeout)
+
+    def send_offsets(self, offsets: Sequence[TopicPartition], member: object, timeout: float) -> Trouble | None:
+        """Put the group's next offsets into the transaction. `member` is the consumer's group metadata."""
+        return _ended(self._client.send_offsets_to_transaction, offsets, member, timeout)
+
+    def commit(self, timeout: float) -> Trouble | None:
+        """Send what is left to send, and make it all durable."""
+        return _ended(self._client.commit_transaction, timeout)
+
+    def abort(self, timeout: float) -> Trouble | None:
+        """Take it back."""
+        return _ended(self._client.abort_transaction, timeout)
+
+    def drop(self) -> None:
+        """Forget what was to be sent. Nothing else may be called then."""
+        self._try(self._client.purge)
+
+    def _send_late(self, message: Message, place: Place, partition: int) -> None:
+        topic, key, value, headers, _ = message
+        deadline = time.monotonic() + ROOM_TIMEOUT
+        while self.failure is None:
+            self.serve(ROOM_SLICE)
+            try:
+                self._client.produce(topic, value, key, partition, headers=list(headers))
+            except BufferError:
+                if time.monotonic() >= deadline:
+                    self._refused(message, place, "its queue is full")
+            except Exception as error:  # noqa: BLE001  # as in `send`
+                self._refused(message, place, trouble_of(error).text)
+            else:
+                return
+
+    def _refused(self, message: Message, place: Place, why: str) -> None:
+        self._fail(
+            f"the producer does not take the answer to {place.line.partition}/{place.offset} for topic "
+            f"{message.topic}: {why}"
+        )
+
+    def _on_report(self, error: KafkaError | None, report: Report) -> None:
+        """Runs inside of any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
+        if error is not None and error.code() not in _TAKEN_BACK:
+            self._fail(f"the broker refused a record for topic {report.topic()}: {error.str()}")
+
+    def _try(self, call: Callable[..., Any], *arguments: float) -> None:
+        trouble = _ended(call, *arguments)
+        if trouble is not None:
+            self._fail(f"the producer failed: {trouble.text}")
+
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or why
+
+    def __len__(self) -> int:
+        """Messages that are not reported on yet."""
+        return len(self._client)
+
+
+def _ended(call: Callable[..., Any], *arguments: Any) -> Trouble | None:
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001  # a broken producer raises SystemError; all of it is judged
+        return trouble_of(error)
+    return None
