@@ -18,7 +18,7 @@ from tests.readme import blocks
 from worker.app import CLOSE_TIMEOUT
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
-OVERLAYS = ("base", "overlays/gpu", "overlays/autoscaling")
+OVERLAYS = ("base", "overlays/gpu", "overlays/autoscaling", "overlays/exactly-once")
 # The oldest that the schemas' package has, and its newest.
 VERSIONS = ("1.28", "1.37")
 SELECTING = {
@@ -53,15 +53,43 @@ def manifests(request: pytest.FixtureRequest) -> list[Manifest]:
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     """The overlay that the README shows: all components, a claim for the model, and names of its own."""
+    return rendered(tmp_path_factory.mktemp("deploy"), the_readmes_overlay())
+
+
+@pytest.fixture(scope="module")
+def exactly_once(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    """The same with the component and the setting that the README adds for exactly once."""
+    overlay = yaml.safe_load(the_readmes_overlay())
+    page = (FOLDER / "README.md").read_text()
+    component, literal = "../../components/exactly-once", "WORKER_DELIVERY__TRANSACTIONAL_ID=digits-{hostname}"
+    assert f"`{component}`" in page
+    assert f"`{literal}`" in page
+    overlay["components"].append(component)
+    overlay["configMapGenerator"][0]["literals"].append(literal)
+    return rendered(tmp_path_factory.mktemp("deploy"), yaml.safe_dump(overlay))
+
+
+def the_readmes_overlay() -> str:
     [overlay] = re.findall(r"```yaml\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
-    copied = shutil.copytree(FOLDER, tmp_path_factory.mktemp("deploy") / "kubernetes")
+    return str(overlay)
+
+
+def rendered(folder: Path, overlay: str) -> list[Manifest]:
+    """What an overlay of this text, among ours, would send."""
+    copied = shutil.copytree(FOLDER, folder / "kubernetes")
     (copied / "overlays/digits").mkdir()
     (copied / "overlays/digits/kustomization.yaml").write_text(overlay)
     return or_skip(lambda: render(copied / "overlays/digits"))
 
 
 def pod(manifests: list[Manifest]) -> dict[str, Any]:
-    found: dict[str, Any] = only(manifests, "Deployment")["spec"]["template"]["spec"]
+    found: dict[str, Any] = workload(manifests)["spec"]["template"]["spec"]
+    return found
+
+
+def workload(manifests: list[Manifest]) -> Manifest:
+    """What makes the pods."""
+    [found] = [manifest for manifest in manifests if manifest["kind"] in {"Deployment", "StatefulSet"}]
     return found
 
 
@@ -256,6 +284,44 @@ def test_the_autoscaler_alone_counts_workers(everything: list[Manifest]) -> None
     assert scaled["scaleTargetRef"]["name"] == only(everything, "Deployment")["metadata"]["name"]
     [reference] = [trigger["authenticationRef"]["name"] for trigger in scaled["triggers"]]
     assert reference == only(everything, "TriggerAuthentication")["metadata"]["name"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_cluster_takes_exactly_once_with_all_components(exactly_once: list[Manifest], version: str) -> None:
+    """A StatefulSet with what the base gives its pods, and nothing of a Deployment left."""
+    found = {manifest["kind"]: refused(manifest, version) for manifest in exactly_once}
+
+    assert not any(found.values()), found
+    assert "StatefulSet" in found
+    assert "Deployment" not in found
+
+
+def test_a_pod_that_follows_another_has_its_transactional_id(exactly_once: list[Manifest], tmp_path: Path) -> None:
+    """It holds the pod's name, which in a StatefulSet is that of the one before; the group's comes first."""
+    settings = settings_of(environment(exactly_once), tmp_path)
+
+    assert workload(exactly_once)["kind"] == "StatefulSet"
+    assert settings.delivery.guarantee == "exactly_once"
+    assert settings.delivery.transactional_id == settings.kafka.group_id + "-{hostname}"
+    assert "hostname" not in pod(exactly_once)
+
+
+def test_the_overlays_transactional_id_begins_with_the_bases_group(tmp_path: Path) -> None:
+    """As the README says of everybody's."""
+    found = environment(or_skip(lambda: render(FOLDER / "overlays/exactly-once")))
+
+    settings = settings_of(found, tmp_path)
+
+    assert settings.delivery.transactional_id == settings.kafka.group_id + "-{hostname}"
+
+
+def test_the_autoscaler_counts_the_workers_of_a_statefulset(exactly_once: list[Manifest]) -> None:
+    """Whichever name an overlay gives it."""
+    target = only(exactly_once, "ScaledObject")["spec"]["scaleTargetRef"]
+    scaled = workload(exactly_once)
+
+    assert target == {"kind": scaled["kind"], "name": scaled["metadata"]["name"]}
+    assert "replicas" not in scaled["spec"]
 
 
 def test_the_autoscaler_looks_where_the_worker_reads(everything: list[Manifest]) -> None:
