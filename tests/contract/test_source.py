@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes import Broker, Clock, FakeSource
 from tests.kafka.cluster import Cluster, Sent, fresh
-from worker.core.records import CommitResult, Partition, Record
+from worker.core.records import CommitResult, Partition, Record, Suspect
 from worker.kafka import KafkaSource, Membership
 from worker.kafka.embedded import EmbeddedBroker
 from worker.ports import Assignments, Source
@@ -31,6 +31,7 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, Partition]] = []
         self.held: set[Partition] = set()
+        self.suspects: list[Suspect] = []
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self.events += [("assigned", p) for p in partitions]
@@ -43,6 +44,9 @@ class Told:
     def lost(self, partitions: Sequence[Partition]) -> None:
         self.events += [("lost", p) for p in partitions]
         self.held -= set(partitions)
+
+    def suspected(self, suspects: Sequence[Suspect]) -> None:
+        self.suspects += suspects
 
 
 class Stage(Protocol):

@@ -8,17 +8,24 @@ what went wrong, and the `poll` they ran in raises it; its records are dropped u
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
-from worker.core.records import CommitResult, Partition, Record
+from worker.core.records import CommitResult, Partition, Record, Suspect
+from worker.kafka.attempts import read_attempts
 from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher, read_consumer
 from worker.kafka.errors import FATAL, UNREADABLE, refusal
+from worker.kafka.flowing import Flowing
+from worker.kafka.gates import Gates
+from worker.kafka.marks import Mark, Marks
 from worker.kafka.membership import Membership, StandBy, fall_back
+from worker.kafka.pauses import By, Pauses
 from worker.kafka.unreadable import Unreadable
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
@@ -28,24 +35,29 @@ class KafkaSource:
     """The consumer of the request topics. `membership` is how it belongs to its group."""
 
     def __init__(
-        self, kafka: KafkaSettings, membership: Membership, logger: logging.Logger, watcher: Watcher | None = None
+        self,
+        kafka: KafkaSettings,
+        membership: Membership,
+        logger: logging.Logger,
+        watcher: Watcher | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`watcher` is told once a second how far behind we are; None: nobody asks."""
         self.membership = membership
         self._watcher = watcher
         self._kafka = kafka
+        self._clock = clock
         self._log = ClientLog(logger)
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
         self._commit_results: list[CommitResult] = []
-        self._partitions = _Topics()  # every partition ever met, so that each is one object
+        self._flowing = Flowing()
         self._unreadable = Unreadable()
         self._taken_away: set[Partition] = set()  # by the callbacks of the poll under way
-        self._is_paused = False
         self._is_assignment_new = False
         self._was_assigned = False
         self._stand_by = StandBy()
-        self._consumer = self._open()
+        self._consumer, self._marks, self._pauses, self._gates = self._open()
 
     def subscribe(self, assignments: Assignments) -> None:
         """Join the group: from now on `poll` serves this worker."""
@@ -62,29 +74,57 @@ class KafkaSource:
 
         Raises `KafkaFatal` when the group, the topics or the broker are closed to us for good.
         """
+        if self._gates.shut:
+            self._gates.reopen()
         try:
             messages = self._fetch(max_records, timeout)
         except (KafkaException, RuntimeError, SystemError) as error:
             raise KafkaFatal(f"the consumer failed: {error}; start again") from (self._failure or error)
         self._raise_failure()
         if self._is_assignment_new:
-            self._settle_pause()
+            self._is_assignment_new = False
+            self._pauses.settle()
         records = self._records(messages)
         if len(records) < len(messages):
             records = self._sift(messages)
         if self._taken_away:
             records = [record for record in records if record.partition not in self._taken_away]
-        return records
+        return self._gates.admit(records, self._suspected) if self._flowing.strangers else records
 
     def pause(self) -> None:
         """Stop fetching on every partition held, and on those assigned from now on."""
-        self._is_paused = True
-        self._settle_pause()
+        self._pauses.is_general = True
+        self._pauses.settle()
 
     def resume(self) -> None:
-        """Fetch again."""
-        self._is_paused = False
-        self._settle_pause()
+        """Fetch again, but for what is withheld."""
+        self._pauses.is_general = False
+        self._pauses.settle()
+
+    def rewind(self, partitions: Sequence[Partition]) -> None:
+        """Read these again from what the group has committed. Until that is known, nothing of them comes."""
+        self._unreadable.forget(partitions)
+        self._gates.rewind(partitions)
+
+    def withhold(self, partition: Partition) -> None:
+        """Stop fetching this one, until `release`, `rewind` or its next assignment."""
+        self._pauses.stop(partition, By.LOOP)
+
+    def release(self, partition: Partition) -> None:
+        """Fetch it again."""
+        self._pauses.release(partition, By.LOOP)
+
+    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+        """Note with the group that this record is about to run alone. To be called again until it is so: True."""
+        return self._gates.put_on_trial(partition, offset)
+
+    def is_marking(self, partitions: Collection[Partition]) -> bool:
+        """Whether a commit of our own is under way for one of these: arriving late, it would undo a transaction's."""
+        return self._marks.is_under_way(partitions)
+
+    def member(self) -> Any:
+        """Who we are in the group at this moment, as a transactional producer takes it."""
+        return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Begin an asynchronous commit of next offsets; its result comes from `commit_results` after a later poll."""
@@ -112,7 +152,14 @@ class KafkaSource:
         if self._failure is not None:
             self._log.tell("close", f"the last rebalance failed: {self._failure}")
 
-    def _open(self) -> Consumer:
+    def _open(self) -> tuple[Consumer, Marks, Pauses, Gates]:
+        consumer = self._new_consumer()
+        marks, pauses = Marks(consumer, self._clock), Pauses(consumer)
+        starts_at_end = self._kafka.auto_offset_reset == "latest"
+        gates = Gates(consumer, self._flowing, marks, pauses, self._log, starts_at_end=starts_at_end, clock=self._clock)
+        return consumer, marks, pauses, gates
+
+    def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)
         try:
             callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
@@ -143,21 +190,12 @@ class KafkaSource:
         if failure is not None:
             raise KafkaFatal(f"a callback of the Kafka client failed: {failure!r}") from failure
 
-    def _settle_pause(self) -> None:
-        """New partitions arrive unpaused, and ones that come back arrive as they left: say it of all of them."""
-        self._is_assignment_new = False
-        held = self._consumer.assignment()
-        if self._is_paused:
-            self._consumer.pause(held)
-        else:
-            self._consumer.resume(held)
-
     def _records(self, messages: Iterable[Message]) -> list[Record]:
         """The records among the messages, 0.3 µs each with 1 KiB.
 
         `tuple.__new__` saves 0.1 µs over the class's own constructor, two dicts 0.03 over a pair as key.
         """
-        topics = self._partitions
+        topics = self._flowing
         return [
             tuple.__new__(
                 Record,
@@ -186,7 +224,7 @@ class KafkaSource:
                 records += [record for record in self._records([message]) if record.partition not in moved]
             elif error.code() in UNREADABLE:
                 partition = self._partition(message)
-                if partition not in moved:
+                if partition not in moved and partition not in self._gates.shut:
                     moved.add(partition)
                     records += self._skip(partition, message.offset() or 0, error.str())
             elif error.code() == FATAL and self._may_fall_back():
@@ -200,7 +238,7 @@ class KafkaSource:
         topic, number = message.topic(), message.partition()
         assert topic is not None
         assert number is not None
-        return self._partitions[topic][number]
+        return self._flowing[topic][number]
 
     def _skip(self, partition: Partition, offset: int, reason: str) -> list[Record]:
         """Try again; hand the record on, and step past it, once it is certain that it cannot be read."""
@@ -230,7 +268,7 @@ class KafkaSource:
         self.membership = fall_back(said)
         self._log.tell("membership", str(self.membership))
         self._consumer.close()
-        self._consumer = self._open()
+        self._consumer, self._marks, self._pauses, self._gates = self._open()
         assert self._assignments is not None
         self.subscribe(self._assignments)
 
@@ -260,49 +298,43 @@ class KafkaSource:
             self._tell("assigned", [])
 
     def _tell(self, what: str, positions: list[TopicPartition]) -> None:
-        partitions = [self._partitions[at.topic][at.partition] for at in positions]
+        partitions = [self._flowing.named(at.topic, at.partition) for at in positions]
+        if what == "assigned":
+            self._gates.assigned(partitions)
+        else:
+            self._taken_away.update(partitions)
         try:
-            if what != "assigned":
-                self._unreadable.forget(partitions)
-                self._taken_away.update(partitions)
             getattr(self._assignments, what)(partitions)
         except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this
             self._failure = self._failure or error
+        if what != "assigned":  # until here the delivery may ask what is under way for them
+            for memory in (self._unreadable, self._marks, self._pauses, self._gates):
+                memory.forget(partitions)
+
+    def _suspected(self, suspects: Sequence[Suspect]) -> None:
+        assert self._assignments is not None
+        self._assignments.suspected(suspects)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         committed: dict[Partition, int] = {}
         failed: dict[Partition, str] = {}
         for at in positions:
-            partition = self._partitions[at.topic][at.partition]
+            partition = self._flowing.named(at.topic, at.partition)
             wrong = error or at.error
-            if wrong is None:
+            if wrong is not None and refusal(wrong) is not None:
+                self._hear(wrong)
+            if (attempts := read_attempts(at.metadata)) is not None:
+                self._marks.heard(partition, Mark(at.offset, attempts), is_taken=wrong is None)
+            elif wrong is None:
                 committed[partition] = at.offset
             else:
                 failed[partition] = wrong.str()
-                if refusal(wrong) is not None:
-                    self._hear(wrong)
-        self._commit_results.append(CommitResult(committed, failed))
+        if committed or failed:
+            self._commit_results.append(CommitResult(committed, failed))
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal() and not self._may_fall_back():
             self._hear(error)
 
     def __repr__(self) -> str:
-        return f"<KafkaSource {self._kafka.group_id} {self.membership.protocol} paused={self._is_paused}>"
-
-
-class _Numbers(dict[int, Partition]):
-    """The partitions of one topic by number."""
-
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-
-    def __missing__(self, number: int) -> Partition:
-        return self.setdefault(number, Partition(self._topic, number))
-
-
-class _Topics(dict[str, _Numbers]):
-    """Topic and number to the one `Partition` that stands for them."""
-
-    def __missing__(self, topic: str) -> _Numbers:
-        return self.setdefault(topic, _Numbers(topic))
+        return f"<KafkaSource {self._kafka.group_id} {self.membership.protocol} paused={self._pauses.is_general}>"

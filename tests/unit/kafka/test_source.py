@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tests.unit.kafka.test_client_config import settings
 from worker.core.failures import KafkaFatal
-from worker.core.records import CommitResult, Partition
+from worker.core.records import CommitResult, Partition, Suspect
 from worker.kafka import Membership, source
 from worker.kafka.source import KafkaSource
 
@@ -60,6 +60,7 @@ class ScriptedClient:
         self.script: deque[Callable[[], list[Incoming]]] = deque()
         self.commits: list[list[TopicPartition]] = []
         self.seeks: list[tuple[int, int]] = []
+        self.group: Callable[[], Mapping[Partition, tuple[int, str]]] = dict  # committed offsets and their metadata
         self.callbacks: dict[str, Callable[..., None]] = {}
 
     def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
@@ -79,11 +80,20 @@ class ScriptedClient:
     def seek(self, at: TopicPartition) -> None:
         self.seeks.append((at.partition, at.offset))
 
+    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        group = self.group()
+        return [
+            TopicPartition(*p, *group.get(p, (-1001,))) for p in [Partition(a.topic, a.partition) for a in partitions]
+        ]
+
     def assignment(self) -> list[TopicPartition]:
         return []
 
+    def pause(self, _partitions: list[TopicPartition]) -> None:
+        """Nothing flows but by the script."""
+
     def resume(self, _partitions: list[TopicPartition]) -> None:
-        """Nothing is ever paused here."""
+        """Nothing flows but by the script."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -102,11 +112,16 @@ class Quiet:
 
     def lost(self, partitions: Sequence[Partition]) -> None: ...
 
+    def suspected(self, suspects: Sequence[Suspect]) -> None: ...
+
 
 class World(NamedTuple):
     source: KafkaSource
     client: ScriptedClient
     assignments: Quiet
+
+    def assign(self, *partitions: Partition) -> None:
+        self.client.callbacks["on_assign"](self.client, [TopicPartition(*p) for p in partitions])
 
     def revoke(self, *partitions: Partition) -> None:
         self.client.callbacks["on_revoke"](self.client, [TopicPartition(*p) for p in partitions])
@@ -132,7 +147,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(source, "Consumer", make)
     made = KafkaSource(settings(), Membership("consumer", "test", None), logging.getLogger("librdkafka"))
     made.subscribe(assignments := Quiet())
-    return World(made, clients[0], assignments)
+    here = World(made, clients[0], assignments)
+    here.assign(P, Q)
+    return here
 
 
 def test_what_is_taken_away_in_a_call_is_not_among_its_records(world: World) -> None:
@@ -164,7 +181,7 @@ def test_a_partition_that_comes_back_while_waiting_is_read(world: World) -> None
 
     def wait() -> list[Incoming]:
         world.revoke(P)
-        world.client.callbacks["on_assign"](world.client, [TopicPartition(*P)])
+        world.assign(P)
         return [Incoming(P, 3)]
 
     world.client.script += [list, wait, lambda: [Incoming(P, 4)]]
@@ -179,7 +196,11 @@ def test_what_was_taken_away_once_is_read_again_later(world: World) -> None:
         world.revoke(P)
         return [Incoming(P, 5)]
 
-    world.client.script += [fetch, lambda: [Incoming(P, 5)]]
+    def back() -> list[Incoming]:
+        world.assign(P)
+        return [Incoming(P, 5)]
+
+    world.client.script += [fetch, back]
     world.polled()
 
     assert world.polled() == [(P, 5)]
@@ -210,7 +231,9 @@ def test_what_comes_behind_an_unreadable_record_comes_again(world: World) -> Non
 
 def test_each_commit_has_its_result(world: World) -> None:
     """Partition by partition: what Kafka took, and why it did not take the rest."""
-    refused = SimpleNamespace(topic="r", partition=1, offset=8, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    refused = SimpleNamespace(
+        topic="r", partition=1, offset=8, metadata=None, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    )
     world.source.commit({P: 4, Q: 8})
 
     world.commit_heard(TopicPartition("r", 0, 4), refused)

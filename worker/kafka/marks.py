@@ -1,0 +1,83 @@
+"""Commits of the source's own: they move no offset, and note with the group what is about to happen at it.
+
+One at a time for a partition, so that none overtakes another. A failed one is not sent again by itself: an attempt that
+was not counted does no harm, one that is counted late could take a commit of the delivery's back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from worker.core.records import Partition
+from worker.kafka.attempts import Attempts
+
+# A commit without a result for so long is taken for lost. The client gives up on a coordinator after 45.9 s under
+# KIP-848 (measured).
+PATIENCE = 60.0
+
+# After a failure one that must succeed goes again so much later, seconds.
+RETRY_AFTER = 0.1
+
+
+class Mark(NamedTuple):
+    """What is committed of one partition."""
+
+    offset: int
+    attempts: Attempts
+
+
+class Marks:
+    """What is under way, and what the group took last. Owned by the source."""
+
+    def __init__(self, consumer: Consumer, clock: Callable[[], float] = time.monotonic) -> None:
+        self._consumer = consumer
+        self._clock = clock
+        self._under_way: dict[Partition, tuple[Mark, float]] = {}  # and when it is taken for lost
+        self._taken: dict[Partition, Mark] = {}
+        self._not_before: dict[Partition, float] = {}
+
+    def send(self, marks: Mapping[Partition, Mark]) -> None:
+        """Begin one asynchronous commit; never raises."""
+        positions = [TopicPartition(*p, mark.offset, str(mark.attempts)) for p, mark in marks.items()]
+        lost_at = self._clock() + PATIENCE
+        try:
+            self._consumer.commit(offsets=positions, asynchronous=True)
+        except (KafkaException, RuntimeError):  # it never left
+            self._not_before.update(dict.fromkeys(marks, self._clock() + RETRY_AFTER))
+        else:
+            self._under_way.update((p, (mark, lost_at)) for p, mark in marks.items())
+
+    def note(self, partition: Partition, mark: Mark) -> bool:
+        """Commit this, again after a failure. To be called until it is so: True."""
+        if self._taken.get(partition) == mark:
+            return True
+        if not self.is_under_way([partition]) and self._clock() >= self._not_before.get(partition, 0.0):
+            self.send({partition: mark})
+        return False
+
+    def heard(self, partition: Partition, mark: Mark, *, is_taken: bool) -> None:
+        """A result came; that of an earlier assignment is nobody's any more."""
+        if self._under_way.get(partition, (None,))[0] != mark:
+            return
+        del self._under_way[partition]
+        if is_taken:
+            self._taken[partition] = mark
+        else:
+            self._not_before[partition] = self._clock() + RETRY_AFTER
+
+    def is_under_way(self, partitions: Collection[Partition]) -> bool:
+        """Whether one of these has a commit of ours that was not heard of, and may still arrive."""
+        if not self._under_way:
+            return False
+        now = self._clock()
+        return any(p in self._under_way and now < self._under_way[p][1] for p in partitions)
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """They are not ours any more."""
+        for partition in partitions:
+            for of in (self._under_way, self._taken, self._not_before):
+                of.pop(partition, None)
