@@ -6,9 +6,15 @@ import os
 
 from hypothesis import settings
 
-from tests.kafka.fixtures import kafka, new_broker, own_broker
+from tests.kafka.fixtures import _hurt_broker, hurt_broker, kafka, new_broker, own_broker
 
-__all__ = ["kafka", "new_broker", "own_broker"]  # one broker serves the whole run: fixtures are registered once, here
+__all__ = [
+    "_hurt_broker",
+    "hurt_broker",
+    "kafka",
+    "new_broker",
+    "own_broker",
+]  # one broker serves the whole run: fixtures are registered once, here
 
 # Derandomised: a failure belongs to a change, not to the hour of day. No deadline: CI machines are shared.
 settings.register_profile("worker", derandomize=True, deadline=None, database=None)

@@ -162,6 +162,13 @@ class JvmBroker:
         """Kill -9. What was acknowledged is in the operating system's cache and survives."""
         self._end(signal.SIGKILL)
 
+    def heal(self) -> None:
+        """Let it run again, whatever was done to it."""
+        if self._process is None:
+            self.start()
+        else:
+            self._process.send_signal(signal.SIGCONT)
+
     def remove(self) -> None:
         """Kill it if it runs, and delete its data."""
         if self._process is not None:

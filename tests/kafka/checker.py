@@ -23,6 +23,7 @@ from tests.kafka.cluster import Read
 from tests.kafka.publisher import Acknowledged, Position
 
 RAW = "application/octet-stream"
+_DLQ = "__dlq.errors."
 
 
 class Answer(NamedTuple):
@@ -56,9 +57,20 @@ def _position(text: str) -> Position | None:
     return Position(parts[0], int(parts[1]), int(parts[2]))
 
 
+def dead_letters(records: Iterable[Read]) -> Counter[Position]:
+    """How many dead letters there are for each request."""
+    found = [{name: (value or b"").decode() for name, value in record.headers} for record in records]
+    return Counter(
+        Position(said[_DLQ + "topic"], int(said[_DLQ + "partition"]), int(said[_DLQ + "offset"])) for said in found
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found, each as text for people; all empty but `repeats` when every promise was kept."""
+    """What was found, each as text for people; all empty but `repeats` when every promise was kept.
+
+    Without repeats and disorder, the whole sequence of answers to a partition is in order, not only their first ones.
+    """
 
     lost: Sequence[str]
     disordered: Sequence[str]

@@ -1,5 +1,5 @@
-"""Fixtures that need a real Kafka: `kafka`, one broker for the whole test run, and `own_broker`, one that may be hurt,
-and `new_broker`, one that is configured as a test likes.
+"""Fixtures that need a real Kafka: `kafka`, one broker for the whole test run; `hurt_broker`, one for all tests that
+stop it; `own_broker`, one for a single test; `new_broker`, one that is configured as a test likes.
 
 Without any broker these tests are skipped and say so; where CI is set, that is an error.
 """
@@ -48,6 +48,20 @@ def new_broker() -> Iterator[NewBroker]:
 def own_broker(new_broker: NewBroker) -> JvmBroker:
     """A running broker of this test's own, to be killed and started again at will."""
     return new_broker({})
+
+
+@pytest.fixture(scope="session")
+def _hurt_broker() -> Iterator[JvmBroker]:
+    with or_skip(JvmBroker) as broker:
+        yield broker
+
+
+@pytest.fixture
+def hurt_broker(_hurt_broker: JvmBroker) -> Iterator[JvmBroker]:
+    """A running broker to be killed and started again at will; later tests get it too, with what is on it."""
+    _hurt_broker.heal()
+    yield _hurt_broker
+    _hurt_broker.heal()
 
 
 def or_skip(start: Callable[[], T]) -> T:

@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.kafka.auditor import ANSWER_WITHIN, Auditor, Commits
-from tests.kafka.checker import RAW, Answer, Reference, Verdict, judge
-from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent, fresh
+from tests.kafka.checker import RAW, Answer, Reference, Verdict, dead_letters, judge
+from tests.kafka.cluster import TIMEOUT, Cluster, Read, Reader, Sent, fresh
 from tests.kafka.publisher import Acknowledged, Make, SteadyPublisher, publish
 from tests.kafka.replica import Replica
 from tests.models import mlp, save
@@ -23,6 +24,12 @@ from tests.models import mlp, save
 WIDTH = 16  # floats of one row of the stage's usual model
 MODEL = mlp(WIDTH, (32,), 4)
 RAW_HEADER = ("content-type", RAW.encode())
+# What a replica is told of a guarantee. What a killed one leaves open holds the readers up until its timeout.
+GUARANTEES: Mapping[str, Mapping[str, str]] = {
+    "at_least_once": {},
+    "exactly_once": {"DELIVERY__GUARANTEE": "exactly_once", "DELIVERY__TRANSACTION_TIMEOUT_MS": "2000"},
+}
+both_guarantees = pytest.mark.parametrize("guarantee", GUARANTEES)
 # Random rows, all different: an answer that belongs to another request is seen by its value.
 ROWS = np.random.default_rng(7).standard_normal((65_536, WIDTH), dtype=np.float32)
 
@@ -39,7 +46,10 @@ def raw(number: int, *, key: bytes | None = None, partition: int = -1) -> Sent:
 
 
 class Scene:
-    """Owns what a test starts; `with` ends it. `settings` are for every replica (`{"KAFKA__GROUP_ID": "g"}`)."""
+    """Owns what a test starts; `with` ends it. `settings` are for every replica (`{"KAFKA__GROUP_ID": "g"}`).
+
+    Under `exactly_once` nothing may be repeated, whatever a test allows.
+    """
 
     def __init__(
         self,
@@ -47,6 +57,7 @@ class Scene:
         folder: Path,
         settings: Mapping[str, str] | None = None,
         *,
+        guarantee: str = "at_least_once",
         model: bytes = MODEL,
         partitions: int = 4,
         request_topics: int = 1,
@@ -58,6 +69,7 @@ class Scene:
         self.response_topic = kafka.create_topic("answers", partitions=partitions, config=response_config)
         self.dead_letter_topic = kafka.create_topic("dead", config={"max.message.bytes": "4000000"})
         self.acknowledged: Acknowledged = {}
+        self._guarantee = guarantee
         self._model = model
         self._folder = folder
         self._started: list[Replica] = []
@@ -70,6 +82,7 @@ class Scene:
             "KAFKA__GROUP_ID": self.group,
             "MODEL__PATH": str(save(model, folder)),
             "MODEL__DEVICE": "cpu",
+            **GUARANTEES[guarantee],
             **(settings or {}),
         }
         self._partitions = partitions
@@ -165,6 +178,21 @@ class Scene:
     def verdict(self, timeout: float = TIMEOUT) -> Verdict:
         """What the auditor found, once each request has an answer or the time is over."""
         return judge(self.answers(timeout), self.acknowledged, self.auditor.unsafe_commits)
+
+    def expect_kept(self, *, repeats: int = 0, timeout: float = TIMEOUT) -> None:
+        """Fail the test unless every promise but the values was kept, at any instant, to readers early and late.
+
+        So many repeats are allowed, and none under `exactly_once`, dead letters included.
+        """
+        allowed = 0 if self._guarantee == "exactly_once" else repeats
+        self.verdict(timeout).expect_clean(repeats=allowed)
+        self.expect_all_committed()
+        with Reader(self.kafka, self.response_topic) as late:
+            read_late = sorted((found.partition, found.offset) for found in late.read_to_end())
+        assert read_late == sorted((found.partition, found.offset) for found in self.auditor.answers)
+        letters = dead_letters(self.kafka.read_all(self.dead_letter_topic))
+        assert set(letters) == {found.source for found in self.auditor.answers if found.is_error}
+        assert letters.total() - len(letters) <= allowed, letters.most_common(3)
 
     def expect_right_values(self) -> None:
         """Fail the test unless each raw answer is what ONNX Runtime alone computes."""

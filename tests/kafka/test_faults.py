@@ -1,7 +1,11 @@
-"""Processes die, members come and go, the broker restarts: nothing is lost, order holds, repeats stay within bounds."""
+"""Processes die, members come and go, the broker restarts: nothing is lost, order holds, repeats stay within bounds.
+
+Under exactly once there are none, for whoever reads committed data only.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
@@ -12,16 +16,14 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.kafka.broker import JvmBroker
-from tests.kafka.checker import Verdict
 from tests.kafka.cluster import Cluster
-from tests.kafka.publisher import Acknowledged
 from tests.kafka.replica import Replica
-from tests.kafka.scene import Scene
+from tests.kafka.scene import GUARANTEES, Scene, both_guarantees
 
 RATE = 1000.0  # requests per second
 INFLIGHT = 500
 COMMIT_INTERVAL = 0.2  # seconds
-# What one death may repeat: what was answered and not yet committed.
+# What one death may repeat: what was answered and not yet committed. Nothing under exactly once.
 REPEATS_PER_DEATH = int(INFLIGHT + COMMIT_INTERVAL * RATE)
 TUNED = {
     "BATCHING__MAX_INFLIGHT_RECORDS": str(INFLIGHT),
@@ -32,16 +34,25 @@ PROTOCOLS = {
     "consumer": {"KAFKA__GROUP_PROTOCOL": "consumer"},
     "classic": {"KAFKA__GROUP_PROTOCOL": "classic", "KAFKA__SESSION_TIMEOUT_MS": "3000"},
 }
-both_protocols = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
-def with_protocol(protocol: str) -> pytest.MarkDecorator:
-    """This one each time; the other with the long runs."""
-    marks = {name: () if name == protocol else (pytest.mark.slow,) for name in PROTOCOLS}
-    return pytest.mark.parametrize("protocol", [pytest.param(name, marks=marks[name]) for name in PROTOCOLS])
+WAYS = [" ".join(pair) for pair in itertools.product(GUARANTEES, PROTOCOLS)]
 
 
-def kill_under_load(scene: Scene, kills: int) -> Verdict:
+def each_way(*quick: str) -> pytest.MarkDecorator:
+    """Both guarantees under both group protocols: these each time ("exactly_once classic"), the rest with long runs."""
+    assert set(quick) <= set(WAYS)
+    slow = (pytest.mark.slow,)
+    return pytest.mark.parametrize("way", [pytest.param(way, marks=() if way in quick else slow) for way in WAYS])
+
+
+def staged(kafka: Cluster, folder: Path, way: str) -> Scene:
+    """A stage for replicas that keep this guarantee in this kind of group."""
+    guarantee, protocol = way.split()
+    return Scene(kafka, folder, TUNED | PROTOCOLS[protocol], guarantee=guarantee)
+
+
+def kill_under_load(scene: Scene, kills: int) -> None:
     """Two replicas under load; so many times one that has settled 200 answers dies by kill -9 and is replaced."""
     replicas = scene.replicas(2)
     with scene.publishing(RATE) as load:
@@ -51,13 +62,11 @@ def kill_under_load(scene: Scene, kills: int) -> Verdict:
             replicas += scene.replicas(1)
         scene.wait_for_progress(50)
         load.stop()
-    verdict = scene.verdict()
+    scene.expect_kept(repeats=kills * REPEATS_PER_DEATH)
     scene.expect_right_values()
-    scene.expect_all_committed()
-    return verdict
 
 
-def restart_under_load(scene: Scene, restarts: int) -> Verdict:
+def restart_under_load(scene: Scene, restarts: int) -> None:
     """Two replicas under load; so many times a new one joins and the oldest leaves by SIGTERM, with exit code 0."""
     replicas = scene.replicas(2)
     with scene.publishing(RATE) as load:
@@ -69,40 +78,44 @@ def restart_under_load(scene: Scene, restarts: int) -> Verdict:
             assert oldest.exit_code() == 0, oldest.log
             scene.wait_for_members(2)
         load.stop()
-    verdict = scene.verdict()
+    scene.expect_kept()
     scene.expect_right_values()
-    scene.expect_all_committed()
-    return verdict
 
 
-@both_protocols
-def test_nothing_is_lost_when_a_replica_is_killed(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
+@each_way("at_least_once consumer", "exactly_once classic")
+def test_nothing_is_lost_when_a_replica_is_killed(kafka: Cluster, tmp_path: Path, way: str) -> None:
     """kill -9 under load: the other replica takes over; repeats are at most what was not committed."""
-    with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
-        kill_under_load(scene, 1).expect_clean(repeats=REPEATS_PER_DEATH)
+    with staged(kafka, tmp_path, way) as scene:
+        kill_under_load(scene, 1)
 
 
-@with_protocol("classic")
-def test_a_rolling_restart_repeats_nothing(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
+@each_way("at_least_once classic", "exactly_once consumer")
+def test_a_rolling_restart_repeats_nothing(kafka: Cluster, tmp_path: Path, way: str) -> None:
     """Each of two replicas is replaced under load by SIGTERM: nothing lost, nothing answered twice, both exit 0."""
-    with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
-        restart_under_load(scene, 2).expect_clean()
+    with staged(kafka, tmp_path, way) as scene:
+        restart_under_load(scene, 2)
 
 
-@with_protocol("consumer")
-def test_a_rebalance_storm_loses_and_repeats_nothing(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
+@each_way("at_least_once consumer", "exactly_once classic")
+def test_a_rebalance_storm_loses_and_repeats_nothing(kafka: Cluster, tmp_path: Path, way: str) -> None:
     """A member that joins and leaves all the time takes partitions and gives them back, while two replicas answer."""
-    with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
-        scene.replicas(2)
-        with scene.publishing(RATE) as load:
-            for _ in range(5):
-                visit(scene, protocol, seconds=0.8)
-                time.sleep(0.4)
-            load.stop()
+    with staged(kafka, tmp_path, way) as scene:
+        storm(scene, way.split()[1], visits=5)
 
-        scene.verdict().expect_clean()
-        scene.expect_right_values()
-        scene.expect_all_committed()
+
+def storm(scene: Scene, protocol: str, visits: int) -> None:
+    """Two replicas under load, and so many visits of a plain consumer, one every 1.2 s; answers go on all the time."""
+    scene.replicas(2)
+    with scene.publishing(RATE) as load:
+        for _ in range(visits):
+            answers = len(scene.auditor.answers)
+            visit(scene, protocol, seconds=0.8)
+            time.sleep(0.4)
+            assert len(scene.auditor.answers) > answers, "nothing was answered for a second"
+        load.stop()
+
+    scene.expect_kept()
+    scene.expect_right_values()
 
 
 def visit(scene: Scene, protocol: str, seconds: float) -> None:
@@ -128,10 +141,10 @@ def visit(scene: Scene, protocol: str, seconds: float) -> None:
     visitor.close()
 
 
-@with_protocol("classic")
-def test_a_replica_that_was_given_up_does_no_harm_when_it_wakes(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
+@each_way("at_least_once classic", "exactly_once consumer")
+def test_a_replica_that_was_given_up_does_no_harm_when_it_wakes(kafka: Cluster, tmp_path: Path, way: str) -> None:
     """SIGSTOP past the session timeout, then SIGCONT: the sleeper's partitions have moved; it commits none of them."""
-    with Scene(kafka, tmp_path, TUNED | PROTOCOLS[protocol]) as scene:
+    with staged(kafka, tmp_path, way) as scene:
         sleeper, _ = scene.replicas(2)
         with scene.publishing(RATE) as load:
             scene.wait_for_progress(100)
@@ -143,52 +156,50 @@ def test_a_replica_that_was_given_up_does_no_harm_when_it_wakes(kafka: Cluster, 
             scene.wait_for_progress(50)
             load.stop()
 
-        scene.verdict().expect_clean(repeats=REPEATS_PER_DEATH)
+        scene.expect_kept(repeats=REPEATS_PER_DEATH)
         scene.expect_right_values()
-        scene.expect_all_committed()
         assert sleeper.is_running
 
 
-@pytest.mark.parametrize("way", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
-def test_a_broker_restart_loses_nothing(own_broker: JvmBroker, tmp_path: Path, way: str) -> None:
+@both_guarantees
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
+def test_a_broker_restart_loses_nothing(hurt_broker: JvmBroker, tmp_path: Path, guarantee: str, how: str) -> None:
     """The broker goes away under load and comes back: the worker waits, goes on, and still runs."""
-    with Scene(Cluster(own_broker.bootstrap_servers), tmp_path, TUNED) as scene:
+    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, TUNED, guarantee=guarantee) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
             scene.wait_for_progress(100)
-            getattr(own_broker, way)()
+            getattr(hurt_broker, how)()
             time.sleep(1.5)
             assert replica.status("/healthz") == 200, "a broker that is away is no reason to restart"
-            own_broker.start()
+            hurt_broker.start()
             scene.wait_for_progress(200)
             load.stop()
 
-        scene.verdict().expect_clean(repeats=REPEATS_PER_DEATH)
-        scene.expect_right_values()
-        expect_clean_exit(scene, replica, load.acknowledged)
+        expect_unharmed(scene, replica)
 
 
-def expect_clean_exit(scene: Scene, replica: Replica, owed: Acknowledged) -> None:
-    """It runs, ends well, and leaves nothing uncommitted."""
-    assert owed
+def expect_unharmed(scene: Scene, replica: Replica) -> None:
+    """It has kept its promises, runs, ends well, and leaves nothing uncommitted."""
+    scene.expect_kept(repeats=REPEATS_PER_DEATH)
+    scene.expect_right_values()
     assert replica.is_running, replica.log
     replica.terminate()
     assert replica.exit_code() == 0, replica.log
     scene.expect_all_committed(timeout=0.0)
 
 
-def test_a_broker_that_stalls_loses_nothing(own_broker: JvmBroker, tmp_path: Path) -> None:
+@both_guarantees
+def test_a_broker_that_stalls_loses_nothing(hurt_broker: JvmBroker, tmp_path: Path, guarantee: str) -> None:
     """A broker that is there and does not answer for four seconds is waited for."""
-    with Scene(Cluster(own_broker.bootstrap_servers), tmp_path, TUNED) as scene:
+    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, TUNED, guarantee=guarantee) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
             scene.wait_for_progress(100)
-            os.kill(own_broker.pid, signal.SIGSTOP)
+            os.kill(hurt_broker.pid, signal.SIGSTOP)
             time.sleep(4.0)
-            os.kill(own_broker.pid, signal.SIGCONT)
+            os.kill(hurt_broker.pid, signal.SIGCONT)
             scene.wait_for_progress(200)
             load.stop()
 
-        scene.verdict().expect_clean(repeats=REPEATS_PER_DEATH)
-        scene.expect_right_values()
-        expect_clean_exit(scene, replica, load.acknowledged)
+        expect_unharmed(scene, replica)
