@@ -133,6 +133,33 @@ def quotient() -> bytes:
     )
 
 
+def fragile(table: np.ndarray, weights: np.ndarray) -> bytes:
+    """x FP32 (batch, 1 + roots) → y FP32 (batch, outputs): row x[0] of the table + √x[1:] · weights.
+
+    `table` is FP32 (rows, outputs), `weights` FP32 (roots, outputs). A row that the table has not fails the whole
+    batch; the root of a negative number is NaN, and nothing fails.
+    """
+    return _model(
+        [
+            helper.make_node("Split", ["x", "widths"], ["place", "rest"], axis=1),
+            helper.make_node("Squeeze", ["place", "axis"], ["flat"]),
+            helper.make_node("Cast", ["flat"], ["row"], to=TensorProto.INT64),
+            helper.make_node("Gather", ["table", "row"], ["base"]),
+            helper.make_node("Sqrt", ["rest"], ["roots"]),
+            helper.make_node("MatMul", ["roots", "weights"], ["more"]),
+            helper.make_node("Add", ["base", "more"], ["y"]),
+        ],
+        [_value("x", "FP32", 1 + len(weights))],
+        [_value("y", "FP32", table.shape[1])],
+        [
+            _constant("widths", np.array([1, len(weights)], np.int64)),
+            _constant("axis", np.array([1], np.int64)),
+            _constant("table", table),
+            _constant("weights", weights),
+        ],
+    )
+
+
 def sequence_mean() -> bytes:
     """tokens FP32 (batch, length), length dynamic → mean FP32 (batch, 1)."""
     return _model(

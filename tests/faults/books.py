@@ -1,0 +1,265 @@
+"""The promises, judged from what was published, read and committed. Pure: time is passed in, nothing is waited for.
+
+| promise | broken when |
+|---|---|
+| nothing lost | a request has no answer, or a bad one no dead letter |
+| nothing repeated (exactly once) | a second answer or dead letter for one request can be read |
+| order | a request's first answer stands behind that of a later request of its partition, in one response partition |
+| right | value, code, key, partition or place of an answer is not what the request makes due |
+| commit safety | an offset below the group's committed one has no answer that was written before we looked |
+
+Commit safety is judged per *look*: what the group had committed, then where the logs ended (the high watermark, open
+transactions included). Once all below those ends is read, every request below the commit must have its answer there. No
+acknowledgement is needed for it: a request topic without transactions has no holes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.faults.requests import RAW, number_of, request, wrong_value
+
+SHOWN = 20  # examples kept of each way in which a promise was broken
+
+
+class Place(NamedTuple):
+    """One partition of one of the topics that the checker reads; `topic` is "answers" or "dead"."""
+
+    topic: str
+    partition: int
+
+
+class Seen(NamedTuple):
+    """One record that the checker read."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, str]
+
+
+class Look(NamedTuple):
+    """At second `at` the group had committed this (partition → next offset); right after, the logs ended there."""
+
+    at: float
+    committed: Mapping[int, int]
+    ends: Mapping[Place, int]
+
+
+class Source(NamedTuple):
+    """Where a request lies."""
+
+    partition: int
+    offset: int
+
+
+@dataclass
+class Stalls:
+    """How long a request partition went without an answer, by what was done when it began."""
+
+    longest: dict[str, float] = field(default_factory=dict)
+    _last: dict[int, float] = field(default_factory=dict)
+    _faults: list[tuple[float, str]] = field(default_factory=list)
+
+    # An answer that was under way may still be read so long after the fault that stops the next, seconds.
+    SLACK = 0.3
+
+    def fault(self, at: float, kind: str) -> None:
+        """This is done from now on."""
+        self._faults.append((at, kind))
+
+    def answered(self, at: float, partition: int) -> None:
+        """One more answer to a request of this partition."""
+        before = self._last.get(partition, at)
+        self._last[partition] = at
+        if at - before > self.SLACK:
+            kind = next((kind for began, kind in reversed(self._faults) if began <= before + self.SLACK), "none")
+            self.longest[kind] = max(self.longest.get(kind, 0.0), at - before)
+
+
+class Books:
+    """Owns what is known of one run. One thread calls everything but `published`, which another may call."""
+
+    def __init__(self, partitions: int, *, exactly_once: bool, tell: Callable[[str, str], None]) -> None:
+        self.requests: dict[Source, int] = {}
+        self.answers = self.errors = self.dead_letters = self.looks = 0
+        self.committed: dict[int, int] = {}  # as last seen: partition → next offset
+        self.moved_back = 0  # commits that a later look found lower
+        self.longest_unreadable = 0.0  # from a look to the moment at which all below its commits could be read, seconds
+        self.found: Counter[str] = Counter()
+        self.examples: defaultdict[str, list[str]] = defaultdict(list)
+        self.stalls = Stalls()
+        self._partitions = partitions
+        self._exactly_once = exactly_once
+        self._tell = tell
+        self._first: dict[Source, Seen] = {}
+        self._first_letter: dict[Source, Seen] = {}
+        self._highest: dict[tuple[int, int], int] = {}
+        self._partition_of_key: dict[bytes, int] = {}
+        self._reached: dict[Place, int] = {}
+        self._pending: deque[Look] = deque()
+        self._checked: Counter[int] = Counter()
+
+    def published(self, source: Source, number: int) -> None:
+        """The n-th request is acknowledged there."""
+        self.requests[source] = number
+
+    def reached(self, place: Place, offset: int, at: float) -> None:
+        """All below this offset of a topic is read."""
+        self._reached[place] = max(offset, self._reached.get(place, 0))
+        self._judge_looks(at)
+
+    def answered(self, seen: Seen, at: float) -> None:
+        """An answer was read."""
+        self.answers += 1
+        self.errors += seen.headers.get("status") == "error"
+        source = _source(seen.headers.get("source", ""))
+        if source is None:
+            self._break("wrong", f"answer {seen.partition}/{seen.offset} has the source {seen.headers.get('source')!r}")
+            return
+        self.stalls.answered(at, source.partition)
+        if source in self._first:
+            self._break("repeated", f"{source} is answered at {_places(self._first[source], seen)}")
+        else:
+            self._first[source] = seen
+            self._check_order(source, seen)
+        for fault in self._faults(source, seen):
+            self._break("wrong", f"{source}, answered at {seen.partition}/{seen.offset}: {fault}")
+
+    def dead_lettered(self, seen: Seen) -> None:
+        """A dead letter was read."""
+        self.dead_letters += 1
+        headers = seen.headers
+        try:
+            source = Source(int(headers["__dlq.errors.partition"]), int(headers["__dlq.errors.offset"]))
+        except (KeyError, ValueError):
+            self._break("wrong", f"dead letter {seen.partition}/{seen.offset} does not say where its request lies")
+            return
+        if source in self._first_letter:
+            self._break("repeated", f"the dead letter of {source} is at {_places(self._first_letter[source], seen)}")
+        self._first_letter.setdefault(source, seen)
+        for fault in self._letter_faults(seen):
+            self._break("wrong", f"dead letter of {source} at {seen.partition}/{seen.offset}: {fault}")
+
+    def looked(self, look: Look, at: float) -> None:
+        """The group's commits were looked at."""
+        self.looks += 1
+        for partition, committed in look.committed.items():
+            self.moved_back += committed < self.committed.get(partition, 0)
+        self.committed.update(look.committed)
+        self._pending.append(look)
+        self._judge_looks(at)
+
+    def unanswered(self) -> int:
+        """How many of the acknowledged requests have no answer yet."""
+        return len(self.requests) - len(self._first)
+
+    @property
+    def unjudged(self) -> int:
+        """Looks whose ends are not yet read."""
+        return len(self._pending)
+
+    def close(self) -> None:
+        """Nothing more will be read: judge what needs the whole."""
+        for source, number in self.requests.items():
+            seen = self._first.get(source)
+            if seen is None:
+                self._break("lost", f"{source}, request {number}, has no answer")
+            elif seen.headers.get("request-id") != f"r-{number}":
+                self._break("wrong", f"{source} is request {number}, answered as {seen.headers.get('request-id')}")
+            if request(number, self._partitions).code and source not in self._first_letter:
+                self._break("lost", f"{source}, request {number}, has no dead letter")
+        for source in self._first.keys() - self.requests.keys():
+            self._break("wrong", f"{source} is answered, and no such request is acknowledged")
+
+    @property
+    def broken(self) -> list[str]:
+        """The promises that were broken, by name; at least once, a repeat breaks none."""
+        return [name for name, count in self.found.items() if count and (self._exactly_once or name != "repeated")]
+
+    def _break(self, promise: str, how: str) -> None:
+        self.found[promise] += 1
+        if len(self.examples[promise]) < SHOWN:
+            self.examples[promise].append(how)
+        self._tell(promise, how)
+
+    def _check_order(self, source: Source, seen: Seen) -> None:
+        line = (seen.partition, source.partition)
+        highest = self._highest.get(line, -1)
+        self._highest[line] = max(highest, source.offset)
+        if source.offset < highest:
+            self._break("out of order", f"{source} at {seen.partition}/{seen.offset} comes after offset {highest}")
+
+    def _faults(self, source: Source, seen: Seen) -> list[str]:
+        headers = seen.headers
+        number = number_of(headers.get("request-id", ""))
+        if number is None:
+            return [f"request-id {headers.get('request-id')!r} is nobody's"]
+        asked = request(number, self._partitions)
+        faults = []
+        if asked.key != seen.key:
+            faults.append(f"key {seen.key!r}, not {asked.key!r}")
+        if fault := self._misplaced(source, seen):
+            faults.append(fault)
+        got = headers.get("error-code") if headers.get("status") == "error" else None
+        if headers.get("status") not in ("ok", "error") or got != asked.code:
+            faults.append(f"status {headers.get('status')} {got}, not {asked.code or 'ok'}: {seen.value!r}")
+        elif asked.code is None:
+            if headers.get("content-type") != RAW.decode():
+                faults.append(f"content-type {headers.get('content-type')}")
+            elif wrong := wrong_value(number, seen.value or b""):
+                faults.append(wrong)
+        return faults
+
+    def _misplaced(self, source: Source, seen: Seen) -> str | None:
+        """Answers of one key lie in one partition; those without in the request's, so that order holds there too."""
+        if seen.key is None:
+            due = source.partition % self._partitions
+        else:
+            due = self._partition_of_key.setdefault(seen.key, seen.partition)
+        return None if due == seen.partition else f"in partition {seen.partition}, not {due}"
+
+    def _letter_faults(self, seen: Seen) -> list[str]:
+        number = number_of(seen.headers.get("request-id", ""))
+        if number is None:
+            return [f"request-id {seen.headers.get('request-id')!r} is nobody's"]
+        asked = request(number, self._partitions)
+        faults = []
+        if asked.code != seen.headers.get("error-code"):
+            faults.append(f"error-code {seen.headers.get('error-code')}, not {asked.code}")
+        if (asked.key, asked.value) != (seen.key, seen.value):
+            faults.append("key or value is not the request's")
+        return faults
+
+    def _judge_looks(self, at: float) -> None:
+        while self._pending and all(self._reached.get(place, 0) >= end for place, end in self._pending[0].ends.items()):
+            look = self._pending.popleft()
+            self.longest_unreadable = max(self.longest_unreadable, at - look.at)
+            for partition, committed in look.committed.items():
+                for offset in range(self._checked[partition], committed):
+                    self._check_commit(Source(partition, offset), committed, look)
+                self._checked[partition] = max(committed, self._checked[partition])
+
+    def _check_commit(self, source: Source, committed: int, look: Look) -> None:
+        seen = self._first.get(source)
+        if seen is None or seen.offset >= look.ends[Place("answers", seen.partition)]:
+            self._break("committed past", f"{source} had no answer at {look.at:.3f} s, and {committed} was committed")
+        elif seen.headers.get("status") == "error":
+            letter = self._first_letter.get(source)
+            if letter is None or letter.offset >= look.ends[Place("dead", letter.partition)]:
+                self._break(
+                    "committed past", f"{source} had no dead letter at {look.at:.3f} s, and {committed} was committed"
+                )
+
+
+def _source(text: str) -> Source | None:
+    parts = text.rsplit("/", 2)
+    return Source(int(parts[1]), int(parts[2])) if len(parts) == 3 and all(p.isdecimal() for p in parts[1:]) else None
+
+
+def _places(first: Seen, again: Seen) -> str:
+    return f"{first.partition}/{first.offset} and {again.partition}/{again.offset}"

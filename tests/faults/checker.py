@@ -1,0 +1,188 @@
+"""Reads what came of a run from Kafka and enters it in the books: answers and dead letters, and the group's commits.
+
+Two threads, each with a consumer of its own that joins no group: one reads with `read_committed`, and so sees what a
+reader of exactly once is promised; one looks at the commits every 100 ms and whenever it is asked to.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from tests.faults.books import Books, Look, Place, Seen
+from tests.faults.history import History
+
+LOOK_EVERY = 0.1  # seconds
+ANSWER_WITHIN = 1.0  # a broker that takes longer is away, seconds
+END = -1  # as a timestamp it asks for the end of the log
+
+
+class Topics(NamedTuple):
+    """The topics of a run."""
+
+    requests: str
+    answers: str
+    dead: str
+    partitions: int  # of the requests, and of the answers
+    dead_partitions: int
+
+    @property
+    def places(self) -> dict[tuple[str, int], Place]:
+        """What is read: (topic, partition) → place."""
+        answers = {(self.answers, number): Place("answers", number) for number in range(self.partitions)}
+        return answers | {(self.dead, number): Place("dead", number) for number in range(self.dead_partitions)}
+
+
+class Checker:
+    """Owns both threads and consumers. The books are its reading thread's."""
+
+    def __init__(self, servers: str, group: str, topics: Topics, books: Books, history: History) -> None:
+        self.unanswered_looks = 0  # because the broker was away
+        self._books = books
+        self._history = history
+        self._topics = topics
+        self._places = topics.places
+        common = {"bootstrap.servers": servers, "enable.auto.commit": False, "log_level": 2}
+        common |= {"reconnect.backoff.max.ms": 500}
+        reading = {"group.id": f"{group}-checker", "isolation.level": "read_committed", "enable.partition.eof": True}
+        self._reader = Consumer({**common, **reading, "auto.offset.reset": "error", "fetch.wait.max.ms": 50})
+        # Read uncommitted: a dead replica's open transaction must not keep us from looking.
+        self._looker = Consumer({**common, "group.id": group, "isolation.level": "read_uncommitted"})
+        self._looks: SimpleQueue[Look] = SimpleQueue()
+        self._look_now = threading.Event()
+        self._stop_looking, self._stop_reading = threading.Event(), threading.Event()
+        self._failure: BaseException | None = None
+        self._threads = [
+            threading.Thread(target=self._until_failure, args=(what,), name=name, daemon=True)
+            for name, what in (("looker", self._look_on), ("reader", self._read_on))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def look(self) -> None:
+        """Look at the commits at once, not only when it is time."""
+        self._look_now.set()
+
+    def committed(self) -> dict[int, int]:
+        """What the last look found: partition → next offset."""
+        return dict(self._books.committed)
+
+    def expect_alive(self) -> None:
+        """Raise what ended one of the threads."""
+        if self._failure is not None:
+            raise RuntimeError("the checker itself failed") from self._failure
+
+    def finish(self, timeout: float) -> None:
+        """Look a last time, read up to there, and stop. What is unread by then stays unjudged in the books."""
+        self._stop_looking.set()
+        self._look_now.set()
+        self._threads[0].join()
+        deadline = time.monotonic() + timeout
+        while (self._books.unjudged or not self._looks.empty()) and time.monotonic() < deadline:
+            self.expect_alive()
+            time.sleep(0.05)
+        self._stop()
+        self.expect_alive()
+
+    def _until_failure(self, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except BaseException as error:  # noqa: BLE001  # raised again in the main thread
+            self._failure = error
+
+    def _look_on(self) -> None:
+        while not self._stop_looking.is_set():
+            due = time.monotonic() + LOOK_EVERY
+            self._look_now.clear()
+            self._look()
+            self._look_now.wait(max(0.0, due - time.monotonic()))
+        self._look()
+
+    def _look(self) -> None:
+        asked = [TopicPartition(self._topics.requests, number) for number in range(self._topics.partitions)]
+        at = self._history.now
+        try:
+            committed = _offsets(self._looker.committed(asked, timeout=ANSWER_WITHIN))
+            asked = [TopicPartition(topic, number, END) for topic, number in self._places]
+            ends = _offsets(self._looker.offsets_for_times(asked, timeout=ANSWER_WITHIN))
+        except KafkaException:  # the broker is away
+            self.unanswered_looks += 1
+            return
+        by_number = {number: offset for (_, number), offset in committed.items() if offset >= 0}
+        self._history.write("looked", committed=by_number)
+        self._looks.put(Look(at, by_number, {self._places[place]: end for place, end in ends.items()}))
+
+    def _read_on(self) -> None:
+        self._reader.assign([TopicPartition(topic, number, 0) for topic, number in self._places])
+        while not self._stop_reading.is_set():
+            self._take_looks()
+            first = self._reader.poll(0.05)
+            reached: dict[Place, int] = {}
+            for message in [] if first is None else [first, *self._reader.consume(1000, 0.0)]:
+                self._take(message, reached)
+            for place, offset in reached.items():
+                self._books.reached(place, offset, self._history.now)
+
+    def _take_looks(self) -> None:
+        while True:
+            try:
+                look = self._looks.get_nowait()
+            except Empty:
+                return
+            self._books.looked(look, self._history.now)
+
+    def _take(self, message: Message, reached: dict[Place, int]) -> None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        error = message.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        place = self._places[topic, partition]
+        # The end of a partition is told with what lies behind it: markers of transactions are no messages.
+        reached[place] = offset + (error is None)
+        if error is None:
+            self._enter(place, Seen(partition, offset, message.key(), message.value(), _headers(message)))
+
+    def _enter(self, place: Place, seen: Seen) -> None:
+        at = f"{seen.partition}/{seen.offset}"
+        if place.topic == "answers":
+            said = {"source": seen.headers.get("source"), "status": seen.headers.get("status")}
+            self._history.write("answered", at=at, **said)
+            self._books.answered(seen, self._history.now)
+        else:
+            self._history.write("dead_letter", at=at, request=seen.headers.get("request-id"))
+            self._books.dead_lettered(seen)
+
+    def _stop(self) -> None:
+        self._stop_looking.set()
+        self._stop_reading.set()
+        for thread in self._threads:
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop()
+        self._reader.close()
+        self._looker.close()
+
+
+def _offsets(found: list[TopicPartition]) -> dict[tuple[str, int], int]:
+    for at in found:
+        if at.error is not None:
+            raise KafkaException(at.error)
+    return {(at.topic, at.partition): at.offset for at in found}
+
+
+def _headers(message: Message) -> Mapping[str, str]:
+    pairs: Any = message.headers() or []
+    return {name: (value or b"").decode(errors="replace") for name, value in pairs}

@@ -1,0 +1,114 @@
+"""What is done to replicas, group and broker: one method for each kind of the plan. Each returns when it is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import Consumer
+
+from tests.faults.fleet import SPARED, Fleet
+from tests.faults.plan import Fault, Kind
+from tests.kafka.broker import JvmBroker
+
+
+class Faults:
+    """Does them, one at a time. Owns nothing; `rest(seconds)` waits, and looks after the fleet meanwhile."""
+
+    def __init__(
+        self, fleet: Fleet, broker: JvmBroker, group: str, topic: str, rest: Callable[[float], None], size: int
+    ) -> None:
+        self.protocol = "consumer"  # of the leg that runs
+        self._fleet = fleet
+        self._broker = broker
+        self._group = group
+        self._topic = topic
+        self._rest = rest
+        self._size = size
+        self._do = {
+            Kind.KILL: self._kill,
+            Kind.TERMINATE: self._terminate,
+            Kind.SUSPEND: self._suspend,
+            Kind.REBALANCE: self._rebalance,
+            Kind.BROKER_STOP: self._stop_broker,
+            Kind.BROKER_KILL: self._kill_broker,
+        }
+
+    def do(self, fault: Fault) -> str:
+        """Do it; what was done to whom."""
+        return self._do[fault.kind](fault)
+
+    def _kill(self, fault: Fault) -> str:
+        slot = self._victim(fault)
+        name = self._fleet.slots[slot].name
+        self._fleet.kill(slot)
+        self._fleet.slots.pop(slot)
+        self._replace(slot, fault.seconds)
+        return name
+
+    def _terminate(self, fault: Fault) -> str:
+        slot = self._victim(fault)
+        name = self._fleet.slots[slot].name
+        self._fleet.terminate(slot)
+        self._replace(slot, fault.seconds)
+        return name
+
+    def _victim(self, fault: Fault) -> int:
+        return SPARED + fault.choose(self._size - SPARED)
+
+    def _replace(self, slot: int, after: float) -> None:
+        self._rest(after)
+        self._fleet.start(slot)
+        self._fleet.wait_until_ready(slot)
+
+    def _suspend(self, fault: Fault) -> str:
+        replica = self._fleet.slots[fault.choose(self._size)]
+        replica.suspend()
+        self._rest(fault.seconds)
+        replica.resume()
+        return f"{replica.name} for {fault.seconds:.1f} s"
+
+    def _rebalance(self, fault: Fault) -> str:
+        """A further member joins and leaves: a whole replica, or one that takes partitions and does nothing."""
+        if fault.pick < 0.5:
+            self._visit(fault.seconds)
+            return f"an idle member for {fault.seconds:.1f} s"
+        slot = self._size
+        guest = self._fleet.start(slot)
+        self._fleet.wait_until_ready(slot)
+        self._rest(fault.seconds)
+        self._fleet.terminate(slot)
+        return f"{guest.name} for {fault.seconds:.1f} s"
+
+    def _visit(self, seconds: float) -> None:
+        config: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": self._broker.bootstrap_servers,
+            "group.id": self._group,
+            "group.protocol": self.protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "log_level": 2,
+        }
+        if self.protocol == "classic":
+            # One that leaves in the middle of a rebalance is missed only after its session.
+            config |= {"partition.assignment.strategy": "cooperative-sticky"}
+            config |= {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+        visitor = Consumer(config)
+        visitor.subscribe([self._topic])
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            visitor.poll(0.05)
+        visitor.close()
+
+    def _stop_broker(self, fault: Fault) -> str:
+        self._broker.stop()
+        return self._broker_away(fault.seconds)
+
+    def _kill_broker(self, fault: Fault) -> str:
+        self._broker.kill()
+        return self._broker_away(fault.seconds)
+
+    def _broker_away(self, seconds: float) -> str:
+        self._rest(seconds)
+        self._broker.start()
+        return f"away for {seconds:.1f} s and its start"

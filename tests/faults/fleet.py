@@ -1,0 +1,168 @@
+"""The replicas of a run: each slot holds one, is filled again when it dies, and is measured as long as it lives.
+
+The replica of slot 0 is spared by what kills, so that one lives long enough for growth of memory to be seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from tests.faults.history import History
+from tests.kafka.replica import Replica
+
+READY_WITHIN = 60.0  # two cores may have much else to do, seconds
+DRAIN_TIMEOUT = 20.0  # the worker's default, seconds
+MEASURE_EVERY = 5.0  # seconds
+SPARED = 1  # slots
+
+
+class Vitals(NamedTuple):
+    """What a process holds at a second of the run: bytes of memory, threads, open files."""
+
+    at: float
+    memory: int
+    threads: int
+    files: int
+
+
+@dataclass
+class Life:
+    """One replica from its first measurement to its last."""
+
+    name: str
+    vitals: list[Vitals] = field(default_factory=list)
+    transactions: Mapping[str, float] = field(default_factory=dict)  # result → count, as last told
+
+    @property
+    def seconds(self) -> float:
+        """How long it was measured."""
+        return self.vitals[-1].at - self.vitals[0].at if self.vitals else 0.0
+
+    def growth(self, what: str) -> float:
+        """Slope of the least squares, per minute, of the second half: what a start takes is no leak."""
+        half = self.vitals[len(self.vitals) // 2 :]
+        if len(half) < 3:
+            return 0.0
+        return float(np.polyfit([v.at / 60.0 for v in half], [float(getattr(v, what)) for v in half], 1)[0])
+
+
+class Fleet:
+    """Owns the processes. `settings` are every replica's, named as the environment does, without the prefix."""
+
+    def __init__(self, settings: Mapping[str, str], size: int, folder: Path, history: History) -> None:
+        self.slots: dict[int, Replica] = {}
+        self.lives: list[Life] = []
+        self.broken: list[str] = []  # exits that nobody asked for, or that were not as they should be
+        self.exits: Counter[int] = Counter()  # codes of those that were asked to end
+        self._settings = settings
+        self._size = size
+        self._folder = folder
+        self._history = history
+        self._leg: Mapping[str, str] = {}
+        self._has_stable_ids = False
+        self._started = 0
+        self._measured_at = 0.0
+
+    def begin(self, settings: Mapping[str, str], *, stable_ids: bool) -> None:
+        """Fill every slot, with these settings on top of everybody's, and wait until all are ready."""
+        self._leg, self._has_stable_ids = settings, stable_ids
+        for slot in range(self._size):
+            self.start(slot)
+        for slot in range(self._size):
+            self.wait_until_ready(slot)
+
+    def start(self, slot: int) -> Replica:
+        """A new replica for this slot, starting."""
+        name = f"replica-{self._started}"
+        self._started += 1
+        own = {**self._settings, **self._leg}
+        if self._has_stable_ids:
+            own["DELIVERY__TRANSACTIONAL_ID"] = f"{own['KAFKA__GROUP_ID']}-{slot}"
+        replica = self.slots[slot] = Replica(own, self._folder, name)
+        self.lives.append(Life(name))
+        self._history.write("replica", name=name, slot=slot, pid=replica.pid)
+        return replica
+
+    def wait_until_ready(self, slot: int) -> None:
+        """Until the replica of this slot is ready; one that dies first is noted, and another takes its place."""
+        deadline = time.monotonic() + READY_WITHIN
+        while self.slots[slot].status("/readyz") != 200:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.slots[slot].name} is not ready after {READY_WITHIN:.0f} s: see its log")
+            self.mend()
+            time.sleep(0.05)
+
+    def kill(self, slot: int) -> None:
+        """Kill -9."""
+        self.slots[slot].kill()
+
+    def terminate(self, slot: int) -> None:
+        """SIGTERM, and wait for its end, which must be in time and with exit code 0. The slot is empty then."""
+        replica = self.slots.pop(slot)
+        began = time.monotonic()
+        replica.terminate()
+        try:
+            code = replica.exit_code(DRAIN_TIMEOUT)
+        except AssertionError:
+            self._break(f"{replica.name} still runs {DRAIN_TIMEOUT:.0f} s after SIGTERM")
+            replica.kill()
+            return
+        self.exits[code] += 1
+        self._history.write("exit", name=replica.name, code=code, seconds=round(time.monotonic() - began, 3))
+        if code:
+            self._break(f"{replica.name} exited with {code} after SIGTERM")
+
+    def end(self) -> None:
+        """SIGTERM to all, one after the other."""
+        for slot in list(self.slots):
+            self.terminate(slot)
+
+    def mend(self) -> None:
+        """Note who died without being asked to, and start another in its place."""
+        for slot, replica in list(self.slots.items()):
+            if not replica.is_running:
+                self._break(f"{replica.name} ended by itself with exit code {replica.exit_code()}: see its log")
+                self.start(slot)
+
+    def measure(self) -> None:
+        """Take everybody's vitals, when it is time."""
+        if time.monotonic() < self._measured_at + MEASURE_EVERY:
+            return
+        self._measured_at = time.monotonic()
+        lives = {life.name: life for life in self.lives}
+        for replica in self.slots.values():
+            if (vitals := _vitals(replica.pid, self._history.now)) is not None:
+                lives[replica.name].vitals.append(vitals)
+                self._history.write("vitals", name=replica.name, **vitals._asdict())
+
+    def _break(self, how: str) -> None:
+        self.broken.append(how)
+        self._history.write("broken", promise="exits", how=how)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for replica in self.slots.values():
+            replica.close()
+
+
+def _vitals(pid: int, at: float) -> Vitals | None:
+    """None where there is no such process any more, or no /proc."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:
+        return None
+    told = dict(line.split(":", 1) for line in lines if ":" in line)
+    if "VmRSS" not in told:  # it is dying
+        return None
+    return Vitals(at, int(told["VmRSS"].split()[0]) * 1024, int(told["Threads"]), files)

@@ -1,0 +1,94 @@
+"""Publishes the requests of a run at a steady rate, and enters each acknowledgement in the books.
+
+Owns a producer and a thread. Waits for an absent broker for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.faults.books import Books, Source
+from tests.faults.checker import Topics
+from tests.faults.history import History
+from tests.faults.requests import request
+
+TICK = 0.01  # the pace's unit, seconds
+
+
+class Load:
+    """`rate` requests a second from now until `stop`."""
+
+    def __init__(self, servers: str, topics: Topics, rate: float, books: Books, history: History) -> None:
+        self.sent = 0
+        self._topics = topics
+        self._rate = rate
+        self._books = books
+        self._history = history
+        self._failures: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "linger.ms": 2,
+                "partitioner": "murmur2_random",
+                "message.timeout.ms": 0,
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 2,
+            }
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Stop, and wait until all that was sent is acknowledged. Raises `RuntimeError` when it is not in time."""
+        self._end()
+        left = self._producer.flush(timeout)
+        if left or self._failures:
+            raise RuntimeError(f"{left} requests are not acknowledged; refused: {self._failures[:3]}")
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._stop.wait(TICK):
+            self._producer.poll(0)
+            while self.sent < int((time.monotonic() - began) * self._rate) and self._send(self.sent):
+                self.sent += 1
+
+    def _send(self, number: int) -> bool:
+        asked = request(number, self._topics.partitions)
+        headers: list[Any] = list(asked.headers)
+        try:
+            self._producer.produce(
+                self._topics.requests,
+                asked.value,
+                asked.key,
+                asked.partition,
+                on_delivery=lambda error, message: self._reported(number, error, message),
+                headers=headers,
+            )
+        except BufferError:  # the broker is away: try again after a tick
+            return False
+        return True
+
+    def _reported(self, number: int, error: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is not None or partition is None or offset is None:
+            self._failures.append(f"request {number}: {error or 'acknowledged without an offset'}")
+            return
+        self._books.published(Source(partition, offset), number)
+        self._history.write("published", number=number, at=f"{partition}/{offset}")
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end()

@@ -1,0 +1,193 @@
+"""One run from its first request to its verdict: the load, the faults of the plan, and the checker beside them.
+
+Owns topics, fleet, load and checker; the broker is lent, and is stopped, killed and started again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.faults.books import Books
+from tests.faults.checker import Checker, Topics
+from tests.faults.faults import Faults
+from tests.faults.fleet import Fleet
+from tests.faults.history import History
+from tests.faults.load import Load
+from tests.faults.plan import Fault, Leg
+from tests.faults.requests import TABLE, WEIGHTS
+from tests.kafka.broker import JvmBroker
+from tests.models import fragile, save
+
+SLICE = 0.2  # how often the fleet is looked after, seconds
+ALL_ANSWERED_WITHIN = 90.0  # after the load has stopped; a dead replica's transaction takes 10 s of it
+PROTOCOLS: dict[str, dict[str, str]] = {
+    "consumer": {"KAFKA__GROUP_PROTOCOL": "consumer"},
+    "classic": {"KAFKA__GROUP_PROTOCOL": "classic", "KAFKA__SESSION_TIMEOUT_MS": "3000"},
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is given. `settings` are every replica's (`{"DELIVERY__TRANSACTION_TIMEOUT_MS": "5000"}`)."""
+
+    guarantee: str
+    legs: Sequence[Leg]
+    rate: float = 300.0
+    replicas: int = 3
+    partitions: int = 4
+    settings: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    options: Options
+    books: Books
+    fleet: Fleet
+    faults: Counter[str]
+    seconds: float
+    unanswered_looks: int
+    folder: Path
+
+    @property
+    def broken(self) -> list[str]:
+        """The promises that were broken, by name; empty: none was."""
+        unjudged = ["commits not judged"] if self.books.unjudged else []
+        return self.books.broken + unjudged + (["exits"] if self.fleet.broken else [])
+
+
+def run(options: Options, broker: JvmBroker, folder: Path) -> Outcome:
+    """Do it all. The folder gets the history, and the logs of broker and replicas."""
+    with ExitStack() as stack:
+        mix = Mix(options, broker, folder, stack)
+        try:
+            return mix.run()
+        finally:
+            shutil.copy(broker.log, folder / "broker.log")
+
+
+class Mix:
+    """A run. Everything that it starts ends with the stack."""
+
+    def __init__(self, options: Options, broker: JvmBroker, folder: Path, stack: ExitStack) -> None:
+        self._options = options
+        self._broker = broker
+        self._folder = folder
+        self._stack = stack
+        self._group = f"{folder.name}-group"
+        self._topics = Topics(
+            f"{folder.name}-requests", f"{folder.name}-answers", f"{folder.name}-dead", options.partitions, 2
+        )
+        self._history = stack.enter_context(History(folder / "history.jsonl"))
+        self._books = Books(
+            options.partitions,
+            exactly_once=options.guarantee == "exactly_once",
+            tell=lambda promise, how: self._history.write("broken", promise=promise, how=how),
+        )
+        self._fleet = stack.enter_context(Fleet(self._settings(), options.replicas, folder, self._history))
+        self._faults = Faults(self._fleet, broker, self._group, self._topics.requests, self._rest, options.replicas)
+        self._done: Counter[str] = Counter()
+
+    def run(self) -> Outcome:
+        """The legs one after the other under one load, and then the reckoning."""
+        self._create_topics()
+        servers = self._broker.bootstrap_servers
+        self._history.write("began", **{k: str(v) for k, v in vars(self._options).items() if k != "legs"})
+        self._checker = self._stack.enter_context(
+            Checker(servers, self._group, self._topics, self._books, self._history)
+        )
+        self._begin(self._options.legs[0])
+        load = self._stack.enter_context(Load(servers, self._topics, self._options.rate, self._books, self._history))
+        began = self._history.now
+        for number, leg in enumerate(self._options.legs):
+            if number:
+                self._fleet.end()
+                self._begin(leg)
+            for fault in leg.faults:
+                self._rest(began + fault.starts - self._history.now)
+                self._do(fault)
+        load.stop(ALL_ANSWERED_WITHIN)
+        seconds = self._history.now - began
+        self._await_answers()
+        self._fleet.end()
+        self._checker.finish(ALL_ANSWERED_WITHIN)
+        self._books.close()
+        return Outcome(
+            self._options, self._books, self._fleet, self._done, seconds, self._checker.unanswered_looks, self._folder
+        )
+
+    def _begin(self, leg: Leg) -> None:
+        self._history.write("leg", protocol=leg.protocol, ids=leg.ids)
+        self._tell(f"{leg.protocol} group, {leg.ids} transactional ids")
+        self._faults.protocol = leg.protocol
+        self._fleet.begin(PROTOCOLS[leg.protocol], stable_ids=leg.ids == "stable")
+
+    def _do(self, fault: Fault) -> None:
+        began = self._history.now
+        self._books.stalls.fault(began, fault.kind)
+        self._history.write("fault", **fault._asdict())
+        whom = self._faults.do(fault)
+        self._history.write("fault_over", kind=fault.kind, to=whom)
+        self._done[fault.kind] += 1
+        self._tell(f"{fault.kind}: {whom}, over after {self._history.now - began:.1f} s")
+        self._checker.look()
+        self._rest(fault.calm)
+
+    def _rest(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            self._fleet.mend()
+            self._fleet.measure()
+            self._checker.expect_alive()
+            if (left := until - time.monotonic()) <= 0:
+                return
+            time.sleep(min(left, SLICE))
+
+    def _await_answers(self) -> None:
+        """Until every request has its answer and is committed, or the time is over: the books say what is missing."""
+        deadline = time.monotonic() + ALL_ANSWERED_WITHIN
+        while not self._is_all_done() and time.monotonic() < deadline:
+            self._rest(SLICE)
+
+    def _is_all_done(self) -> bool:
+        requests = len(self._books.requests)
+        return not self._books.unanswered() and sum(self._books.committed.values()) == requests
+
+    def _tell(self, what: str) -> None:
+        found = ", ".join(f"{count} {name}" for name, count in self._books.found.items())
+        line = f"{self._history.now:7.1f} s  {what}; {self._books.answers:,} answers" + (f", {found}" if found else "")
+        sys.stderr.write(line + "\n")
+
+    def _create_topics(self) -> None:
+        topics = self._topics
+        counts = {topics.requests: topics.partitions, topics.answers: topics.partitions}
+        counts[topics.dead] = topics.dead_partitions
+        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
+        for future in admin.create_topics(
+            [NewTopic(n, num_partitions=c, replication_factor=1) for n, c in counts.items()]
+        ).values():
+            future.result(30.0)
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "KAFKA__BOOTSTRAP_SERVERS": self._broker.bootstrap_servers,
+            "KAFKA__REQUEST_TOPICS": self._topics.requests,
+            "KAFKA__RESPONSE_TOPIC": self._topics.answers,
+            "KAFKA__DEAD_LETTER_TOPIC": self._topics.dead,
+            "KAFKA__GROUP_ID": self._group,
+            "MODEL__PATH": str(save(fragile(TABLE, WEIGHTS), self._folder)),
+            "MODEL__DEVICE": "cpu",
+            "DELIVERY__GUARANTEE": self._options.guarantee,
+            **(self._options.settings or {}),
+        }

@@ -1,0 +1,94 @@
+"""Which faults happen, in which order and how hard: all of it from the seed, before anything starts. Pure.
+
+Rounds, each with every kind once in an order of its own, because pure chance would leave some kind out of a short run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import product
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """What is done, once in each round."""
+
+    KILL = "kill -9"
+    TERMINATE = "SIGTERM"
+    SUSPEND = "SIGSTOP"
+    REBALANCE = "rebalance"
+    BROKER_STOP = "broker stop"
+    BROKER_KILL = "broker kill -9"
+
+
+# How long each lasts, seconds from and to. A group gives a member up after 3 s: half the suspensions are longer.
+LASTS = {
+    Kind.KILL: (0.0, 2.0),  # until it is replaced
+    Kind.TERMINATE: (0.0, 1.0),  # the same
+    Kind.SUSPEND: (0.5, 8.0),
+    Kind.REBALANCE: (0.3, 4.0),  # until the further member leaves again
+    Kind.BROKER_STOP: (0.1, 3.0),  # until it is started again
+    Kind.BROKER_KILL: (0.1, 3.0),
+}
+CALM = (0.5, 3.0)  # from the end of one fault to the next, at least
+SLOT = 9.5  # from the start of one fault to the next, seconds: 21 rounds of six in 20 minutes
+NEIGHBOURS_DIFFER = (0, 3, 1, 2)  # the order of four pairs in which both members change as often as can be
+
+
+class Fault(NamedTuple):
+    """One fault to come, `starts` seconds after the first. `pick` (0 to 1) chooses the victim."""
+
+    starts: float
+    kind: Kind
+    pick: float
+    seconds: float
+    calm: float
+
+    def choose(self, count: int) -> int:
+        """One of so many."""
+        return int(self.pick * count)
+
+
+class Leg(NamedTuple):
+    """A part of the run: the group's protocol, whether transactional ids outlive a process, and its faults."""
+
+    protocol: str
+    ids: str
+    faults: Sequence[Fault]
+
+
+def rounds_in(minutes: float) -> int:
+    """How many rounds fill so many minutes."""
+    return max(1, round(minutes * 60.0 / (SLOT * len(Kind))))
+
+
+def plan(seed: int, rounds: int, *, protocol: str = "turns", ids: str = "turns", pace: float = 1.0) -> list[Leg]:
+    """The whole run. `protocol` consumer, classic or turns; `ids` unique, stable or turns; `pace` scales all times."""
+    chance = random.Random(seed)
+    protocols = ("consumer", "classic") if protocol == "turns" else (protocol,)
+    ways = list(product(protocols, ("unique", "stable") if ids == "turns" else (ids,)))
+    if len(ways) == len(NEIGHBOURS_DIFFER):
+        ways = [ways[at] for at in NEIGHBOURS_DIFFER]
+    legs = []
+    for number, (its_protocol, its_ids) in enumerate(ways[:rounds]):
+        count = min(len(ways), rounds)
+        mine = range(rounds * number // count, rounds * (number + 1) // count)
+        faults = [fault for at in mine for fault in _round(chance, at * len(Kind), pace)]
+        legs.append(Leg(its_protocol, its_ids, faults))
+    return legs
+
+
+def _round(chance: random.Random, first: int, pace: float) -> list[Fault]:
+    kinds = chance.sample(list(Kind), len(Kind))
+    return [
+        Fault(
+            (first + at) * SLOT * pace,
+            kind,
+            chance.random(),
+            chance.uniform(*LASTS[kind]) * pace,
+            chance.uniform(*CALM) * pace,
+        )
+        for at, kind in enumerate(kinds)
+    ]

@@ -1,0 +1,120 @@
+"""The n-th request of a run, and what must come back for it: made from the number alone, so that nothing is kept.
+
+Owns the model's numbers, from which numpy computes the right answers without ONNX Runtime. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+
+ROOTS, OUTPUTS, TABLE_ROWS = 7, 4, 64
+KEYS = 97
+POOL = 4096  # different rows; a request that got another's answer is seen by its value
+RAW = b"application/octet-stream"
+JSON = b"application/json"
+POISON_EVERY = 100  # one request in so many is bad
+KEYLESS_EVERY = 11
+ROWS_EVERY = 7  # one request in so many has several rows
+SEVERAL = 3
+
+_chance = np.random.default_rng(11)
+TABLE: Rows = _chance.standard_normal((TABLE_ROWS, OUTPUTS), dtype=np.float32)
+WEIGHTS: Rows = _chance.standard_normal((ROOTS, OUTPUTS), dtype=np.float32)
+_inputs: Rows = np.concatenate(
+    [
+        _chance.integers(0, TABLE_ROWS, (POOL + SEVERAL, 1)).astype(np.float32),
+        _chance.random((POOL + SEVERAL, ROOTS), dtype=np.float32),
+    ],
+    axis=1,
+)
+_outputs: Rows = (TABLE[_inputs[:, 0].astype(np.int64)] + np.sqrt(_inputs[:, 1:]) @ WEIGHTS).astype(np.float32)
+
+# Batched and single products differ in the last bits; two rows of the pool differ by far more.
+TOLERANCE = 1e-4
+
+
+class Request(NamedTuple):
+    """What is published. `partition` -1 leaves the choice to the key; `code` is the error due, None for a good one."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+    partition: int
+    code: str | None
+
+
+class _Poison(NamedTuple):
+    content_type: bytes
+    value: bytes | None
+    code: str
+
+
+def _spoilt(column: int, number: float) -> bytes:
+    row = _inputs[:1].copy()
+    row[0, column] = number
+    return row.tobytes()
+
+
+def _tensor(columns: int) -> bytes:
+    tensor = {"name": "x", "shape": [1, columns], "datatype": "FP32", "data": [0.5] * columns}
+    return json.dumps({"inputs": [tensor]}).encode()
+
+
+POISONS = {
+    "no JSON": _Poison(JSON, b'{"inputs": [', "INVALID_ARGUMENT"),
+    "cut short": _Poison(RAW, _inputs[:1].tobytes()[:-1], "INVALID_ARGUMENT"),
+    "wrong shape": _Poison(JSON, _tensor(ROOTS), "INVALID_ARGUMENT"),
+    "NaN": _Poison(RAW, _spoilt(2, float("nan")), "INVALID_ARGUMENT"),
+    "no value": _Poison(RAW, None, "INVALID_ARGUMENT"),
+    "unknown encoding": _Poison(b"application/x-python-pickle", _inputs[:1].tobytes(), "INVALID_ARGUMENT"),
+    "model fails": _Poison(RAW, _spoilt(0, 1e6), "INTERNAL"),
+    "model answers NaN": _Poison(RAW, _spoilt(1, -1.0), "INTERNAL"),
+}
+_POISONS = list(POISONS.values())
+
+
+def request(number: int, partitions: int) -> Request:
+    """The n-th request to a topic of so many partitions."""
+    is_keyless = number % KEYLESS_EVERY == 0
+    key = None if is_keyless else b"key-%d" % (number % KEYS)
+    partition = number // KEYLESS_EVERY % partitions if is_keyless else -1
+    content_type, value, code = _poison(number) or (RAW, _inputs[_rows(number)].tobytes(), None)
+    headers = [("content-type", content_type), ("request-id", b"r-%d" % number)]
+    return Request(key, value, headers, partition, code)
+
+
+def number_of(request_id: str) -> int | None:
+    """The number of the request that was given this id; None for an id that no request was given."""
+    head, _, digits = request_id.partition("-")
+    return int(digits) if head == "r" and digits.isdecimal() else None
+
+
+def right_value(number: int) -> Rows:
+    """The answer to a good request: (rows, OUTPUTS) FP32."""
+    return _outputs[_rows(number)]
+
+
+def wrong_value(number: int, value: bytes) -> str | None:
+    """Why these bytes are not the right answer to a good request; None: they are."""
+    right = right_value(number)
+    if len(value) != right.nbytes:
+        return f"{len(value)} bytes, not {right.nbytes}"
+    got = np.frombuffer(value, "<f4").reshape(right.shape)
+    # `not <=`, because NaN is neither.
+    return None if np.abs(got - right).max() <= TOLERANCE else f"{got.tolist()}, not {right.tolist()}"
+
+
+def _poison(number: int) -> _Poison | None:
+    at, rest = divmod(number, POISON_EVERY)
+    return _POISONS[at % len(_POISONS)] if rest == POISON_EVERY // 2 else None
+
+
+def _rows(number: int) -> slice:
+    at = number % POOL
+    return slice(at, at + (SEVERAL if number % ROWS_EVERY == 0 else 1))

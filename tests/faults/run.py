@@ -1,0 +1,85 @@
+"""`python -m tests.faults.run`: the mix, on a broker of its own, for one guarantee or both; `--help` says more.
+
+Exit code 1: a promise was broken. The seed fixes which faults happen, in which order and how hard; what the processes
+make of it is theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.faults.mix import Options, run
+from tests.faults.plan import plan, rounds_in
+from tests.faults.table import table
+from tests.kafka.broker import JvmBroker
+
+GUARANTEES = ("at_least_once", "exactly_once")
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    asked = _parser().parse_args()
+    guarantees = GUARANTEES if asked.guarantee == "both" else (asked.guarantee,)
+    broken = [guarantee for guarantee in guarantees if not _keeps(guarantee, asked)]
+    return 1 if broken else 0
+
+
+def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
+    folder = asked.folder / f"{guarantee.replace('_', '-')}-{asked.seed}-{int(time.time())}"
+    folder.mkdir(parents=True)
+    ids = asked.ids if guarantee == "exactly_once" else "unique"
+    legs = plan(asked.seed, rounds_in(asked.minutes), protocol=asked.protocol, ids=ids)
+    options = Options(guarantee, legs, rate=asked.rate, replicas=asked.replicas, settings=dict(asked.set))
+    with JvmBroker() as broker:
+        outcome = run(options, broker, folder)
+    shown = table(outcome, _again(guarantee, asked))
+    (folder / "table.txt").write_text(shown + "\n")
+    sys.stdout.write(f"\n{shown}\n")
+    sys.stdout.flush()
+    return not outcome.broken
+
+
+def _again(guarantee: str, asked: argparse.Namespace) -> str:
+    default = _parser().parse_args([])
+    named = [
+        f"--{name} {value}"
+        for name, value in vars(asked).items()
+        if name not in ("guarantee", "seed", "minutes", "set", "folder") and value != getattr(default, name)
+    ]
+    named += [f"--set {name}={value}" for name, value in asked.set]
+    head = f"python -m tests.faults.run --guarantee {guarantee} --seed {asked.seed} --minutes {asked.minutes:g}"
+    return " ".join([head, *named])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.run", description="A seeded mix of faults.")
+    say = parser.add_argument
+    say("--guarantee", choices=[*GUARANTEES, "both"], default="both")
+    say("--seed", type=int, default=1, help="fixes the faults (1)")
+    say("--minutes", type=float, default=5.0, help="for each guarantee (5)")
+    say("--rate", type=float, default=300.0, help="requests a second (300)")
+    say("--replicas", type=int, default=3, help="at least 2 (3)")
+    say("--protocol", choices=["turns", "consumer", "classic"], default="turns", help="of the group (turns)")
+    say("--ids", choices=["turns", "unique", "stable"], default="turns", help="transactional ids (turns)")
+    say(
+        "--set",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="DELIVERY__COMMIT_INTERVAL_MS=50",
+        help="a setting of every replica, without the prefix",
+    )
+    say("--folder", type=Path, default=Path("build/faults"), help="for history and logs (build/faults)")
+    return parser
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""What a run came to, as a table for people, at most 80 columns wide. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.faults.fleet import Life
+from tests.faults.mix import Outcome
+from tests.faults.plan import Kind
+
+MIB = 1024 * 1024
+LONG_LIFE = 60.0  # growth of what lives less is its start, seconds
+EXAMPLES = 3
+PROMISES = (
+    ("lost", "lost"),
+    ("repeated", "repeated"),
+    ("out of order", "out of order"),
+    ("wrong", "wrong"),
+    ("committed past", "commits past an unsettled record"),
+)
+
+
+def table(outcome: Outcome, replay: str) -> str:
+    """The whole table; `replay` is the command that does the same again."""
+    return "\n".join(
+        [
+            *_head(outcome),
+            "",
+            *_promises(outcome),
+            "",
+            *_faults(outcome),
+            "",
+            *_replicas(outcome),
+            "",
+            *_end(outcome, replay),
+        ]
+    )
+
+
+def _head(outcome: Outcome) -> Iterator[str]:
+    options = outcome.options
+    yield (
+        f"{options.guarantee.replace('_', ' ')}: {outcome.seconds / 60:.1f} minutes, {options.replicas} replicas, "
+        f"{options.rate:,.0f} requests a second"
+    )
+    ways = ", ".join(f"{leg.protocol}/{leg.ids}" for leg in options.legs)
+    yield f"  group protocol/transactional ids: {ways}"
+
+
+def _promises(outcome: Outcome) -> Iterator[str]:
+    books = outcome.books
+    yield _row("requests", len(books.requests))
+    yield _row("answers", books.answers, f"{books.errors:,} of them errors")
+    yield _row("dead letters", books.dead_letters)
+    for name, words in PROMISES:
+        yield _row(words, books.found[name])
+    yield _row("looks at the commits", books.looks, f"{outcome.unanswered_looks} more met no broker")
+    yield _row("commits that moved back", books.moved_back)
+    yield f"  {'commits ahead of what readers see':<34} {books.longest_unreadable:>9.1f}  s at most"
+
+
+def _row(words: str, number: int, more: str = "") -> str:
+    return f"  {words:<34} {number:>9,}" + (f"  {more}" if more else "")
+
+
+def _faults(outcome: Outcome) -> Iterator[str]:
+    stalls = outcome.books.stalls.longest
+    yield f"  {'fault':<34} {'times':>9}  longest stall of a partition's answers"
+    for kind in Kind:
+        yield f"  {kind:<34} {outcome.faults[kind]:>9,}  {stalls.get(kind, 0.0):.1f} s"
+    yield f"  {'any':<34} {outcome.faults.total():>9,}  {max(stalls.values(), default=0.0):.1f} s"
+
+
+def _replicas(outcome: Outcome) -> Iterator[str]:
+    fleet = outcome.fleet
+    yield _row(
+        "replicas that lived",
+        len(fleet.lives),
+        f"{fleet.exits.total()} ended by SIGTERM, {fleet.exits[0]} with exit code 0",
+    )
+    for life in sorted(fleet.lives, key=lambda life: -life.seconds)[:4]:
+        if life.seconds >= LONG_LIFE:
+            yield _life(life)
+
+
+def _life(life: Life) -> str:
+    first, last = life.vitals[0], life.vitals[-1]
+    return (
+        f"  {life.name:<11} {life.seconds:6.0f} s  {first.memory / MIB:4.0f} → {last.memory / MIB:4.0f} MiB "
+        f"({life.growth('memory') / MIB:+.2f}/min)  threads {first.threads} → {last.threads}  "
+        f"files {first.files} → {last.files}"
+    )
+
+
+def _end(outcome: Outcome, replay: str) -> Iterator[str]:
+    broken = outcome.broken
+    yield "PROMISE BROKEN: " + ", ".join(broken) if broken else "every promise was kept"
+    for name in outcome.books.broken:
+        yield from (f"  {name}: {example}" for example in outcome.books.examples[name][:EXAMPLES])
+    yield from (f"  exits: {how}" for how in outcome.fleet.broken[:EXAMPLES])
+    yield f"history: {outcome.folder / 'history.jsonl'}"
+    yield f"replay:  {replay}"

@@ -1,0 +1,253 @@
+"""The judge of the mix of faults: it sees each way of breaking a promise, and finds nothing where all were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pytest
+
+from tests.faults.books import Books, Look, Place, Seen, Source
+from tests.faults.requests import POISON_EVERY, RAW, request, right_value
+
+PARTITIONS = 2
+BAD = POISON_EVERY // 2  # the first bad request
+Headers = Mapping[str, str]
+NONE: Headers = {}
+
+
+def lying_at(number: int) -> Source:
+    """Request n lies here: even numbers in partition 0, odd ones in 1."""
+    return Source(number % PARTITIONS, number // PARTITIONS)
+
+
+def answered(
+    number: int, offset: int, headers: Headers = NONE, *, partition: int = 0, as_if: int | None = None
+) -> Seen:
+    """The right answer to request n, but for `headers`; `as_if` gives it the value of another."""
+    asked, (lies_in, lies_at) = request(number, PARTITIONS), lying_at(number)
+    said = {"source": f"requests/{lies_in}/{lies_at}", "request-id": f"r-{number}", "status": "ok"}
+    value = b"{}"
+    if asked.code:
+        said |= {"status": "error", "error-code": asked.code}
+    else:
+        said |= {"content-type": RAW.decode()}
+        value = right_value(number if as_if is None else as_if).tobytes()
+    return Seen(partition, offset, asked.key, value, {**said, **headers})
+
+
+def dead_letter(number: int, offset: int = 0, headers: Headers = NONE) -> Seen:
+    """The right dead letter of request n, but for `headers`."""
+    asked, (partition, at) = request(number, PARTITIONS), lying_at(number)
+    said = {"__dlq.errors.partition": str(partition), "__dlq.errors.offset": str(at), "request-id": f"r-{number}"}
+    return Seen(0, offset, asked.key, asked.value, {**said, "error-code": asked.code or "INTERNAL", **headers})
+
+
+def books(
+    asked: Iterable[int], answers: Sequence[Seen], letters: Sequence[Seen] = (), *, exactly_once: bool = True
+) -> Books:
+    """Closed books in which these were asked for, and these read."""
+    found = Books(PARTITIONS, exactly_once=exactly_once, tell=lambda _promise, _how: None)
+    for number in asked:
+        found.published(lying_at(number), number)
+    for seen in answers:
+        found.answered(seen, 0.0)
+    for seen in letters:
+        found.dead_lettered(seen)
+    found.close()
+    return found
+
+
+KEPT = [answered(n, n) for n in range(1, 7)]  # 0 has no key, and so another partition
+
+
+def test_a_kept_promise_is_found_clean() -> None:
+    """All answered once and in order, a bad one with its dead letter: nothing is found."""
+    found = books([*range(1, 7), BAD], [*KEPT, answered(BAD, 9)], [dead_letter(BAD)])
+
+    assert (found.broken, found.answers, found.errors) == ([], 7, 1)
+
+
+def test_a_missing_answer_is_lost() -> None:
+    """A request without an answer is named."""
+    found = books(range(1, 7), KEPT[1:])
+
+    assert found.broken == ["lost"]
+    assert "request 1," in found.examples["lost"][0]
+
+
+def test_a_missing_dead_letter_is_lost() -> None:
+    """A bad request that has its error answer and no dead letter is named."""
+    assert books([BAD], [answered(BAD, 0)]).broken == ["lost"]
+
+
+def test_a_repeated_answer_breaks_exactly_once_alone() -> None:
+    """An answer that can be read twice is counted under both guarantees, and breaks one."""
+    answers = [*KEPT, answered(5, 8), answered(6, 9)]
+
+    once, at_least = (books(range(1, 7), answers, exactly_once=is_once) for is_once in (True, False))
+
+    assert (once.found["repeated"], once.broken) == (2, ["repeated"])
+    assert (at_least.found["repeated"], at_least.broken) == (2, [])
+
+
+def test_a_repeated_dead_letter_breaks_exactly_once() -> None:
+    """Dead letters are answers too."""
+    letters = [dead_letter(BAD), dead_letter(BAD, 1)]
+
+    assert books([BAD], [answered(BAD, 0)], letters).broken == ["repeated"]
+
+
+def test_a_first_answer_after_a_later_one_is_out_of_order() -> None:
+    """A reader that keeps the highest offset would drop it."""
+    found = books([1, 3], [answered(3, 0), answered(1, 1)], exactly_once=False)
+
+    assert found.broken == ["out of order"]
+
+
+def test_a_run_of_answers_that_comes_again_is_no_disorder() -> None:
+    """A new owner begins at the last commit: repeats, in order."""
+    answers = [answered(n, at) for at, n in enumerate((1, 3, 5, 1, 3, 5, 7))]
+
+    assert books([1, 3, 5, 7], answers, exactly_once=False).broken == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "fault"),
+    [
+        (answered(1, 0, as_if=2), ", not [["),
+        (answered(7, 0, as_if=1), "16 bytes, not 48"),
+        (answered(1, 0)._replace(key=b"key-2"), "key b'key-2', not b'key-1'"),
+        (answered(1, 0, {"status": "error", "error-code": "INTERNAL"}), "status error INTERNAL, not ok"),
+        (answered(1, 0, {"status": "fine"}), "status fine None, not ok"),
+        (answered(BAD, 0, {"status": "ok"}), "status ok None, not INVALID_ARGUMENT"),
+        (answered(1, 0, {"content-type": "text/plain"}), "content-type text/plain"),
+        (answered(1, 0, {"request-id": "x"}), "request-id 'x' is nobody's"),
+        (answered(11, 0, partition=0), "in partition 0, not 1"),  # a keyless one
+        (answered(1, 0, {"source": "nowhere"}), "has the source 'nowhere'"),
+    ],
+)
+def test_a_wrong_answer_is_named(seen: Seen, fault: str) -> None:
+    """Value, key, code, encoding, name, partition and source are what the request makes due."""
+    found = books([], [seen])
+
+    assert fault in found.examples["wrong"][0]
+
+
+def test_an_answer_to_another_request_is_wrong() -> None:
+    """The publisher knows which request lies where: an answer that names another was given to the wrong one."""
+    found = books([1], [answered(3, 0, {"source": "requests/1/0"})])
+
+    assert "is request 1, answered as r-3" in found.examples["wrong"][0]
+
+
+def test_an_answer_to_nothing_is_wrong() -> None:
+    """Nobody asked for it."""
+    assert "no such request" in books([], [answered(1, 0)]).examples["wrong"][0]
+
+
+@pytest.mark.parametrize(
+    ("seen", "fault"),
+    [
+        (dead_letter(1), "error-code INTERNAL, not None"),
+        (dead_letter(BAD)._replace(value=b"other"), "key or value is not the request's"),
+        (dead_letter(BAD, 0, {"__dlq.errors.offset": "?"}), "does not say where its request lies"),
+    ],
+)
+def test_a_wrong_dead_letter_is_named(seen: Seen, fault: str) -> None:
+    """Good requests have none, and a bad one's is the original."""
+    assert fault in books([], [], [seen]).examples["wrong"][0]
+
+
+class Looking:
+    """Books over one answer partition and one of dead letters, in which request 1 (at 1/0) is looked for."""
+
+    def __init__(self) -> None:
+        self.books = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
+
+    def look(self, committed: int, answers: int, dead: int = 0) -> None:
+        """Partition 1 is committed up to there, and then the logs end there."""
+        ends = {Place("answers", 0): answers, Place("answers", 1): 0, Place("dead", 0): dead}
+        self.books.looked(Look(1.0, {1: committed}, ends), 1.0)
+
+    def read(self, seen: Seen, place: str = "answers") -> None:
+        """It, and all before it."""
+        self.books.answered(seen, 2.0) if place == "answers" else self.books.dead_lettered(seen)
+        self.books.reached(Place(place, seen.partition), seen.offset + 1, 2.0)
+
+
+def test_an_answer_written_before_we_looked_makes_a_commit_safe() -> None:
+    """It may be read later: only then is the look judged."""
+    looking = Looking()
+
+    looking.look(committed=1, answers=1)
+    waiting = looking.books.unjudged
+    looking.read(answered(1, 0))
+
+    assert (waiting, looking.books.unjudged, looking.books.broken) == (1, 0, [])
+
+
+def test_an_answer_written_after_we_looked_does_not_make_a_commit_safe() -> None:
+    """The group had committed it, and a crash at that moment would have lost it."""
+    looking = Looking()
+
+    looking.look(committed=1, answers=0)
+    looking.read(answered(1, 0))
+
+    assert looking.books.broken == ["committed past"]
+
+
+def test_an_aborted_answer_does_not_make_a_commit_safe() -> None:
+    """Its place in the log is passed and nothing was read there."""
+    looking = Looking()
+
+    looking.look(committed=1, answers=2)
+    looking.books.reached(Place("answers", 0), 2, 2.0)
+
+    assert looking.books.broken == ["committed past"]
+
+
+def test_each_offset_below_a_commit_is_judged_once() -> None:
+    """Later looks begin where the last one ended."""
+    looking = Looking()
+
+    for _ in range(3):
+        looking.look(committed=2, answers=0)
+
+    assert looking.books.found["committed past"] == 2
+
+
+def test_an_error_needs_its_dead_letter_before_the_commit() -> None:
+    """Answer and dead letter are one outcome."""
+    for letter_end, broken in ((1, []), (0, ["committed past"])):
+        looking = Looking()
+
+        looking.look(committed=1, answers=1, dead=letter_end)
+        looking.read(dead_letter(BAD, 0, {"__dlq.errors.partition": "1", "__dlq.errors.offset": "0"}), "dead")
+        looking.read(answered(BAD, 0, {"source": "requests/1/0"}))
+
+        assert looking.books.broken == broken
+
+
+def test_a_commit_that_moved_back_is_counted() -> None:
+    """It breaks no promise by itself: what it repeats would."""
+    looking = Looking()
+    looking.read(answered(1, 0))
+
+    looking.look(committed=1, answers=1)
+    looking.look(committed=0, answers=1)
+
+    assert (looking.books.moved_back, looking.books.broken) == (1, [])
+
+
+def test_a_stall_belongs_to_the_fault_that_began_it() -> None:
+    """The partition's last answer came just after the kill, and the next 4 s later, whatever happened meanwhile."""
+    looking = Looking()
+    stalls = looking.books.stalls
+
+    stalls.answered(1.0, 0)
+    stalls.fault(1.1, "kill -9")
+    stalls.answered(1.2, 0)
+    stalls.fault(3.0, "rebalance")
+    stalls.answered(5.2, 0)
+
+    assert stalls.longest == {"kill -9": 4.0}
