@@ -1,8 +1,9 @@
 """The composition root: settings in, a running worker out; everything closed in reverse order.
 
 Start-up is a list of checks in the order of their cost, each of which ends the process with one line that names the
-cure: the model (loaded, warmed), the cluster (topics, access, limits), and only then the group is joined. This is where
-the rooms meet, and where mypy proves that each satisfies the protocols of `ports.py`.
+cure: the cluster (topics, access, limits), the model (loaded, warmed), and only then the group is joined. What a killed
+predecessor left open of a transaction is taken back while the model loads, since readers wait for it. This is where the
+rooms meet, and where mypy proves that each satisfies the protocols of `ports.py`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from worker.core.ledger import OffsetLedger
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import InferenceLanes, Model, load
-from worker.kafka import KafkaSink, KafkaSource, Topics, examine
+from worker.kafka import KafkaSink, KafkaSource, KafkaTransactions, Topics, examine, resolve_transactional_id
 from worker.loop import Conduct, Worker
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
-    from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink
+    from worker.ports import Delivery
+    from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
     from worker.telemetry.tracing import Tracing
 
 # Seconds. A revoke may take a fifth of `max.poll.interval.ms` (300 s), and no longer than the group's others will wait.
@@ -108,8 +111,10 @@ def _wire(
     closing.callback(health.close)
     events.noted("http_listening", url=health.url)
 
-    model = _warm_model(settings, events)
     topics = _examined_topics(settings, events)
+    source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger(), events)
+    outlet = _outlet(settings, topics, source, events, closing)
+    model = _warm_model(settings, events)
     lanes = InferenceLanes(model, settings.batching.lanes)
     closing.callback(ending.close, lanes)
     ledger = OffsetLedger()
@@ -120,11 +125,8 @@ def _wire(
     events.bounded(records=bounds.records, rows=bounds.rows, size=bounds.size, run=settings.model.run_timeout_s)
     _watchdog(settings, signals, events, lanes, closing)
 
-    sink = KafkaSink(settings.kafka, topics, telemetry.kafka_logger(), events)
-    closing.callback(sink.close, GIVE_UP_TIMEOUT)
-    source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger(), events)
-    bare = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected), lanes, sink
-    codec, served_by, sent_by = bare if tracing is None else _traced(tracing, model, *bare)
+    codecs = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected)
+    codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
     return Worker(
         source=source,
         codec=codec,
@@ -138,15 +140,7 @@ def _wire(
             refuse_non_finite_output=settings.model.non_finite_output == "error",
         ),
         lanes=served_by,
-        delivery=AtLeastOnce(
-            ledger=ledger,
-            encoder=codec,
-            sink=sent_by,
-            committer=source,
-            events=events,
-            commit_interval=settings.delivery.commit_interval_ms / 1000,
-            clock=time.monotonic,
-        ),
+        delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing),
         events=events,
         signals=signals,
         conduct=Conduct(
@@ -156,6 +150,57 @@ def _wire(
             revoke_timeout=REVOKE_TIMEOUT,
             rejection_limit=settings.delivery.rejection_limit,
         ),
+        clock=time.monotonic,
+    )
+
+
+def _outlet(
+    settings: Settings, topics: Topics, source: KafkaSource, events: telemetry.WorkerEvents, closing: ExitStack
+) -> KafkaSink | KafkaTransactions:
+    """Where answers go: the one thing in which the guarantees differ."""
+    kafka, delivery, logger = settings.kafka, settings.delivery, telemetry.kafka_logger()
+    if delivery.guarantee == "at_least_once":
+        sink = KafkaSink(kafka, topics, logger, events)
+        closing.callback(sink.close, GIVE_UP_TIMEOUT)
+        return sink
+    name = resolve_transactional_id(delivery.transactional_id, kafka.group_id)
+    transactions = KafkaTransactions(
+        kafka, topics, name, delivery.transaction_timeout_ms, source.member, logger, events
+    )
+    closing.callback(transactions.close, GIVE_UP_TIMEOUT)
+    events.noted("transactions_opened", transactional_id=name.text)
+    return transactions
+
+
+def _delivery(
+    settings: Settings,
+    outlet: KafkaSink | KafkaTransactions,
+    source: KafkaSource,
+    ledger: OffsetLedger,
+    codec: Codecs | TracedCodec,
+    events: telemetry.WorkerEvents,
+    tracing: Tracing | None,
+) -> Delivery:
+    """How answers become durable. Raises `BadConfiguration` when the broker opens no transactions for us."""
+    interval = settings.delivery.commit_interval_ms / 1000
+    if isinstance(outlet, KafkaSink):
+        return AtLeastOnce(
+            ledger=ledger,
+            encoder=codec,
+            sink=outlet if tracing is None else _traced_sink(tracing, outlet),
+            committer=source,
+            events=events,
+            commit_interval=interval,
+            clock=time.monotonic,
+        )
+    outlet.wait_until_ready()
+    return ExactlyOnce(
+        ledger=ledger,
+        encoder=codec,
+        transactions=outlet if tracing is None else _traced_transactions(tracing, outlet),
+        group=source,
+        events=events,
+        commit_interval=interval,
         clock=time.monotonic,
     )
 
@@ -172,14 +217,24 @@ def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSt
     return tracing
 
 
-def _traced(
-    tracing: Tracing, model: Model, codec: Codecs, lanes: InferenceLanes, sink: KafkaSink
-) -> tuple[TracedCodec, TracedLanes, TracedSink]:
-    from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink  # noqa: PLC0415  # as above
+def _traced(tracing: Tracing, model: Model, codecs: Codecs, lanes: InferenceLanes) -> tuple[TracedCodec, TracedLanes]:
+    from worker.telemetry.traced import TracedCodec, TracedLanes  # noqa: PLC0415  # as above
     from worker.telemetry.tracing import ServedModel  # noqa: PLC0415  # as above
 
     served = ServedModel(model.signature.name, model.signature.version, model.device.name)
-    return TracedCodec(codec, tracing), TracedLanes(lanes, tracing, served), TracedSink(sink, tracing)
+    return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
+
+
+def _traced_sink(tracing: Tracing, sink: KafkaSink) -> TracedSink:
+    from worker.telemetry.traced import TracedSink  # noqa: PLC0415  # as above
+
+    return TracedSink(sink, tracing)
+
+
+def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> TracedTransactions:
+    from worker.telemetry.traced import TracedTransactions  # noqa: PLC0415  # as above
+
+    return TracedTransactions(transactions, tracing)
 
 
 def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:

@@ -4,6 +4,15 @@ from worker.kafka.membership import Membership
 from worker.kafka.sink import KafkaSink
 from worker.kafka.source import KafkaSource
 from worker.kafka.topics import Topics, examine
+from worker.kafka.transactional_id import resolve_transactional_id
 from worker.kafka.transactions import KafkaTransactions
 
-__all__ = ["KafkaSink", "KafkaSource", "KafkaTransactions", "Membership", "Topics", "examine"]
+__all__ = [
+    "KafkaSink",
+    "KafkaSource",
+    "KafkaTransactions",
+    "Membership",
+    "Topics",
+    "examine",
+    "resolve_transactional_id",
+]

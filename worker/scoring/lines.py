@@ -97,6 +97,7 @@ class LineCodec:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
+        self.refuse = codec.refuse
 
     def decode(self, record: Record) -> Request | Rejection:
         """The line as a request, or why it is none."""
