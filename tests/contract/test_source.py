@@ -12,6 +12,7 @@ import pytest
 from tests.fakes import Broker, Clock, FakeSource
 from tests.kafka.cluster import Cluster, Sent, fresh
 from worker.core.records import CommitResult, Partition, Record, Suspect
+from worker.delivery.exactly_once import Group
 from worker.kafka import KafkaSource, Membership
 from worker.kafka.embedded import EmbeddedBroker
 from worker.ports import Assignments, Source
@@ -49,6 +50,10 @@ class Told:
         self.suspects += suspects
 
 
+class Consumer(Source, Group, Protocol):
+    """What the loop and the transactions ask of it."""
+
+
 class Stage(Protocol):
     """A topic of four partitions, and sources of one group that read it, one at a time."""
 
@@ -58,7 +63,7 @@ class Stage(Protocol):
     def send(self, partition: Partition, count: int) -> None:
         """Append records with key `k`, a header `n` and the values 0, 1, 2..."""
 
-    def join(self, assignments: Assignments) -> Source: ...
+    def join(self, assignments: Assignments) -> Consumer: ...
 
 
 class FakeStage:
@@ -75,7 +80,7 @@ class FakeStage:
             offset = self._broker.end(partition)
             self._broker.append(Record(partition, offset, b"k", b"%d" % n, [("n", b"%d" % n)], 0))
 
-    def join(self, assignments: Assignments) -> Source:
+    def join(self, assignments: Assignments) -> Consumer:
         source = FakeSource(self._broker, self._clock)
         source.subscribe(assignments)
         source.assign(*self.partitions)
@@ -102,7 +107,7 @@ class KafkaStage:
             partition.topic, [Sent(b"k", b"%d" % n, [("n", b"%d" % n)], partition.number) for n in range(count)]
         )
 
-    def join(self, assignments: Assignments) -> Source:
+    def join(self, assignments: Assignments) -> Consumer:
         source = KafkaSource(self._kafka, self._membership, LOGGER)
         source.subscribe(assignments)
         return source
@@ -151,6 +156,32 @@ class Member:
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         self.source.commit(offsets)
         self.poll_until(lambda: bool(self.results))
+
+    def read(self, partition: Partition, count: int) -> list[int]:
+        """The offsets of the next `count` records; no other partition has any left."""
+        self.records.clear()
+        self.poll_until(lambda: len(self.records) >= count)
+        assert {record.partition for record in self.records} == {partition}
+        return [record.offset for record in self.records]
+
+    def is_quiet(self, polls: int = 10) -> bool:
+        """Whether nothing comes for a while."""
+        return not any(self.poll() for _ in range(polls))
+
+    def settle_marks(self, *partitions: Partition) -> None:
+        self.poll_until(lambda: not self.source.is_marking(partitions))
+
+    def try_alone(self, partition: Partition, offset: int) -> None:
+        self.poll_until(lambda: self.source.put_on_trial(partition, offset))
+
+
+def hand_out(stage: Stage, partition: Partition, times: int) -> None:
+    """Let so many members take its first record and settle nothing."""
+    for _ in range(times):
+        member = Member(stage)
+        member.poll_until(lambda m=member: bool(m.records))  # type: ignore[misc]
+        member.settle_marks(partition)
+        member.source.close()
 
 
 def test_records_come_in_order_with_all_they_hold(stage: Stage) -> None:
@@ -254,3 +285,207 @@ def test_closing_revokes_what_is_held(stage: Stage) -> None:
 
     assert not member.told.held
     assert sorted(member.told.events)[-4:] == [("revoked", p) for p in sorted(stage.partitions)]
+
+
+def test_a_rewound_partition_is_read_again_from_the_commit(stage: Stage) -> None:
+    """Nothing is left out, nothing comes twice, and what was on its way does not come in between."""
+    first, second = stage.partitions[:2]
+    stage.send(first, 500)
+    stage.send(second, 500)
+    member = Member(stage)
+    member.poll_until(lambda: len([r for r in member.records if r.partition == first]) >= 50)
+    member.commit({first: 20})
+
+    member.source.rewind([first])
+    before = len(member.records)
+    member.poll_until(lambda: len(member.records) - before + before_of(member, second, before) >= 980)
+
+    assert [r.offset for r in member.records[before:] if r.partition == first] == list(range(20, 500))
+    assert [r.offset for r in member.records if r.partition == second] == list(range(500))
+    member.source.close()
+
+
+def before_of(member: Member, partition: Partition, before: int) -> int:
+    """How many of the records before came from this partition."""
+    return len([r for r in member.records[:before] if r.partition == partition])
+
+
+def test_without_a_commit_it_is_read_again_from_where_this_assignment_began(stage: Stage) -> None:
+    """Again and again, whatever a reset policy would say."""
+    partition = stage.partitions[0]
+    stage.send(partition, 30)
+    member = Member(stage)
+
+    for _ in range(3):
+        assert member.read(partition, 30) == list(range(30))
+        member.source.rewind([partition])
+
+    assert member.read(partition, 30) == list(range(30))
+    member.source.close()
+
+
+def test_a_partition_that_has_left_cannot_be_rewound(stage: Stage) -> None:
+    """Whoever asks for it may have heard of it later."""
+    member = Member(stage)
+    member.poll_until_all_held(stage)
+
+    member.source.rewind([Partition(stage.partitions[0].topic, 99)])
+    stage.send(stage.partitions[0], 5)
+
+    assert member.read(stage.partitions[0], 5) == list(range(5))
+    member.source.close()
+
+
+def test_a_withheld_partition_brings_nothing_until_it_is_released(stage: Stage) -> None:
+    """The others flow, and a pause of all that ends does not end this one."""
+    first, second = stage.partitions[:2]
+    member = Member(stage)
+    member.poll_until_all_held(stage)
+
+    member.source.withhold(first)
+    stage.send(first, 20)
+    stage.send(second, 20)
+    assert member.read(second, 20) == list(range(20))
+    member.source.pause()
+    member.source.resume()
+
+    assert member.is_quiet()
+    member.source.release(first)
+    assert member.read(first, 20) == list(range(20))
+    member.source.close()
+
+
+def test_a_partition_released_in_a_pause_comes_after_it(stage: Stage) -> None:
+    """Both must agree."""
+    partition = stage.partitions[0]
+    member = Member(stage)
+    member.poll_until_all_held(stage)
+    member.source.pause()
+    member.source.withhold(partition)
+    stage.send(partition, 5)
+
+    member.source.release(partition)
+
+    assert member.is_quiet()
+    member.source.resume()
+    assert member.read(partition, 5) == list(range(5))
+    member.source.close()
+
+
+def test_a_rewind_releases_what_was_withheld(stage: Stage) -> None:
+    """What it was withheld for is forgotten, and comes again."""
+    partition = stage.partitions[0]
+    stage.send(partition, 10)
+    member = Member(stage)
+    member.read(partition, 10)
+
+    member.source.withhold(partition)
+    member.source.rewind([partition])
+
+    assert member.read(partition, 10) == list(range(10))
+    member.source.close()
+
+
+def test_the_note_of_an_attempt_is_no_result_of_a_commit(stage: Stage) -> None:
+    """It is under way for a moment after the first record, and the worker never hears of it."""
+    partition = stage.partitions[0]
+    stage.send(partition, 10)
+    member = Member(stage)
+
+    member.read(partition, 10)
+    was_marking = member.source.is_marking([partition])
+    member.settle_marks(partition)
+    member.try_alone(partition, 0)
+
+    assert was_marking
+    assert not member.source.is_marking(stage.partitions)
+    assert member.is_quiet(5)
+    assert not member.results
+    member.source.close()
+
+
+def test_a_partition_handed_out_three_times_without_progress_is_suspect(stage: Stage) -> None:
+    """Up to the end it has when it is handed out once more: all that can have been in flight lies below."""
+    suspect, innocent = stage.partitions[:2]
+    stage.send(suspect, 10)
+    hand_out(stage, suspect, times=3)
+    stage.send(suspect, 2)
+    stage.send(innocent, 2)
+
+    member = Member(stage)
+    member.poll_until(lambda: len(member.records) == 14)
+
+    assert member.told.suspects == [Suspect(suspect, 3, None, 12)]
+    member.source.close()
+
+
+def test_a_suspect_is_told_before_its_first_record(stage: Stage) -> None:
+    """Its records must not get into a batch."""
+    partition = stage.partitions[0]
+    stage.send(partition, 10)
+    hand_out(stage, partition, times=3)
+
+    member = Member(stage)
+    while not member.poll(most=3):
+        assert not member.told.suspects
+
+    assert member.told.suspects == [Suspect(partition, 3, None, 10)]
+    member.source.close()
+
+
+def test_progress_ends_the_count(stage: Stage) -> None:
+    """Any commit of an offset clears it."""
+    partition = stage.partitions[0]
+    stage.send(partition, 10)
+    hand_out(stage, partition, times=2)
+    member = Member(stage)
+    member.read(partition, 10)
+    member.settle_marks(partition)
+    member.commit({partition: 1})
+    member.source.close()
+
+    hand_out(stage, partition, times=2)
+    member = Member(stage)
+    member.read(partition, 9)
+
+    assert not member.told.suspects
+    member.source.close()
+
+
+def test_a_record_that_was_tried_and_not_settled_is_convicted(stage: Stage) -> None:
+    """It stays so until it is settled, however often the process dies before."""
+    partition = stage.partitions[0]
+    stage.send(partition, 10)
+    hand_out(stage, partition, times=3)
+    member = Member(stage)
+    member.read(partition, 10)
+    member.commit({partition: 4})
+    member.try_alone(partition, 4)
+    member.source.close()
+
+    hand_out(stage, partition, times=1)
+    member = Member(stage)
+    offsets = member.read(partition, 6)
+
+    assert offsets == list(range(4, 10))
+    assert member.told.suspects == [Suspect(partition, 5, 4, 10)]
+    member.source.close()
+
+
+def test_a_rewind_is_no_new_attempt(stage: Stage) -> None:
+    """The process did not die, so the count stays."""
+    partition = stage.partitions[0]
+    stage.send(partition, 10)
+    member = Member(stage)
+    for _ in range(5):
+        member.read(partition, 10)
+        member.settle_marks(partition)
+        member.source.rewind([partition])
+    member.source.close()
+
+    hand_out(stage, partition, times=2)
+    member = Member(stage)
+    member.read(partition, 10)
+
+    assert [suspect.attempts for suspect in member.told.suspects] == [3]
+    member.source.close()

@@ -21,11 +21,11 @@ _TEXT = re.compile(r"attempts=(\d{1,9})( trial)?")
 class Attempts(NamedTuple):
     """As a commit's metadata says it."""
 
-    count: int
+    times: int
     is_trial: bool = False
 
     def __str__(self) -> str:
-        return f"attempts={self.count}{' trial' if self.is_trial else ''}"
+        return f"attempts={self.times}{' trial' if self.is_trial else ''}"
 
 
 NONE = Attempts(0)

@@ -135,11 +135,11 @@ class Gates:
                 self.rewind([partition])
                 self._again_at = self._clock() + AGAIN_AFTER
                 continue
-            count, is_trial = standing.attempts
+            times, is_trial = standing.attempts
             offset = first[partition] if standing.offset is None else standing.offset
             # A trial stays one until it is settled: this process may die before it is.
-            marks[partition] = Mark(offset, Attempts(count + 1, is_trial))
-            self._attempts[partition] = count + 1
+            marks[partition] = Mark(offset, Attempts(times + 1, is_trial))
+            self._attempts[partition] = times + 1
             self._unmarked.discard(partition)
             self._flowing.let(partition)
         if marks:
@@ -148,12 +148,12 @@ class Gates:
 
     def _is_clear(self, partition: Partition, standing: _Standing, suspects: list[Suspect]) -> bool:
         """Whether all is known of it; a suspect's end is, below which all lies that can have been in flight."""
-        count, is_trial = standing.attempts
-        if count < SUSPECT_FROM:
+        times, is_trial = standing.attempts
+        if times < SUSPECT_FROM:
             return True
         if (until := self._end(partition)) is None:
             return False
-        suspects.append(Suspect(partition, count, standing.offset if is_trial else None, until))
+        suspects.append(Suspect(partition, times, standing.offset if is_trial else None, until))
         return True
 
     def _find(self, asked: Sequence[Partition]) -> None:
@@ -209,8 +209,7 @@ class Gates:
     def _end(self, partition: Partition) -> int | None:
         """Where the partition ends for us: at the first open transaction, if there is one."""
         try:
-            watermarks = self._consumer.get_watermark_offsets(TopicPartition(*partition), AGAIN_TIMEOUT)
+            return self._consumer.get_watermark_offsets(TopicPartition(*partition), AGAIN_TIMEOUT)[1]
         except KafkaException as error:
             self._log.tell("end", f"the broker does not tell where {partition} ends: {error}")
             return None
-        return None if watermarks is None else watermarks[1]

@@ -81,15 +81,16 @@ class KafkaSource:
         except (KafkaException, RuntimeError, SystemError) as error:
             raise KafkaFatal(f"the consumer failed: {error}; start again") from (self._failure or error)
         self._raise_failure()
-        if self._is_assignment_new:
-            self._is_assignment_new = False
-            self._pauses.settle()
-        records = self._records(messages)
+        records: Sequence[Record] = self._records(messages)
         if len(records) < len(messages):
             records = self._sift(messages)
         if self._taken_away:
             records = [record for record in records if record.partition not in self._taken_away]
-        return self._gates.admit(records, self._suspected) if self._flowing.strangers else records
+        if self._flowing.strangers:
+            records = self._gates.admit(records, self._suspected)
+        if self._is_assignment_new:
+            self._settle_assignment()
+        return records
 
     def pause(self) -> None:
         """Stop fetching on every partition held, and on those assigned from now on."""
@@ -189,6 +190,13 @@ class KafkaSource:
             raise failure
         if failure is not None:
             raise KafkaFatal(f"a callback of the Kafka client failed: {failure!r}") from failure
+
+    def _settle_assignment(self) -> None:
+        """Not in the callback, which comes before the client has the new partitions."""
+        self._is_assignment_new = False
+        self._pauses.settle()
+        if self._gates.shut:  # under `latest`: where they end now is where they start
+            self._gates.reopen()
 
     def _records(self, messages: Iterable[Message]) -> list[Record]:
         """The records among the messages, 0.3 µs each with 1 KiB.
