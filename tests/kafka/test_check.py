@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from typer.testing import CliRunner, Result
 
 from tests import models
@@ -109,6 +109,79 @@ def test_the_same_facts_come_as_one_object(deployment: Deployment) -> None:
     assert refused.exit_code == 2
     assert "hunter2" not in refused.stdout
     assert json.loads(refused.stdout)["settings"]["WORKER_KAFKA__SSL_KEY_PASSWORD"]["value"] == "***"
+
+
+def test_exactly_once_is_told_with_its_price_and_tried(deployment: Deployment) -> None:
+    """Its transactions, whose they are, and what a killed replica does to readers; the same for programs."""
+    wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
+
+    result = check({**wanted, "COLUMNS": "80"})
+    report = json.loads(check(wanted, "--json").stdout)
+
+    assert result.exit_code == 0, result.output
+    for said in (
+        "isolation.level=read_committed",
+        "end 100 ms after their first answer, or when all is answered",
+        f"transactional id  {deployment.group}-* (another for each process)",
+        "after a kill      readers wait for 10 to 20 s",
+        "transactions         work (tried)",
+    ):
+        assert said in result.stdout, result.stdout
+    assert report["cluster"]["can_transact"] is True
+    assert report["delivery"] == {
+        "guarantee": "exactly_once",
+        "commit_interval_ms": 100,
+        "transactional_id": f"{deployment.group}-*",
+        "is_stable": False,
+        "transaction_timeout_ms": 10_000,
+    }
+
+
+def test_at_least_once_is_told_and_tries_no_transaction(deployment: Deployment) -> None:
+    """What repeats are known by, and what is committed when."""
+    result = check({**deployment.environment, "COLUMNS": "80"})
+    report = json.loads(check(deployment.environment, "--json").stdout)
+
+    assert "offsets    committed every 200 ms, behind acknowledged answers" in result.stdout
+    assert "not tried: at least once uses none" in result.stdout
+    assert report["cluster"]["can_transact"] is None
+    assert report["delivery"]["guarantee"] == "at_least_once"
+    assert report["delivery"]["transactional_id"] is None
+
+
+def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> None:
+    """A worker whose transactional id outlives it goes on beside `check`, whose settings are the same."""
+    name = f"{deployment.group}-fixed"
+    wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
+    serving = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
+    serving.init_transactions(10)
+    serving.begin_transaction()
+    serving.produce(deployment.answers, b"v")
+
+    result = check({**wanted, "WORKER_DELIVERY__TRANSACTIONAL_ID": name, "COLUMNS": "80"})
+
+    serving.commit_transaction(10)
+    assert result.exit_code == 0, result.output
+    assert f"transactional id  {name} (the same after a restart)" in result.stdout
+    assert "after a kill      readers wait until the replica is back, or 10 to 20 s" in result.stdout
+
+
+def test_an_inference_too_long_for_a_transaction_is_a_problem(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When partitions move, a transaction stays open for the batches that run."""
+    monkeypatch.setattr("worker.commands.check._run_seconds", lambda _, rows: rows / 4)
+    wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
+
+    result = check(wanted, "--json")
+    welcome = check(deployment.environment, "--json")
+
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert result.exit_code == 2
+    assert problem["text"].startswith(
+        "WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: an inference of 32 rows takes 8.0 s, and when partitions move a "
+    )
+    assert welcome.exit_code == 0
 
 
 def test_everything_that_is_wrong_is_told_at_once(deployment: Deployment) -> None:
@@ -220,8 +293,14 @@ def test_the_mock_cluster_is_looked_at_as_far_as_it_answers(tmp_path: Path) -> N
 
         result = check(environment(broker.bootstrap_servers, models.save(models.mlp(), tmp_path)))
 
+        settings = environment(broker.bootstrap_servers, models.save(models.mlp(), tmp_path))
+        once = check({**settings, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}, "--json")
+
     assert result.exit_code == 0, result.stdout
     assert "a mock of librdkafka's" in result.stdout
+    (problem,) = json.loads(once.stdout)["problems"]
+    assert once.exit_code == 2
+    assert problem["text"].startswith("WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: ")
 
 
 def environment(bootstrap_servers: str, model: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from worker.codecs.examples import encode_request, encodings
+from worker.commands.check_delivery import can_transact, delivery_facts, look_at_inference, wanted_transactions
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
 from worker.commands.terminal import console, print_json
@@ -25,7 +26,7 @@ from worker.kafka.capabilities import capabilities, try_clients
 from worker.kafka.connecting import connect
 from worker.kafka.survey import survey
 from worker.kafka.topics import ANSWER_TIMEOUT, Topics, judge
-from worker.settings import KafkaSettings, ScoringSettings, Settings, effective, load_parts
+from worker.settings import DeliverySettings, KafkaSettings, ScoringSettings, Settings, effective, load_parts
 from worker.telemetry import try_address
 
 # Runs of which the median is told, and the seconds after which a slow model has run often enough.
@@ -53,8 +54,10 @@ def examined(config_path: Path | None) -> Report:
     report.settings = list(effective(parts.settings)) if parts.settings else ()
     if parts.scoring is not None:
         _look_at_model(parts.scoring, report)
+    if parts.settings is not None:
+        look_at_inference(parts.settings, report)
     if parts.kafka is not None:
-        _look_at_cluster(parts.kafka, report)
+        _look_at_cluster(parts.kafka, parts.delivery, report)
     if parts.settings is not None:
         _look_at_telemetry(parts.settings, report)
     return report
@@ -112,22 +115,28 @@ def _run_seconds(model: Model, rows: int) -> float:
     return statistics.median(times)
 
 
-def _look_at_cluster(kafka: KafkaSettings, report: Report) -> None:
+def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report) -> None:
+    wanted = wanted_transactions(kafka, delivery)
+    report.delivery = delivery_facts(delivery, wanted) if delivery else None
     try:
         contact = connect(kafka, _LOGGER, ANSWER_TIMEOUT, kafka.response_topic)
     except Stop as stop:
         report.add(stop)
         return
-    problems, topics, can_administer = judge(kafka, contact, ANSWER_TIMEOUT)
+    problems, topics, can_administer = judge(kafka, contact, ANSWER_TIMEOUT, with_transactions=wanted is not None)
     report.refuse(problems, 2 if problems else 0)
     found = survey(kafka, contact, ANSWER_TIMEOUT, can_administer=can_administer)
     report.warnings += advice(kafka, found, topics)
+    usable = topics if can_administer else None
     report.cluster = ClusterFacts(
         survey=found,
         capabilities=capabilities(kafka, ANSWER_TIMEOUT),
         membership=topics.membership if topics else None,
         max_bytes=topics.max_bytes if topics else None,
-        can_produce=_can_produce(kafka, topics, report) if topics and can_administer else None,
+        can_produce=_can_produce(kafka, usable, report) if usable else None,
+        can_transact=can_transact(kafka, usable, wanted, report, _LOGGER, ANSWER_TIMEOUT)
+        if usable and wanted
+        else None,
     )
 
 

@@ -36,6 +36,20 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveryFacts:
+    """What is promised. `commit_interval_ms` is between two commits, of offsets or of transactions.
+
+    `transactional_id` is this process's; at random unless `is_stable`: the same after a restart. None: there are none.
+    """
+
+    guarantee: str
+    commit_interval_ms: int
+    transactional_id: str | None = None
+    is_stable: bool = False
+    transaction_timeout_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """The cluster as far as it answered. `membership` is None where problems keep a worker from joining."""
 
@@ -44,6 +58,7 @@ class ClusterFacts:
     membership: Membership | None
     max_bytes: Mapping[str, int] | None
     can_produce: bool | None  # an idempotent producer got its id; None: not tried
+    can_transact: bool | None  # the broker prepared transactions; None: not tried
 
 
 @dataclass(slots=True)
@@ -52,6 +67,7 @@ class Report:
 
     command: str
     settings: Sequence[Effective] = ()
+    delivery: DeliveryFacts | None = None
     model: ModelFacts | None = None
     examples: dict[Encoding, EncodedRequest] = field(default_factory=dict)
     cluster: ClusterFacts | None = None
@@ -76,6 +92,7 @@ class Report:
             "problems": [problem._asdict() for problem in self.problems],
             "warnings": [warning._asdict() for warning in self.warnings],
             "settings": {s.name: {"value": s.value, "is_default": s.is_default} for s in self.settings},
+            "delivery": None if self.delivery is None else asdict(self.delivery),
             "model": None if self.model is None else asdict(self.model),
             "examples": {encoding.value: _example(example) for encoding, example in self.examples.items()},
             "cluster": None if self.cluster is None else asdict(self.cluster),

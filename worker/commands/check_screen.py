@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from worker.commands.check_examples import KINDS, publish_function, sent
-from worker.commands.check_report import ClusterFacts, ModelFacts, Report
+from worker.commands.check_report import ClusterFacts, DeliveryFacts, ModelFacts, Report
 from worker.commands.shown import printable
 from worker.kafka.access import Finding
 from worker.kafka.advice import duration
@@ -23,6 +23,9 @@ from worker.settings import Effective
 
 # Lines longer than this are hard to read, however wide the terminal is.
 WIDEST = 110
+# How often a broker looks for transactions that are past their time, seconds, unless it is told otherwise
+# (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
+SWEEP_INTERVAL = 10
 
 Row = tuple[str, str]
 
@@ -42,8 +45,10 @@ class _Screen:
         self._settings(report.settings, show_all=show_all)
         if report.model is not None:
             self._section(f"Model {report.model.name}, version {report.model.version}", _model(report.model))
+        if report.delivery is not None:
+            self._section("Delivery", _delivery(report.delivery))
         if report.cluster is not None:
-            self._cluster(report.cluster)
+            self._cluster(report.cluster, report.delivery)
         if report.examples and report.settings:
             self._examples(report)
         self._findings("Warnings", "yellow", report.warnings)
@@ -58,8 +63,8 @@ class _Screen:
         if left_out := len(settings) - len(shown):
             self._write(Text(f"{left_out} more have their defaults (--all shows them)", "dim"))
 
-    def _cluster(self, cluster: ClusterFacts) -> None:
-        self._section(f"Cluster{_release(cluster)}", _cluster(cluster))
+    def _cluster(self, cluster: ClusterFacts, delivery: DeliveryFacts | None) -> None:
+        self._section(f"Cluster{_release(cluster)}", _cluster(cluster, delivery))
         if cluster.survey.topics:
             self._console.print()
             self._write(_topics(cluster.survey.topics))
@@ -135,6 +140,32 @@ def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
+def _delivery(delivery: DeliveryFacts) -> Iterable[Row]:
+    if delivery.transactional_id is None:
+        yield "guarantee", "at least once: after a crash some answers come twice, to be told apart by `source`"
+        yield "offsets", f"committed every {delivery.commit_interval_ms} ms, behind acknowledged answers"
+        return
+    yield "guarantee", "exactly once, for readers with isolation.level=read_committed"
+    yield "transactions", f"end {delivery.commit_interval_ms} ms after their first answer, or when all is answered"
+    yield "cost", "an answer can be read when its transaction has ended"
+    yield "transactional id", f"{delivery.transactional_id} ({_whose(delivery)})"
+    yield "after a kill", _after_a_kill(delivery)
+
+
+def _whose(delivery: DeliveryFacts) -> str:
+    return "the same after a restart" if delivery.is_stable else "another for each process"
+
+
+def _after_a_kill(delivery: DeliveryFacts) -> str:
+    """For how long readers wait behind a transaction that nobody ends."""
+    assert delivery.transaction_timeout_ms is not None
+    timeout = delivery.transaction_timeout_ms / 1000
+    longest = f"{timeout:g} to {timeout + SWEEP_INTERVAL:g} s"
+    if delivery.is_stable:
+        return f"readers wait until the replica is back, or {longest}"
+    return f"readers wait for {longest}"
+
+
 def _release(cluster: ClusterFacts) -> str:
     release = cluster.capabilities.release
     if cluster.survey.controller is None:
@@ -142,7 +173,7 @@ def _release(cluster: ClusterFacts) -> str:
     return f", Kafka {release} or later" if release else ""
 
 
-def _cluster(cluster: ClusterFacts) -> Iterable[Row]:
+def _cluster(cluster: ClusterFacts, delivery: DeliveryFacts | None) -> Iterable[Row]:
     brokers, knows = cluster.survey.brokers, cluster.capabilities
     count = f"{len(brokers)} broker" + ("s" if len(brokers) > 1 else "")
     yield "brokers", f"{count}: {', '.join(brokers[:5])}{', …' if len(brokers) > 5 else ''}"
@@ -155,7 +186,15 @@ def _cluster(cluster: ClusterFacts) -> Iterable[Row]:
     yield "KIP-848 groups", _known(knows.consumer_protocol)
     if cluster.can_produce is not None:
         yield "idempotent producer", "works (tried)" if cluster.can_produce else "refused (tried)"
-    yield "transactions", f"{_known(knows.transactions)} (not tried: at least once uses none)"
+    yield "transactions", _transactions(cluster, delivery)
+
+
+def _transactions(cluster: ClusterFacts, delivery: DeliveryFacts | None) -> str:
+    if cluster.can_transact is not None:
+        return "work (tried)" if cluster.can_transact else "refused (tried)"
+    is_used = delivery is not None and delivery.transactional_id is not None
+    why = "" if is_used else ": at least once uses none"
+    return f"{_known(cluster.capabilities.transactions)} (not tried{why})"
 
 
 def _takeover(seconds: float | None) -> str:

@@ -1,8 +1,8 @@
 """What a cluster can do, found by asking and by trying: which Kafka it is, and whether its clients' parts work for us.
 
 Tries what a worker does at its start and nothing more: no group is joined, no record written. An idempotent producer
-takes an id, of which a cluster has 2**63. Transactions are not tried: a worker that answers at least once uses none,
-and a try leaves a transactional id behind.
+takes an id, of which a cluster has 2**63. Transactions are tried where a worker uses them, under a name that is no
+worker's; the broker forgets it after a week (`transactional.id.expiration.ms`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.kafka.client_config import consumer_config, producer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.topics import Topics
+from worker.kafka.transactional_id import TransactionalId
+from worker.kafka.transactions import KafkaTransactions
 from worker.kafka.versions import known_requests
 from worker.settings import KafkaSettings
 
@@ -38,6 +40,7 @@ RELEASES = (
     ((_INIT_PRODUCER_ID, 0), "0.11"),
 )
 
+CLOSE_TIMEOUT = 1.0  # nothing is open
 # The state of a producer that has its id, in the client's statistics.
 _HAS_ID = "Assigned"
 
@@ -95,3 +98,22 @@ def _try_producer(kafka: KafkaSettings, topics: Topics, logger: logging.Logger, 
             )
         if time.monotonic() > deadline:
             raise KafkaFatal(f"no broker gave the producer an id within {timeout:g} s; look at the broker's log")
+
+
+def try_transactions(
+    kafka: KafkaSettings,
+    topics: Topics,
+    name: TransactionalId,
+    timeout_ms: int,
+    logger: logging.Logger,
+    timeout: float,
+) -> None:
+    """Have the broker prepare transactions for `name`, which must be nobody's: its bearer would be shut out.
+
+    Raises `BadConfiguration` when it does not.
+    """
+    transactions = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: None, logger)
+    try:
+        transactions.wait_until_ready(timeout)
+    finally:
+        transactions.close(CLOSE_TIMEOUT)

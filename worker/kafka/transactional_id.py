@@ -24,9 +24,10 @@ class TransactionalId(NamedTuple):
     family: str
     is_unique: bool
 
-    def relative(self) -> str:
-        """A name that is like it, and nobody's."""
-        return f"{self.family}{'' if self.family.endswith('-') else '-'}{uuid.uuid4()}"
+    def relative(self) -> TransactionalId:
+        """A name that begins like it, and is nobody's."""
+        family = self.family if self.family.endswith("-") else f"{self.family}-"
+        return TransactionalId(f"{family}{uuid.uuid4()}", family, is_unique=True)
 
 
 def resolve_transactional_id(pattern: str | None, group_id: str) -> TransactionalId:

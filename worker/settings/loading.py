@@ -22,6 +22,8 @@ from worker.settings.conflicts import client_conflicts, conflicts, kafka_conflic
 from worker.settings.sections import (
     SECTIONS,
     ClientSettings,
+    DeliveryPart,
+    DeliverySettings,
     KafkaPart,
     KafkaSettings,
     ScoringSettings,
@@ -30,7 +32,7 @@ from worker.settings.sections import (
     variable,
 )
 
-_S = TypeVar("_S", Settings, ClientSettings, ScoringSettings, KafkaPart)
+_S = TypeVar("_S", Settings, ClientSettings, ScoringSettings, KafkaPart, DeliveryPart)
 _KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
 # The commonest slip, one underscore: it has no `__`, and would be taken for somebody else's name and passed over.
 _SLIPS = {name.replace("__", "_"): name for name in _KNOWN}
@@ -63,6 +65,7 @@ class Parts(NamedTuple):
 
     settings: Settings | None
     kafka: KafkaSettings | None
+    delivery: DeliverySettings | None
     scoring: ScoringSettings | None
     problems: tuple[str, ...]
 
@@ -75,19 +78,26 @@ def load_parts(config_path: Path | None, environ: Mapping[str, str]) -> Parts:
         return _parts(config_path, environ, tuple(str(refusal).splitlines()))
     # Not by its constructor, which would read the environment again.
     scoring = ScoringSettings.model_construct(model=settings.model, batching=settings.batching)
-    return Parts(settings, settings.kafka, scoring, ())
+    return Parts(settings, settings.kafka, settings.delivery, scoring, ())
 
 
 def _parts(path: Path | None, environ: Mapping[str, str], problems: tuple[str, ...]) -> Parts:
     try:
         kafka, _ = _read(KafkaPart, path, environ)
+        delivery, _ = _read(DeliveryPart, path, environ)
         scoring, _ = _read(ScoringSettings, path, environ)
         settings, _ = _read(Settings, path, environ)
     except BadConfiguration:  # the file cannot be read
-        return Parts(None, None, None, problems)
+        return Parts(None, None, None, None, problems)
     can_connect = kafka is not None and not list(kafka_conflicts(kafka.kafka))
     can_score = scoring is not None and not list(scoring_conflicts(scoring))
-    return Parts(settings, kafka.kafka if kafka and can_connect else None, scoring if can_score else None, problems)
+    return Parts(
+        settings,
+        kafka.kafka if kafka and can_connect else None,
+        delivery.delivery if delivery else None,
+        scoring if can_score else None,
+        problems,
+    )
 
 
 def _load(

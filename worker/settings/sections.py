@@ -312,6 +312,12 @@ class KafkaPart(_Sections):
     kafka: KafkaSettings
 
 
+class DeliveryPart(_Sections):
+    """A worker's promise alone, for whoever wants to know it though the rest is not right."""
+
+    delivery: DeliverySettings
+
+
 class ScoringSettings(_Sections):
     """For commands that run the model without Kafka. Made by `load_scoring` from the same variables and file."""
 

@@ -32,5 +32,7 @@ def test_a_name_to_try_is_never_one_that_serves(pattern: str | None, head: str) 
     """To begin with a replica's own name would shut that replica out."""
     name = resolve_transactional_id(pattern, "g")
 
-    assert name.relative().startswith(head)
-    assert name.relative() not in (name.text, name.relative())
+    relative, another = name.relative(), name.relative()
+    assert relative.text.startswith(head)
+    assert (relative.family, relative.is_unique) == (head, True)
+    assert len({relative.text, another.text, name.text}) == 3

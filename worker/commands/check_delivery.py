@@ -1,0 +1,84 @@
+"""The part of `check` about what is promised: the guarantee, and whether this cluster lets us keep it.
+
+Transactions are tried under a name that begins as ours does and is nobody's: with ours a replica that runs here would
+be shut out.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from worker.commands.check_report import DeliveryFacts, Report
+from worker.core.failures import BadConfiguration, Stop
+from worker.kafka.access import Finding, missing, needed_for_transactions
+from worker.kafka.capabilities import try_transactions
+from worker.kafka.topics import Topics
+from worker.kafka.transactional_id import TransactionalId, resolve_transactional_id
+from worker.settings import DeliverySettings, KafkaSettings, Settings, inference_conflict
+
+
+class Wanted(NamedTuple):
+    """What exactly once wants of a cluster."""
+
+    name: TransactionalId
+    timeout_ms: int
+
+
+def wanted_transactions(kafka: KafkaSettings, delivery: DeliverySettings | None) -> Wanted | None:
+    """None: these settings open no transactions, or do not say."""
+    if delivery is None or delivery.guarantee == "at_least_once":
+        return None
+    return Wanted(resolve_transactional_id(delivery.transactional_id, kafka.group_id), delivery.transaction_timeout_ms)
+
+
+def delivery_facts(delivery: DeliverySettings, wanted: Wanted | None) -> DeliveryFacts:
+    """What these settings promise."""
+    if wanted is None:
+        return DeliveryFacts(delivery.guarantee, delivery.commit_interval_ms)
+    name = wanted.name
+    return DeliveryFacts(
+        delivery.guarantee,
+        delivery.commit_interval_ms,
+        f"{name.family}*" if name.is_unique else name.text,
+        is_stable=not name.is_unique,
+        transaction_timeout_ms=wanted.timeout_ms,
+    )
+
+
+def look_at_inference(settings: Settings, report: Report) -> None:
+    """Whether a full batch, as it ran here, is short enough for a transaction."""
+    slowest = max(report.model.run_seconds.values()) if report.model else 0.0
+    if conflict := inference_conflict(settings, slowest):
+        report.add(BadConfiguration(conflict))
+
+
+def can_transact(
+    kafka: KafkaSettings, topics: Topics, wanted: Wanted, report: Report, logger: logging.Logger, timeout: float
+) -> bool | None:
+    """Whether the broker prepares transactions; None where that cannot be said without the name itself."""
+    another = wanted.name.relative()
+    refused = missing(kafka, needed_for_transactions(another), "write")
+    try:
+        try_transactions(kafka, topics, another, wanted.timeout_ms, logger, timeout)
+    except Stop as stop:
+        if str(stop) != refused.text:
+            report.add(stop)
+            return False
+        if wanted.name.is_unique:
+            report.refuse([refused], stop.exit_code)
+            return False
+        report.warnings.append(_untried(kafka, wanted.name))
+        return None
+    return True
+
+
+def _untried(kafka: KafkaSettings, name: TransactionalId) -> Finding:
+    """A rule for this very name would do, and cannot be seen from here."""
+    right = needed_for_transactions(name)
+    names = f"names that begin with {right.name}" if right.is_prefix else f"the name {right.name}"
+    return Finding(
+        f"{right.variable}: whether this client may use {names} was not tried, as it would shut out a replica that "
+        f"runs; if a worker is refused, grant it {right.operation.upper()} on transactional ids",
+        missing(kafka, right, "write").command,
+    )
