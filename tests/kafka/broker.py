@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -281,10 +283,15 @@ def listeners(host: str, port: int, controller_port: int) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 that nobody listens on now, and that its owner finds free when it comes back after a while.
+
+    It lies below those that the system gives to outgoing connections (Linux: from 32,768). A client that keeps trying
+    one of those while nobody listens is given that very port in the end, and is connected to itself: the owner is out.
+    """
+    while True:
+        wanted = random.SystemRandom().randrange(10_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", wanted)):
+            return wanted
 
 
 def wait_until_answering(
