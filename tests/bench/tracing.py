@@ -40,6 +40,7 @@ from worker.core.intake import Bounds, Intake
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Record
 from worker.core.stacking import Stacker
+from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.loop import Conduct, Worker
 from worker.ports import Assignments
@@ -70,6 +71,12 @@ class Source:
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
+    def rewind(self, partitions: Sequence[Partition]) -> None: ...
+    def withhold(self, partition: Partition) -> None: ...
+    def release(self, partition: Partition) -> None: ...
+    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+        return True
+
     def close(self) -> None: ...
     def commit(self, offsets: Mapping[Partition, int]) -> None: ...
     def commit_results(self) -> Sequence[CommitResult]:
@@ -143,12 +150,14 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
     model = signature(spec("x", dims=(WIDTH,)), outputs=[spec("y", dims=(WIDTH,))])
     parts = Codecs(model, Wire("answers", "g", default_content_type=OCTETS), lambda _: None), Lanes(), Sink()
     codec, lanes, sink = parts if tracing is None else _traced(tracing, *parts)
+    policy = BatchPolicy(BATCH, 1 << 24, 0.0)
     worker = Worker(
         source=source,
         codec=codec,
         ledger=ledger,
         intake=Intake(Bounds(20_000, 131_072, 1 << 26), ledger, chunk=BATCH),
-        batcher=Batcher(BatchPolicy(BATCH, 1 << 24, 0.0)),
+        batcher=Batcher(policy),
+        trials=Trials(policy),
         stacker=Stacker(model),
         lanes=lanes,
         delivery=AtLeastOnce(
