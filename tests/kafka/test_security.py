@@ -17,8 +17,9 @@ from tests.kafka.guarded import PASSWORD, GuardedKafka, Settings
 from tests.kafka.scene import Scene, raw
 from worker.commands.check import examined
 from worker.core.failures import BadConfiguration
-from worker.kafka.access import needed, wished
+from worker.kafka.access import Right, needed, needed_for_transactions, wished
 from worker.kafka.connecting import connect
+from worker.kafka.transactional_id import resolve_transactional_id
 from worker.settings import KafkaSettings, load
 
 # Well below the 15 s that a broker which is merely away is waited for.
@@ -43,13 +44,24 @@ def section(settings: Settings) -> KafkaSettings:
 # Enough
 
 
-@pytest.mark.parametrize("door", [GuardedKafka.scram, GuardedKafka.mutual], ids=["scram", "mutual-tls"])
+EXACTLY_ONCE = {"DELIVERY__GUARANTEE": "exactly_once"}
+
+
+@pytest.mark.parametrize(
+    ("door", "guarantee"),
+    [(GuardedKafka.scram, {}), (GuardedKafka.mutual, {}), (GuardedKafka.scram, EXACTLY_ONCE)],
+    ids=["scram", "mutual-tls", "exactly-once"],
+)
 def test_the_documented_rights_are_enough(
-    guarded: GuardedKafka, door: Callable[[GuardedKafka], Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    guarded: GuardedKafka,
+    door: Callable[[GuardedKafka], Settings],
+    guarantee: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Over TLS, with a password or a certificate: requests are answered, rejected ones dead-lettered."""
-    with Scene(guarded.cluster, tmp_path, door(guarded)) as scene:
-        guarded.grant(needed(section(scene.settings)))
+    with Scene(guarded.cluster, tmp_path, door(guarded) | guarantee) as scene:
+        guarded.grant(rights(scene.settings))
         scene.replica()
         scene.publish([raw(number) for number in range(20)])
         scene.publish([raw(0)._replace(value=b"no row")])
@@ -68,6 +80,14 @@ def test_the_documented_rights_are_enough(
         f"{principal(scene.settings)} --operation DescribeConfigs --{right.kind} {right.name}"
         for right in wished(section(scene.settings))
     }
+
+
+def rights(settings: Settings) -> list[Right]:
+    """All that a worker with these settings needs."""
+    kafka = section(settings)
+    if "DELIVERY__GUARANTEE" not in settings:
+        return needed(kafka)
+    return [*needed(kafka), needed_for_transactions(resolve_transactional_id(None, kafka.group_id))]
 
 
 def principal(settings: Settings) -> str:
@@ -95,7 +115,7 @@ def test_the_wished_rights_tell_limits_and_sessions(
 
 # One right missing
 
-NAMED = ["REQUEST_TOPICS", "RESPONSE_TOPIC", "DEAD_LETTER_TOPIC", "GROUP_ID"]
+NAMED = ["REQUEST_TOPICS", "RESPONSE_TOPIC", "DEAD_LETTER_TOPIC", "GROUP_ID", "TRANSACTIONAL_ID"]
 
 
 @pytest.mark.parametrize("missing", range(len(NAMED)), ids=NAMED)
@@ -103,10 +123,10 @@ def test_each_missing_right_is_named_before_anything_begins(
     guarded: GuardedKafka, missing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`check` and `run` say the same: operation and resource, and exit with 2. `check` adds the line that grants it."""
-    with Scene(guarded.cluster, tmp_path, guarded.scram()) as scene:
-        rights = needed(section(scene.settings))
-        right = rights.pop(missing)
-        guarded.grant(rights)
+    with Scene(guarded.cluster, tmp_path, guarded.scram() | EXACTLY_ONCE) as scene:
+        granted = rights(scene.settings)
+        right = granted.pop(missing)
+        guarded.grant(granted)
         replica = scene.start()
         for name, value in scene.settings.items():
             monkeypatch.setenv(f"WORKER_{name}", value)
@@ -115,10 +135,11 @@ def test_each_missing_right_is_named_before_anything_begins(
         code = replica.exit_code()
 
     (problem,) = report.problems
-    assert problem.text.startswith(f"WORKER_KAFKA__{NAMED[missing]}: this client may not ")
-    assert problem.text.endswith(f"{right.kind} {right.name}; grant it the operation {right.operation.upper()}")
-    assert problem.command.endswith(
-        f"--add --allow-principal User:worker --operation {right.operation} --{right.kind} {right.name}"
+    assert right.variable.endswith(f"__{NAMED[missing]}")
+    assert problem.text.startswith(f"{right.variable}: this client may not ")
+    assert problem.text.endswith(f" {right.name}; grant it the operation {right.operation.upper()}")
+    assert f"--add --allow-principal User:worker --operation {right.operation} --{right.kind} {right.name}" in (
+        problem.command
     )
     assert (report.exit_code, code) == (2, 2)
     assert f"inference-worker: {problem.text}\n" in replica.log
