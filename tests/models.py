@@ -133,6 +133,19 @@ def quotient() -> bytes:
     )
 
 
+def least_divided() -> bytes:
+    """x INT64 (batch, 1) → y INT64 (batch, 1) = -2**63 / x. Zero fails the whole batch; -1 kills the process.
+
+    That quotient fits no INT64, and the processor's own division traps: SIGFPE, in ONNX Runtime 1.31 on x86.
+    """
+    return _model(
+        [helper.make_node("Div", ["least", "x"], ["y"])],
+        [_value("x", "INT64", 1)],
+        [_value("y", "INT64", 1)],
+        [_constant("least", np.array(-(2**63), np.int64))],
+    )
+
+
 def fragile(table: np.ndarray, weights: np.ndarray) -> bytes:
     """x FP32 (batch, 1 + roots) → y FP32 (batch, outputs): row x[0] of the table + √x[1:] · weights.
 
