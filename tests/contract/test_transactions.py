@@ -1,0 +1,231 @@
+"""What every transactional producer promises, kept by the fake and by a real Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.contract.test_sink import places
+from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.fakes import Broker, Clock, FakeSource, FakeTransactions
+from tests.kafka.cluster import Cluster, Reader, fresh
+from worker.core.ledger import Place
+from worker.core.records import Ending, Message, Partition
+from worker.delivery.exactly_once import Transactions
+from worker.kafka import KafkaTransactions, Topics, resolve_transactional_id
+from worker.settings import KafkaSettings
+
+PATIENCE = 20.0
+GLANCE = 0.3  # seconds in which what should not be there would come
+
+
+class Stage(Protocol):
+    """A response topic of four partitions, a request partition that is ours, and a producer of transactions."""
+
+    topic: str
+    requests: Partition
+    transactions: Transactions
+
+    def values(self, count: int) -> list[bytes | None]:
+        """So many values, and no more, that a reader of committed answers sees; those of one partition in order."""
+
+    def committed(self) -> int | None:
+        """The group's next offset of the request partition."""
+
+
+class FakeStage:
+    """The fake keeps the same promises, or the tests of the delivery prove nothing."""
+
+    topic = "answers"
+    requests = Partition("requests", 0)
+
+    def __init__(self) -> None:
+        self._broker = Broker()
+        clock = Clock()
+        source = FakeSource(self._broker, clock)
+        source.subscribe(Told())
+        source.assign(self.requests)
+        source.poll(1, 0.0)
+        self.transactions: Transactions = FakeTransactions(self._broker, clock, source)
+
+    def values(self, count: int) -> list[bytes | None]:
+        assert len(self._broker.answers) == count
+        return [message.value for message in self._broker.answers]
+
+    def committed(self) -> int | None:
+        return self._broker.committed.get(self.requests)
+
+
+class KafkaStage:
+    """A real producer, and a consumer of its group that holds the request partition."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.topic = cluster.create_topic("answers", partitions=4)
+        self.requests = Partition(cluster.create_topic("requests"), 0)
+        kafka = KafkaSettings(
+            bootstrap_servers=cluster.bootstrap_servers,
+            request_topics=(self.requests.topic,),
+            response_topic=self.topic,
+            group_id=fresh("group"),
+        )
+        self._consumer = member_of(kafka)
+        self.producer = KafkaTransactions(
+            kafka,
+            Topics({self.topic: 4}, {self.topic: 1_000_000}, MEMBERSHIPS["kafka-consumer"]),
+            resolve_transactional_id(None, kafka.group_id),
+            10_000,
+            self._consumer.consumer_group_metadata,
+            logging.getLogger("librdkafka"),
+        )
+        self.producer.wait_until_ready()
+        self.transactions: Transactions = self.producer
+        self._reader = Reader(cluster, self.topic)
+
+    def values(self, count: int) -> list[bytes | None]:
+        """The markers that let them be read are written a moment after the commit is told."""
+        self._reader.read_until(count, PATIENCE)
+        deadline = time.monotonic() + GLANCE
+        while time.monotonic() < deadline:
+            self._reader.read(0.05)
+        assert len(self._reader.records) == count
+        return [record.value for record in self._reader.records]
+
+    def committed(self) -> int | None:
+        """Asked as a reader of committed records: then the broker answers when no transaction's offset is pending."""
+        (at,) = self._consumer.committed([TopicPartition(*self.requests)], PATIENCE)
+        return at.offset if at.offset >= 0 else None
+
+    def close(self) -> None:
+        self._reader.close()
+        self.producer.close(PATIENCE)
+        self._consumer.close()
+
+
+def member_of(kafka: KafkaSettings) -> Consumer:
+    """A consumer that has joined the group and holds partitions."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": kafka.group_id,
+            "group.protocol": "consumer",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(list(kafka.request_topics))
+    deadline = time.monotonic() + PATIENCE
+    while not consumer.assignment():
+        assert time.monotonic() < deadline, "nothing is assigned"
+        consumer.poll(0.05)
+    return consumer
+
+
+@pytest.fixture(params=["fake", "kafka"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """One stage for each implementation. librdkafka's mock cluster shows what is open and what was taken back."""
+    if request.param == "fake":
+        yield FakeStage()
+        return
+    stage = KafkaStage(request.getfixturevalue("kafka"))
+    yield stage
+    stage.close()
+
+
+def fill(stage: Stage, values: Sequence[bytes], key: bytes | None = b"k", taken: Sequence[Place] = ()) -> None:
+    """Open a transaction with these answers in it."""
+    stage.transactions.begin()
+    for value, place in zip(values, taken or places(len(values)), strict=True):
+        stage.transactions.send(Message(stage.topic, key, value, (), place.line.partition.number), place)
+
+
+def ending(stage: Stage) -> Ending:
+    """How the transaction ended."""
+    deadline = time.monotonic() + PATIENCE
+    while (ended := stage.transactions.ended(0.05)) is None:
+        assert time.monotonic() < deadline, "the transaction does not end"
+    return ended
+
+
+def test_answers_and_their_offset_are_there_together(stage: Stage) -> None:
+    """What is committed may be read, in order, and the group goes on behind it."""
+    fill(stage, [b"%d" % n for n in range(50)])
+
+    stage.transactions.commit({stage.requests: 50})
+    ended = ending(stage)
+
+    assert ended.failure is None
+    assert ended.seconds > 0
+    assert stage.values(50) == [b"%d" % n for n in range(50)]
+    assert stage.committed() == 50
+
+
+def test_what_is_open_is_nobodys(stage: Stage) -> None:
+    """Until its transaction ends nobody reads an answer."""
+    fill(stage, [b"open"])
+
+    stage.transactions.serve(0.05)
+
+    assert stage.values(0) == []
+    assert stage.committed() is None
+    stage.transactions.abort()
+    ending(stage)
+
+
+def test_what_was_taken_back_never_was(stage: Stage) -> None:
+    """Its answers are never read, its end is a failure, and the next transaction is as good as any."""
+    fill(stage, [b"wrong"])
+    stage.transactions.serve(0.05)
+    stage.transactions.abort()
+    assert ending(stage).failure is not None
+
+    fill(stage, [b"right"])
+    stage.transactions.commit({stage.requests: 1})
+
+    assert ending(stage).failure is None
+    assert stage.values(1) == [b"right"]
+    assert stage.committed() == 1
+
+
+def test_offsets_alone_are_a_transaction(stage: Stage) -> None:
+    """Records that get no answer are committed like those that get one."""
+    fill(stage, [])
+
+    stage.transactions.commit({stage.requests: 7})
+
+    assert ending(stage).failure is None
+    assert stage.committed() == 7
+
+
+def test_transactions_follow_each_other(stage: Stage) -> None:
+    """Each has an end of its own, and who has heard it begins the next."""
+    for next_offset in range(1, 4):
+        fill(stage, [b"v"])
+        stage.transactions.commit({stage.requests: next_offset})
+        assert ending(stage).failure is None
+
+    assert stage.values(3) == [b"v"] * 3
+    assert stage.committed() == 3
+
+
+def test_transactions_keep_the_order_of_a_key(stage: Stage) -> None:
+    """Answers with one key are read in the order they were sent, across transactions."""
+    for first in range(0, 60, 20):
+        fill(stage, [b"%d" % n for n in range(first, first + 20)], key=b"same")
+        stage.transactions.commit({stage.requests: first + 20})
+        assert ending(stage).failure is None
+
+    assert stage.values(60) == [b"%d" % n for n in range(60)]
+
+
+def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -> None:
+    """What came from one request partition goes to one response partition."""
+    fill(stage, [b"%d" % n for n in range(30)], key=None)
+
+    stage.transactions.commit({stage.requests: 30})
+
+    assert ending(stage).failure is None
+    assert stage.values(30) == [b"%d" % n for n in range(30)]
