@@ -1,0 +1,226 @@
+"""Where a consumer goes on on a real Kafka: rewound beside a backlog, at the end of a topic, after an outage."""
+
+from __future__ import annotations
+
+import random
+import time
+from functools import partial
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.kafka.broker import JvmBroker
+from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.kafka.fixtures import NewBroker
+from tests.kafka.test_source_sink import CONSUMER, commit, joined, poll_until, read, settings
+from worker.core.records import Partition, Suspect
+from worker.kafka import KafkaSource
+
+BACKLOG = 10_000  # records of each partition, twice what the client reads ahead
+REWINDS = 25
+
+
+def send(cluster: Cluster, topic: str, count: int, partitions: int = 1) -> None:
+    """So many records in each partition."""
+    cluster.produce(topic, [Sent(b"k", b"v", (), n % partitions) for n in range(count * partitions)])
+
+
+def transaction(cluster: Cluster) -> Producer:
+    """One that is open."""
+    producer = Producer({**cluster.login, "transactional.id": fresh("id"), "retry.backoff.ms": 2})
+    producer.init_transactions()
+    producer.begin_transaction()
+    return producer
+
+
+def offsets_within(source: KafkaSource, seconds: float) -> list[int]:
+    """What comes in this time."""
+    deadline = time.monotonic() + seconds
+    found: list[int] = []
+    while time.monotonic() < deadline:
+        found += [record.offset for record in source.poll(1000, 0.02)]
+    return found
+
+
+def settle_marks(source: KafkaSource, topic: str) -> None:
+    poll_until(source, lambda: not source.is_marking([Partition(topic, 0)]))
+
+
+@pytest.mark.parametrize("protocol", MEMBERSHIPS)
+def test_no_rewind_beside_a_backlog_leaves_out_or_repeats_a_record(kafka: Cluster, protocol: str) -> None:
+    """However much was read ahead, and whatever else is withheld, paused and released at the time."""
+    topic = kafka.create_topic("requests", partitions=4)
+    send(kafka, topic, BACKLOG, partitions=4)
+    source = joined(settings(kafka, topic), Told(), MEMBERSHIPS[protocol])
+    dice = random.Random(5)
+    partitions = [Partition(topic, number) for number in range(4)]
+    expected = dict.fromkeys(partitions, 0)
+
+    def take(most: int) -> None:
+        for record in source.poll(most, 0.05):
+            assert record.offset == expected[record.partition], f"{record.source}, not {expected[record.partition]}"
+            expected[record.partition] += 1
+
+    for _ in range(REWINDS):
+        for _ in range(dice.randrange(1, 5)):
+            take(dice.randrange(1, 1500))
+        rewound = {p: dice.randrange(expected[p] + 1) for p in dice.sample(partitions, dice.randrange(1, 5))}
+        source.commit(rewound)
+        while not source.commit_results():
+            take(10)
+        dice.choice([source.pause, source.resume, partial(source.withhold, min(rewound)), partial(take, 1)])()
+        source.rewind(list(rewound))
+        expected.update(rewound)
+        take(100)
+        source.resume()
+    while expected != dict.fromkeys(partitions, BACKLOG):
+        take(1000)
+
+    source.close()
+
+
+def test_a_rewind_waits_for_a_transaction_that_holds_the_offset(kafka: Cluster) -> None:
+    """Nothing comes and the loop goes round until the outcome is known; then it counts."""
+    topic = kafka.create_topic()
+    send(kafka, topic, 100)
+    source = joined(settings(kafka, topic), Told())
+    read(source, 50)
+    settle_marks(source, topic)
+    producer = transaction(kafka)
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 20)], source.member())
+
+    source.rewind([Partition(topic, 0)])
+    assert offsets_within(source, 1.5) == []
+    producer.commit_transaction()
+
+    assert [record.offset for record in read(source, 80)] == list(range(20, 100))
+    source.close()
+
+
+def test_a_rewind_while_the_broker_is_away_waits_for_it(own_broker: JvmBroker) -> None:
+    """No poll blocks for long, nothing comes, and in the end everything from the committed offset on."""
+    cluster = Cluster(own_broker.bootstrap_servers)
+    topic = cluster.create_topic()
+    send(cluster, topic, 100)
+    source = joined(settings(cluster, topic), Told())
+    read(source, 50)
+    source.commit({Partition(topic, 0): 20})
+    poll_until(source, lambda: bool(source.commit_results()))
+    own_broker.kill()
+
+    source.rewind([Partition(topic, 0)])
+    longest = 0.0
+    for _ in range(40):
+        began = time.monotonic()
+        assert not source.poll(100, 0.02)
+        longest = max(longest, time.monotonic() - began)
+    own_broker.start()
+
+    assert longest < 1.0
+    assert [record.offset for record in read(source, 80)] == list(range(20, 100))
+    source.close()
+
+
+@pytest.mark.parametrize("protocol", MEMBERSHIPS)
+def test_a_fresh_group_at_the_end_loses_nothing_by_a_death(kafka: Cluster, protocol: str) -> None:
+    """AUTO_OFFSET_RESET=latest: what is published after the first assignment is read by whoever comes next."""
+    topic = kafka.create_topic()
+    send(kafka, topic, 10)
+    config = settings(kafka, topic, auto_offset_reset="latest")
+    source = joined(config, told := Told(), MEMBERSHIPS[protocol])
+    poll_until(source, lambda: bool(told.held))
+    send(kafka, topic, 5)
+    source.close()  # it was handed nothing, and committed nothing but its start
+    send(kafka, topic, 5)
+
+    heir = joined(config, Told(), MEMBERSHIPS[protocol])
+
+    assert [record.offset for record in read(heir, 10)] == list(range(10, 20))
+    heir.close()
+
+
+def test_the_start_is_committed_before_the_first_record_comes(kafka: Cluster) -> None:
+    """AUTO_OFFSET_RESET=latest: a death at any moment after finds it."""
+    topic = kafka.create_topic()
+    send(kafka, topic, 10)
+    config = settings(kafka, topic, auto_offset_reset="latest")
+    source = joined(config, told := Told())
+    poll_until(source, lambda: bool(told.held))
+    send(kafka, topic, 3)
+
+    records = read(source, 3)
+
+    assert [record.offset for record in records] == [10, 11, 12]
+    assert kafka.committed(config.group_id, topic) == {0: 10}
+    assert not source.commit_results()
+    source.close()
+
+
+def test_the_end_is_where_the_first_open_transaction_is(kafka: Cluster) -> None:
+    """AUTO_OFFSET_RESET=latest: requests that become readable after the start are answered."""
+    topic = kafka.create_topic()
+    send(kafka, topic, 10)
+    producer = transaction(kafka)
+    producer.produce(topic, b"in a transaction", b"k")
+    producer.flush()
+    send(kafka, topic, 3)
+    source = joined(settings(kafka, topic, auto_offset_reset="latest"), told := Told())
+    poll_until(source, lambda: bool(told.held))
+
+    producer.commit_transaction()
+
+    assert [record.offset for record in read(source, 4)] == [10, 11, 12, 13]
+    source.close()
+
+
+def test_a_group_that_has_an_offset_goes_on_there(kafka: Cluster) -> None:
+    """AUTO_OFFSET_RESET=latest is for groups without one."""
+    topic = kafka.create_topic()
+    send(kafka, topic, 10)
+    config = settings(kafka, topic, auto_offset_reset="latest")
+    commit(config, TopicPartition(topic, 0, 4))
+
+    source = joined(config, Told())
+
+    assert [record.offset for record in read(source, 6)] == list(range(4, 10))
+    source.close()
+
+
+def test_what_other_tools_note_beside_an_offset_counts_as_nothing(kafka: Cluster) -> None:
+    """Only our own words make a suspect."""
+    topic = kafka.create_topic()
+    send(kafka, topic, 10)
+    config = settings(kafka, topic)
+    commit(config, TopicPartition(topic, 0, 4, "restored by attempts=7"))
+
+    source = joined(config, told := Told())
+    read(source, 6)
+
+    assert not told.suspects
+    settle_marks(source, topic)
+    source.close()
+    commit(config, TopicPartition(topic, 0, 4, "attempts=7"))
+    source = joined(config, told := Told())
+    read(source, 6)
+    assert told.suspects == [Suspect(Partition(topic, 0), 7, None, 10)]
+    source.close()
+
+
+def test_a_member_that_fell_back_keeps_the_same_promises(new_broker: NewBroker) -> None:
+    """The second consumer marks, rewinds and starts at the end as the first one would have."""
+    cluster = Cluster(new_broker({"group.coordinator.rebalance.protocols": "classic"}).bootstrap_servers)
+    topic = cluster.create_topic()
+    config = settings(cluster, topic, auto_offset_reset="latest")
+    source = joined(config, told := Told(), CONSUMER)
+    poll_until(source, lambda: bool(told.held))
+    send(cluster, topic, 10)
+
+    read(source, 10)
+    settle_marks(source, topic)
+    source.rewind([Partition(topic, 0)])
+
+    assert source.membership.protocol == "classic"
+    assert [record.offset for record in read(source, 10)] == list(range(10))
+    assert not source.commit_results()
+    source.close()
