@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,9 @@ class Reader:
 
     def begin(self, name: str) -> subprocess.Popen[bytes]:
         """Type a block and leave it running."""
-        script = "\n".join(["set -e", self.text("settings"), "exec " * (name == "run") + self.text(name)])
+        # The worker in the place of the shell, so that it gets its signals.
+        typed = re.sub(r"^(inference-worker run)$", r"exec \1", self.text(name), flags=re.MULTILINE)
+        script = "\n".join(["set -e", self.text("settings"), typed])
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = {"PATH": path, "HOME": str(self._folder), "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
         with (self._folder / name).open("wb") as out:
@@ -96,15 +99,22 @@ class Reader:
 def reader(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """A reader whose worker runs."""
     reader = Reader(kafka, tmp_path_factory.mktemp("readme"))
-    worker = reader.begin("run")
+    with serving(reader, "run"):
+        yield reader
+
+
+@contextmanager
+def serving(reader: Reader, name: str) -> Iterator[None]:
+    """The worker that this block starts, in its group until it is asked to stop."""
+    worker = reader.begin(name)
     deadline = time.monotonic() + TIMEOUT
-    while "partitions_assigned" not in reader.printed("run"):
-        assert worker.poll() is None, reader.printed("run")
-        assert time.monotonic() < deadline, reader.printed("run")
+    while "partitions_assigned" not in reader.printed(name):
+        assert worker.poll() is None, reader.printed(name)
+        assert time.monotonic() < deadline, reader.printed(name)
         time.sleep(0.05)
-    yield reader
+    yield
     worker.terminate()
-    assert worker.wait(TIMEOUT) == 0, reader.printed("run")
+    assert worker.wait(TIMEOUT) == 0, reader.printed(name)
 
 
 def test_every_block_is_tried() -> None:
@@ -142,6 +152,17 @@ def test_a_client_of_one_s_own_is_answered(reader: Reader) -> None:
 
     assert dict(answer.headers() or ())["request-id"] == b"a1"
     assert len(answer.value() or b"") == 40
+
+
+def test_exactly_once_is_a_setting_away(kafka: Cluster, tmp_path: Path) -> None:
+    """The page's next worker answers in transactions, and the rest of the page works as it stands."""
+    reader = Reader(kafka, tmp_path)
+
+    with serving(reader, "exactly-once"):
+        published = reader.type("publish")
+
+    assert published == reader.shown("publish-printed")
+    assert '"event":"transactions_opened"' in reader.printed("exactly-once").replace(" ", "")
 
 
 def test_the_newest_answers_are_shown(reader: Reader) -> None:
