@@ -115,18 +115,27 @@ class Worker:
         """The lanes have enough ahead of them: what comes next may stay with Kafka."""
         return self._batcher.backlog >= self._conduct.inflight_batches
 
+    @property
+    def _awaits_word(self) -> bool:
+        """A trial waits for Kafka: for its note, or for the end of its record."""
+        return self._trials.is_sitting and not self._lanes.in_flight
+
     # Taking in
 
     def _take_in(self) -> int:
         """Take what there is room for. Returns the number of records."""
         now = self._clock()
-        room = 0 if self._has_backlog else self._intake.room()
-        if room:
+        room = 0 if self._has_backlog or self._trials.is_sitting else self._intake.room()
+        if postponed := self._trials.resume():
+            records = postponed
+        elif room:
             records = self._source.poll(room, self._patience(now))
             self._is_behind = len(records) == room
         else:
             records = self._glance(now)
-        if records:
+        if records and self._trials.is_sitting:
+            self._trials.postpone(records)
+        elif records:
             self._take(records, self._clock())
         return len(records)
 
@@ -161,11 +170,10 @@ class Worker:
 
     def _glance(self, now: float) -> Sequence[Record]:
         """Let Kafka's callbacks run although nothing is wanted; what comes with them when full is the reserve."""
-        is_trying = self._trials.current is not None and not self._lanes.in_flight  # what it waits for comes in a poll
-        if now < self._next_glance and not is_trying:
+        if now < self._next_glance and not self._awaits_word:
             return ()
         self._next_glance = now + POLL_SLICE
-        records = self._source.poll(1, SHORTEST_WAIT if is_trying else 0.0)
+        records = self._source.poll(1, 0.0)
         if self._intake.is_full:
             self._intake.took_from_reserve(len(records))
         return records
@@ -240,6 +248,7 @@ class Worker:
 
     def _is_noted(self, trial: Trial) -> bool:
         """Whether the group knows that this record runs next. The note is a commit: no other one may follow it."""
+        trial.is_called = True
         self._ledger.committed({trial.record.partition: trial.record.offset})
         return self._source.put_on_trial(trial.record.partition, trial.record.offset)
 
@@ -351,7 +360,7 @@ class Worker:
     def _record_progress(self) -> None:
         if not (self._lanes.in_flight or self._batcher.backlog or self._is_behind):
             self._delivery.push()
-        is_waiting_for_broker = self._intake.is_full and not self._lanes.in_flight
+        is_waiting_for_broker = self._awaits_word or (self._intake.is_full and not self._lanes.in_flight)
         now = self._clock()
         astray = self._delivery.turn(now, REPORT_WAIT if is_waiting_for_broker else 0.0)
         if astray:

@@ -2,18 +2,18 @@
 
 A partition is suspect when its records ended the process several times before any of them was settled. Which one it was
 nobody knows: they shared batches, and the process is gone. So the records of suspects are set aside, undecoded, and
-tried one at a time, with nothing else in the lanes:
+tried one at a time, with nothing else in the lanes, and nothing else decoded meanwhile:
 
     earlier records settled ─▶ lanes empty ─▶ the group notes it ─▶ decode, run ─▶ answer committed ─▶ the next
 
-A process that dies meanwhile leaves that note behind. Its successor finds the record convicted and answers it with an
-error, without decoding or running it. Pure, and owned by the loop.
+What a poll brings in that time is postponed. A process that dies meanwhile leaves that note behind. Its successor finds
+the record convicted and answers it with an error, without decoding or running it. Pure, and owned by the loop.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from worker.core.batching import Batcher, BatchPolicy, Group
@@ -27,10 +27,11 @@ MOST_WAITING = 64
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """One record set aside. `is_begun`: it was decoded, and runs or ran."""
+    """One record set aside. `is_called`: the group is told of it; `is_begun`: it was decoded, and runs or ran."""
 
     record: Record
     place: Place
+    is_called: bool = False
     is_begun: bool = False
 
 
@@ -41,7 +42,9 @@ class Trials:
         self._suspects: dict[Partition, Suspect] = {}
         self._trials: deque[Trial] = deque()
         self._waiting: Counter[Partition] = Counter()
+        self._withheld: set[Partition] = set()  # told to wait
         self._pieces = Batcher(policy)  # of the request on trial: one, unless it is larger than a batch
+        self._postponed: list[Record] = []
 
     @property
     def has_suspects(self) -> bool:
@@ -52,6 +55,22 @@ class Trials:
     def current(self) -> Trial | None:
         """The record that is tried next, or now."""
         return self._trials[0] if self._trials else None
+
+    @property
+    def is_sitting(self) -> bool:
+        """Whether a process that dies now would convict the record on trial."""
+        return bool(self._trials) and self._trials[0].is_called
+
+    def postpone(self, records: Sequence[Record]) -> None:
+        """Keep what came while a record was on trial."""
+        self._postponed += records
+
+    def resume(self) -> Sequence[Record]:
+        """What was postponed, in the order it came, if it may be taken now."""
+        if not self._postponed or self.is_sitting:
+            return ()
+        postponed, self._postponed = self._postponed, []
+        return postponed
 
     def suspect(self, suspects: Iterable[Suspect]) -> None:
         """From now on the records of these partitions are set aside, until their suspicion ends."""
@@ -66,10 +85,14 @@ class Trials:
         return suspect
 
     def add(self, record: Record, place: Place) -> bool:
-        """Set a record aside. True when its partition has enough waiting here."""
+        """Set a record aside. True when its partition has enough waiting here: once, until `end` says the opposite."""
+        partition = record.partition
         self._trials.append(Trial(record, place))
-        self._waiting[record.partition] += 1
-        return self._waiting[record.partition] >= MOST_WAITING
+        self._waiting[partition] += 1
+        is_enough = self._waiting[partition] >= MOST_WAITING and partition not in self._withheld
+        if is_enough:
+            self._withheld.add(partition)
+        return is_enough
 
     def run(self, request: Request, now: float) -> None:
         """The record on trial is this request; `next_group` gives what to run."""
@@ -80,17 +103,22 @@ class Trials:
         return self._pieces.drain()
 
     def end(self) -> bool:
-        """The record on trial is answered for good. True when its partition has few left waiting here."""
+        """The record on trial is answered for good. True when its partition had enough waiting here and has few now."""
         partition = self._trials.popleft().record.partition
         self._waiting[partition] -= 1
-        return self._waiting[partition] == MOST_WAITING // 2
+        is_few = self._waiting[partition] <= MOST_WAITING // 2 and partition in self._withheld
+        if is_few:
+            self._withheld.remove(partition)
+        return is_few
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more, or are read again; a suspect that stays ours stays one."""
         self._pieces.forget(partitions)
         self._trials = deque(trial for trial in self._trials if trial.record.partition not in partitions)
+        self._postponed = [record for record in self._postponed if record.partition not in partitions]
         for partition in partitions:
             del self._waiting[partition]
+        self._withheld.difference_update(partitions)
 
     def acquit(self, partitions: Iterable[Partition]) -> None:
         """These are somebody else's to suspect."""

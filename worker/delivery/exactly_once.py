@@ -135,7 +135,8 @@ class ExactlyOnce:
         if self._is_ending or self._astray:
             return self._clock() + END_DUE
         if self._inside:
-            return self._clock() + END_DUE if self._is_complete else self._commit_due
+            is_soon = self._is_complete or self._group.is_marking(self._offsets)
+            return self._clock() + END_DUE if is_soon else self._commit_due
         return self._begin_at if self._waiting else None
 
     @property
@@ -153,11 +154,11 @@ class ExactlyOnce:
         What is not committed by the deadline cannot be any more: the group has given the partitions to somebody else,
         and fences this member's offsets off.
         """
-        self._begin_at = 0.0
-        while self._holds(partitions) and not self._astray.intersection(partitions) and self._clock() < deadline:
+        while self._holds(partitions) and not self._astray and self._clock() < deadline:
             if self._is_ending:
                 self._hear(END_SLICE)
             elif not self._inside:
+                self._begin_at = 0.0
                 self._fill()
             elif self._group.is_marking(self._offsets):
                 break  # its result is heard in a poll, and this is one

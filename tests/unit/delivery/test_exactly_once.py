@@ -421,3 +421,30 @@ def test_settled_records_are_told_with_the_time_they_were_taken(world: World) ->
     assert world.events.settled_at == [1000.0, 1000.0]
     assert [(ending.failure, records) for ending, records in world.events.endings] == [(None, 2)]
     assert [result.committed for result in world.events.commit_results] == [{P0: 6}]
+
+
+def test_a_transaction_past_its_interval_does_not_hurry_the_loop(world: World) -> None:
+    """While it waits for a commit outside of it, there is something to do soon, not at once."""
+    world.broker.append(record(4))
+    take(world, 0, partition=P1)
+    world.source.poll(1, 0.0)
+    send(world, 4)
+    world.clock.now += 1.0
+
+    assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
+
+
+def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:
+    """Answers that wait behind a transaction which fails are left to the next owner, at once."""
+    send(world, 0, partition=P1)
+    turn(world)
+    world.transactions.fate = lambda: ABORTED
+    send(world, 4)
+    turn_after(world, 0.01)
+    send(world, 1, partition=P1)
+    turn_after(world, 0.5)
+    send(world, 5)
+
+    world.delivery.revoke([P0], deadline=world.clock.now + FAR)
+
+    assert turn_after(world, 0.1) == [P1]

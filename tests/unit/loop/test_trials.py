@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tests.builders import P0, P1, POISON, World, floats, record
 from tests.fakes import Broker, Clock, TransactionFate
 from worker.core.failures import Code
-from worker.core.records import Partition
+from worker.core.records import Partition, Record, Rejection, Request
 from worker.core.trials import MOST_WAITING
 
+MOST_AT_ONCE = 20
 both_guarantees = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
 
 
@@ -131,6 +134,7 @@ def test_a_large_request_is_tried_whole(*, exactly_once: bool) -> None:
 def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> None:
     """A suspect with a long backlog does not fill what all partitions share."""
     world = suspect_world(exactly_once=exactly_once, records=0)
+    world = dataclasses.replace(world, chunk=MOST_AT_ONCE).start(P0, P1)
     world.broker.append(*[record(at) for at in range(200)])
     world.lanes.seconds = lambda: 0.001
 
@@ -140,7 +144,7 @@ def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> Non
         most = max(most, world.ledger.records)
         assert world.clock.now < 1100.0
 
-    assert most <= MOST_WAITING + world.intake.room()
+    assert most <= MOST_WAITING + MOST_AT_ONCE
     assert world.source.withheld == set()
     assert len(world.answered("ok")) == 200
 
@@ -156,18 +160,22 @@ def test_a_suspect_that_leaves_is_another_ones_suspect(*, exactly_once: bool) ->
 
     assert world.trials.current is None
     assert not world.trials.has_suspects
-    assert world.answered() == [f"requests/1/{at}" for at in range(3)]
+    answered = world.answered()
+    assert [source for source in answered if source.startswith("requests/1")] == [f"requests/1/{n}" for n in range(3)]
+    assert [source for source in answered if source.startswith("requests/0")] == ["requests/0/0"]
+    assert world.broker.committed[P0] == 1
 
 
 @both_guarantees
 def test_a_suspect_lost_in_a_trial_disturbs_nobody(*, exactly_once: bool) -> None:
     """What runs comes home to no line; the other partitions go on."""
     world = suspect_world(exactly_once=exactly_once)
+    world.lanes.seconds = lambda: 0.5
     while not world.lanes.in_flight or world.trials.current is None or not world.trials.current.is_begun:
         world.turn()
 
     world.source.lose(P0)
-    world.turn_for(1.0)
+    world.turn_for(3.0)
 
     assert [a for a in world.answered() if a.startswith("requests/0")] == []
     assert world.broker.committed[P1] == 3
@@ -197,3 +205,40 @@ def test_a_drain_ends_the_trials_under_way(*, exactly_once: bool) -> None:
 
     assert world.ledger.records == 0
     assert world.broker.committed[P0] == len([a for a in world.answered() if a.startswith("requests/0")])
+
+
+@both_guarantees
+def test_nothing_is_decoded_beside_a_record_on_trial(*, exactly_once: bool) -> None:
+    """A record that ends the process while it is decoded must not convict another one."""
+    world = suspect_world(exactly_once=exactly_once, records=0)
+    world.broker.append(*[record(at) for at in range(5)], *[record(at, partition=P1) for at in range(40)])
+    decoded: list[tuple[str, str | None]] = []
+    decode = world.codec.decode
+
+    def watched(taken: Record) -> Request | Rejection:
+        trial = world.trials.current
+        decoded.append((taken.source, trial.record.source if trial is not None and trial.is_called else None))
+        return decode(taken)
+
+    world.codec.decode = watched  # type: ignore[method-assign]  # the loop asks for it each time
+
+    world.turn_for(5.0)
+
+    assert [source for source, on_trial in decoded if on_trial not in (None, source)] == []
+    assert len(decoded) == 45
+    assert len(world.answered("ok")) == 45
+
+
+def test_what_is_postponed_and_taken_away_is_not_answered() -> None:
+    """A record that came during a trial leaves with its partition."""
+    world = suspect_world(records=1)
+    world.lanes.seconds = lambda: 0.5
+    while not world.trials.is_sitting:
+        world.turn()
+    world.broker.append(record(1, partition=P1), record(2, partition=P1))
+    world.turn(5)
+
+    world.source.lose(P1)
+    world.turn_for(3.0)
+
+    assert world.answered() == ["requests/0/0"]
