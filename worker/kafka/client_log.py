@@ -17,6 +17,10 @@ REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still a
 _QUIET = frozenset({"CONFWARN", "TERMINATE", "MOCK"})
 
 
+# The markers of the last transaction are still being written. The client waits for them and asks again, every time.
+_MARKERS_FACILITIES, _MARKERS = frozenset({"ADDOFFSETS", "ADDPARTS"}), "another concurrent operation on the same"
+
+
 class ClientLog:
     """Has the shape of a logger that the clients call (`log`), and tells what the worker itself notices (`tell`)."""
 
@@ -29,7 +33,7 @@ class ClientLog:
 
     def log(self, level: int, _template: str, facility: str, _client: str, text: str) -> None:
         """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
-        if facility in _QUIET:
+        if facility in _QUIET or (facility in _MARKERS_FACILITIES and _MARKERS in text):
             return
         thread, _, said = text.partition("]: ")
         # A connection that the broker closed is told at level info, and may be all there is to say.

@@ -69,3 +69,18 @@ def test_the_last_line_is_kept_for_whoever_must_say_why(log: ClientLog) -> None:
     refused(log, "b1:9092")
 
     assert log.last == "b1:9092: Connection refused"
+
+
+def test_a_transaction_that_waits_for_the_last_one_is_no_error(
+    log: ClientLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka says so of each, and retries by itself; what else it says of transactions is told."""
+    about = "[thrd:TxnCoordinator]: TxnCoordinator/1: Failed to add offsets to transaction on broker TxnCoordinator/1: "
+    busy = "Broker: Producer attempted to update a transaction while another concurrent operation on the same "
+
+    log.log(logging.ERROR, "%s", "ADDOFFSETS", "rdkafka#producer-1", f"{about}{busy}transaction was ongoing")
+    log.log(logging.ERROR, "%s", "ADDOFFSETS", "rdkafka#producer-1", f"{about}Broker: Group authorization failed")
+
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].endswith("Group authorization failed")
+    assert log.last.endswith("Group authorization failed")
