@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -69,7 +70,8 @@ def test_no_rewind_beside_a_backlog_leaves_out_or_repeats_a_record(kafka: Cluste
         source.commit(rewound)
         while not source.commit_results():
             take(10)
-        dice.choice([source.pause, source.resume, partial(source.withhold, min(rewound)), partial(take, 1)])()
+        meanwhile: list[Callable[[], None]] = [source.pause, partial(source.withhold, min(rewound)), partial(take, 1)]
+        dice.choice(meanwhile)()
         source.rewind(list(rewound))
         expected.update(rewound)
         take(100)

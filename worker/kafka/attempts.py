@@ -15,7 +15,7 @@ from typing import NamedTuple
 # A partition read with so many is a suspect: two deaths in a row are bad luck with machines, three are a record.
 SUSPECT_FROM = 3
 
-_TEXT = re.compile(r"attempts=(\d{1,9})( trial)?")
+_TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?")
 
 
 class Attempts(NamedTuple):

@@ -88,6 +88,10 @@ class Gates:
             self._unmarked.discard(partition)
             self.shut.discard(partition)
 
+    def holds(self, partition: Partition) -> bool:
+        """Whether it is ours."""
+        return partition in self._first
+
     def rewind(self, partitions: Iterable[Partition]) -> None:
         """From now on nothing comes of those that are ours, until we know where the group stands."""
         for partition in partitions:
@@ -98,8 +102,8 @@ class Gates:
 
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone; see `Source`."""
-        attempts = Attempts(self._attempts.get(partition, 0), is_trial=True)
-        return self._marks.note(partition, Mark(offset, attempts))
+        attempts = self._attempts.get(partition)
+        return attempts is not None and self._marks.note(partition, Mark(offset, Attempts(attempts, is_trial=True)))
 
     def reopen(self) -> None:
         """Let those go on of which it is known where."""
@@ -133,7 +137,6 @@ class Gates:
             standing = standings.get(partition)
             if standing is None or not self._is_clear(partition, standing, suspects):
                 self.rewind([partition])
-                self._again_at = self._clock() + AGAIN_AFTER
                 continue
             times, is_trial = standing.attempts
             offset = first[partition] if standing.offset is None else standing.offset
@@ -160,21 +163,20 @@ class Gates:
         standings = self._ask(asked, AGAIN_TIMEOUT)
         is_known = len(standings) == len(asked)
         for partition, standing in standings.items():
-            offset = self._first[partition] if standing.offset is None else standing.offset
-            if offset is not None or not self._starts_at_end:
-                self._go_on(partition, offset)
-            elif is_known := is_known and self._start(partition):
-                continue
+            if standing.offset is None and self._starts_at_end and partition in self._unmarked:
+                is_known = is_known and self._start(partition)
+            else:
+                self._go_on(partition, self._first[partition] if standing.offset is None else standing.offset)
         if not is_known:
             self._again_at = self._clock() + AGAIN_AFTER
 
     def _start(self, partition: Partition) -> bool:
-        """Begin at the end, and commit that first."""
-        end = self._end(partition)
-        if end is None:
+        """Begin at the end, or with what came since we asked in vain, and commit that first."""
+        start = self._first[partition]
+        if start is None and (start := self._end(partition)) is None:
             return False
-        self._starts[partition] = end
-        self._marks.note(partition, Mark(end, NONE))
+        self._starts[partition] = start
+        self._marks.note(partition, Mark(start, NONE))
         return True
 
     def _go_on(self, partition: Partition, offset: int | None) -> None:

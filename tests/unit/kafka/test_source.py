@@ -2,152 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from tests.unit.kafka.test_client_config import settings
+from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
-from worker.core.records import CommitResult, Partition, Suspect
-from worker.kafka import Membership, source
-from worker.kafka.source import KafkaSource
-
-P, Q = Partition("r", 0), Partition("r", 1)
-
-
-class Incoming(NamedTuple):
-    """As the client's messages: every field behind a call."""
-
-    at: Partition
-    number: int
-    failure: KafkaError | None = None
-
-    def topic(self) -> str:
-        return self.at.topic
-
-    def partition(self) -> int:
-        return self.at.number
-
-    def offset(self) -> int:
-        return self.number
-
-    def key(self) -> bytes:
-        return b"k"
-
-    def value(self) -> bytes:
-        return b"v"
-
-    def headers(self) -> None:
-        return None
-
-    def timestamp(self) -> tuple[int, int]:
-        return (0, -1)
-
-    def error(self) -> KafkaError | None:
-        return self.failure
-
-
-class ScriptedClient:
-    """Each `consume` and `poll` does the next thing in `script` and returns what that gives."""
-
-    def __init__(self, config: dict[str, Any], logger: object) -> None:
-        self.config = config
-        self.script: deque[Callable[[], list[Incoming]]] = deque()
-        self.commits: list[list[TopicPartition]] = []
-        self.seeks: list[tuple[int, int]] = []
-        self.group: Callable[[], Mapping[Partition, tuple[int, str]]] = dict  # committed offsets and their metadata
-        self.callbacks: dict[str, Callable[..., None]] = {}
-
-    def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
-        self.callbacks = callbacks
-
-    def consume(self, _count: int, _timeout: float) -> list[Incoming]:
-        return self.script.popleft()() if self.script else []
-
-    def poll(self, _timeout: float) -> Incoming | None:
-        messages = self.consume(1, 0)
-        return messages[0] if messages else None
-
-    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:  # noqa: FBT001  # the client's own
-        assert asynchronous
-        self.commits.append(offsets)
-
-    def seek(self, at: TopicPartition) -> None:
-        self.seeks.append((at.partition, at.offset))
-
-    def committed(self, partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
-        group = self.group()
-        return [
-            TopicPartition(*p, *group.get(p, (-1001,))) for p in [Partition(a.topic, a.partition) for a in partitions]
-        ]
-
-    def assignment(self) -> list[TopicPartition]:
-        return []
-
-    def pause(self, _partitions: list[TopicPartition]) -> None:
-        """Nothing flows but by the script."""
-
-    def resume(self, _partitions: list[TopicPartition]) -> None:
-        """Nothing flows but by the script."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class Quiet:
-    """Cares for nothing; `failure` is raised when partitions go."""
-
-    failure: Exception | None = None
-
-    def assigned(self, partitions: Sequence[Partition]) -> None: ...
-
-    def revoked(self, partitions: Sequence[Partition]) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-    def lost(self, partitions: Sequence[Partition]) -> None: ...
-
-    def suspected(self, suspects: Sequence[Suspect]) -> None: ...
-
-
-class World(NamedTuple):
-    source: KafkaSource
-    client: ScriptedClient
-    assignments: Quiet
-
-    def assign(self, *partitions: Partition) -> None:
-        self.client.callbacks["on_assign"](self.client, [TopicPartition(*p) for p in partitions])
-
-    def revoke(self, *partitions: Partition) -> None:
-        self.client.callbacks["on_revoke"](self.client, [TopicPartition(*p) for p in partitions])
-
-    def lose(self, *partitions: Partition) -> None:
-        self.client.callbacks["on_lost"](self.client, [TopicPartition(*p) for p in partitions])
-
-    def commit_heard(self, *positions: object, error: KafkaError | None = None) -> None:
-        self.client.config["on_commit"](error, list(positions))
-
-    def polled(self, most: int = 10, timeout: float = 0.1) -> list[tuple[Partition, int]]:
-        return [(record.partition, record.offset) for record in self.source.poll(most, timeout)]
+from worker.core.records import CommitResult
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    clients: list[ScriptedClient] = []
-
-    def make(config: dict[str, Any], logger: object) -> ScriptedClient:
-        clients.append(ScriptedClient(config, logger))
-        return clients[-1]
-
-    monkeypatch.setattr(source, "Consumer", make)
-    made = KafkaSource(settings(), Membership("consumer", "test", None), logging.getLogger("librdkafka"))
-    made.subscribe(assignments := Quiet())
-    here = World(made, clients[0], assignments)
+    """A source that holds two partitions."""
+    here = new_world(monkeypatch)
     here.assign(P, Q)
     return here
 

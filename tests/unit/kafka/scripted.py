@@ -1,0 +1,197 @@
+"""A source beside a client that follows a script."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tests.fakes import Clock
+from tests.unit.kafka.test_client_config import settings
+from worker.core.records import Partition, Suspect
+from worker.kafka import Membership, source
+from worker.kafka.source import KafkaSource
+
+P, Q = Partition("r", 0), Partition("r", 1)
+AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+class Incoming(NamedTuple):
+    """As the client's messages: every field behind a call."""
+
+    at: Partition
+    number: int
+    failure: KafkaError | None = None
+
+    def topic(self) -> str:
+        return self.at.topic
+
+    def partition(self) -> int:
+        return self.at.number
+
+    def offset(self) -> int:
+        return self.number
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (0, -1)
+
+    def error(self) -> KafkaError | None:
+        return self.failure
+
+
+class ScriptedClient:
+    """Each `consume` and `poll` does the next thing in `script` and returns what that gives."""
+
+    def __init__(self, config: dict[str, Any], logger: object) -> None:
+        self.config = config
+        self.script: deque[Callable[[], list[Incoming]]] = deque()
+        self.commits: list[list[TopicPartition]] = []
+        self.seeks: list[tuple[int, int]] = []
+        self.stopped: set[int] = set()
+        self.group: dict[Partition, tuple[int, str]] = {}  # committed offsets and their metadata
+        self.asked: list[list[int]] = []
+        self.end = 100
+        self.is_away = False  # the broker
+        self.is_leaderless = False  # the partitions: their end is not known
+        self.is_stuck = False  # the fetcher: it takes no seek
+        self.callbacks: dict[str, Callable[..., None]] = {}
+
+    def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
+        self.callbacks = callbacks
+
+    def consume(self, _count: int, _timeout: float) -> list[Incoming]:
+        return self.script.popleft()() if self.script else []
+
+    def poll(self, _timeout: float) -> Incoming | None:
+        messages = self.consume(1, 0)
+        return messages[0] if messages else None
+
+    def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:  # noqa: FBT001  # the client's own
+        assert asynchronous
+        self.commits.append(offsets)
+
+    def seek(self, at: TopicPartition) -> None:
+        if self.is_stuck:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.seeks.append((at.partition, at.offset))
+
+    def committed(self, positions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        self.asked.append([at.partition for at in positions])
+        if self.is_away:
+            raise AWAY
+        partitions = [Partition(at.topic, at.partition) for at in positions]
+        return [TopicPartition(*p, *self.group.get(p, (-1001,))) for p in partitions]
+
+    def get_watermark_offsets(self, _at: TopicPartition, _timeout: float) -> tuple[int, int]:
+        if self.is_away or self.is_leaderless:
+            raise AWAY
+        return 0, self.end
+
+    def assignment(self) -> list[TopicPartition]:
+        return []
+
+    def pause(self, positions: list[TopicPartition]) -> None:
+        self.stopped.update(at.partition for at in positions)
+
+    def resume(self, positions: list[TopicPartition]) -> None:
+        self.stopped.difference_update(at.partition for at in positions)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Quiet:
+    """Remembers the suspects; `failure` is raised when partitions go."""
+
+    failure: Exception | None = None
+
+    def __init__(self) -> None:
+        self.suspects: list[Suspect] = []
+
+    def assigned(self, partitions: Sequence[Partition]) -> None: ...
+
+    def revoked(self, partitions: Sequence[Partition]) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def lost(self, partitions: Sequence[Partition]) -> None: ...
+
+    def suspected(self, suspects: Sequence[Suspect]) -> None:
+        self.suspects += suspects
+
+
+class World(NamedTuple):
+    source: KafkaSource
+    client: ScriptedClient
+    assignments: Quiet
+    clock: Clock
+
+    def assign(self, *partitions: Partition) -> None:
+        self.client.callbacks["on_assign"](self.client, [TopicPartition(*p) for p in partitions])
+
+    def revoke(self, *partitions: Partition) -> None:
+        self.client.callbacks["on_revoke"](self.client, [TopicPartition(*p) for p in partitions])
+
+    def lose(self, *partitions: Partition) -> None:
+        self.client.callbacks["on_lost"](self.client, [TopicPartition(*p) for p in partitions])
+
+    def commit_heard(self, *positions: object, error: KafkaError | None = None) -> None:
+        self.client.config["on_commit"](error, list(positions))
+
+    def polled(self, most: int = 10, timeout: float = 0.1) -> list[tuple[Partition, int]]:
+        return [(record.partition, record.offset) for record in self.source.poll(most, timeout)]
+
+    def joins(self, *partitions: Partition) -> None:
+        """They are assigned in a poll."""
+
+        def fetch() -> list[Incoming]:
+            self.assign(*partitions)
+            return []
+
+        self.client.script.append(fetch)
+        self.polled()
+
+    def brings(self, *records: tuple[Partition, int]) -> list[tuple[Partition, int]]:
+        """What one poll makes of these."""
+        self.client.script.append(lambda: [Incoming(*record) for record in records])
+        return self.polled()
+
+    @property
+    def marks(self) -> list[list[tuple[int, int, str | None]]]:
+        """What was committed: partition, offset and text."""
+        return [[(at.partition, at.offset, at.metadata) for at in commit] for commit in self.client.commits]
+
+    def marks_heard(self, error: KafkaError | None = None) -> None:
+        """All commits under way come back."""
+        for commit in self.client.commits:
+            self.commit_heard(*commit, error=error)
+        self.client.commits.clear()
+
+
+def new_world(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> World:
+    """A source that has joined its group and holds nothing yet."""
+    clients: list[ScriptedClient] = []
+
+    def make(config: dict[str, Any], logger: object) -> ScriptedClient:
+        clients.append(ScriptedClient(config, logger))
+        return clients[-1]
+
+    monkeypatch.setattr(source, "Consumer", make)
+    clock = Clock()
+    logger = logging.getLogger("librdkafka")
+    made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, clock=clock)
+    made.subscribe(assignments := Quiet())
+    return World(made, clients[0], assignments, clock)

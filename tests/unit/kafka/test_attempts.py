@@ -1,0 +1,43 @@
+"""The text beside a committed offset."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.kafka.attempts import Attempts, read_attempts
+
+
+@pytest.mark.parametrize("attempts", [Attempts(0), Attempts(1), Attempts(12), Attempts(4, is_trial=True)])
+def test_what_is_written_is_read(attempts: Attempts) -> None:
+    """The next process understands this one."""
+    assert read_attempts(str(attempts)) == attempts
+
+
+def test_the_text_is_what_the_runbook_says() -> None:
+    """Operators read it with Kafka's own tools."""
+    assert str(Attempts(3)) == "attempts=3"
+    assert str(Attempts(4, is_trial=True)) == "attempts=4 trial"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "hello",
+        "attempts=",
+        "attempts=-1",
+        "attempts=x",
+        "attempts=٣",
+        "attempts=3 ",
+        "attempts=3\n",
+        " attempts=3",
+        "attempts=3 trials",
+        "restored, attempts=3",
+        '{"attempts": 3}',
+        "attempts=" + "9" * 30,
+    ],
+)
+def test_anything_else_is_none_of_ours(text: str | None) -> None:
+    """Other tools write there too."""
+    assert read_attempts(text) is None

@@ -1,0 +1,391 @@
+"""What of a partition may be handed out when the group, the broker or the client does not answer as it should."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
+from worker.core.records import Partition, Suspect
+from worker.kafka.marks import PATIENCE
+
+REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A source that holds two partitions and starts at the beginning."""
+    here = new_world(monkeypatch)
+    here.assign(P, Q)
+    return here
+
+
+@pytest.fixture
+def latest(monkeypatch: pytest.MonkeyPatch) -> World:
+    """One that starts at the end."""
+    return new_world(monkeypatch, auto_offset_reset="latest")
+
+
+def running(world: World) -> World:
+    """Both partitions flow and are marked."""
+    world.brings((P, 0), (Q, 0))
+    world.marks_heard()
+    world.client.asked.clear()
+    return world
+
+
+# The first record of an assignment
+
+
+def test_the_first_records_of_a_poll_are_asked_about_and_marked_together(world: World) -> None:
+    """One question and one commit, at the group's offset where there is one, else at the record's own."""
+    world.client.group = {P: (5, "attempts=1")}
+
+    records = world.brings((P, 6), (P, 7), (Q, 3))
+
+    assert records == [(P, 6), (P, 7), (Q, 3)]
+    assert [sorted(asked) for asked in world.client.asked] == [[0, 1]]
+    assert [sorted(marks) for marks in world.marks] == [[(0, 5, "attempts=2"), (1, 3, "attempts=1")]]
+
+
+def test_a_partition_that_flows_is_asked_about_no_more(world: World) -> None:
+    """And an idle one not before it has a record."""
+    world.brings((P, 0))
+    world.brings((P, 1))
+    assert world.client.asked == [[0]]
+
+    world.brings((P, 2), (Q, 0))
+
+    assert world.client.asked == [[0], [1]]
+
+
+def test_a_partition_that_comes_back_is_asked_about_again(world: World) -> None:
+    """It is a new assignment, and a new attempt."""
+    running(world)
+    world.revoke(P)
+    world.assign(P)
+    world.client.group = {P: (0, "attempts=1")}
+
+    world.brings((P, 0))
+
+    assert world.marks == [[(0, 0, "attempts=2")]]
+
+
+def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: World) -> None:
+    """It is asked again, and the partition read again from there."""
+    world.client.is_away = True
+    assert world.brings((P, 3), (P, 4)) == []
+    assert world.brings((P, 5)) == []
+    world.client.is_away = False
+    world.clock.now += 1.0
+
+    assert world.polled() == []
+
+    assert world.client.seeks == [(0, 3)]
+    assert world.brings((P, 3)) == [(P, 3)]
+    assert world.marks == [[(0, 3, "attempts=1")]]
+
+
+def test_only_the_partition_without_an_answer_waits(world: World) -> None:
+    """Its neighbours are none of its business."""
+    running(world)
+    other = Partition("r", 2)
+    world.assign(other)
+    world.client.is_away = True
+
+    assert world.brings((P, 1), (other, 9), (Q, 1)) == [(P, 1), (Q, 1)]
+
+
+def test_the_group_is_asked_twice_a_second_at_most(world: World) -> None:
+    """Each question may hold the loop up."""
+    world.client.is_away = True
+    world.brings((P, 3))
+
+    for _ in range(100):
+        world.polled()
+        world.clock.now += 0.02
+
+    assert 4 <= len(world.client.asked) <= 6
+
+
+def test_what_waits_is_not_fetched_in_vain(world: World) -> None:
+    """A whole backlog would be read and dropped."""
+    world.client.is_away = True
+    world.brings((P, 3))
+
+    world.polled()
+    assert world.client.stopped == {0}
+    world.client.is_away = False
+    world.clock.now += 1.0
+    world.polled()
+
+    assert world.client.stopped == set()
+
+
+# Suspects
+
+
+def test_a_suspect_is_told_in_the_poll_that_brings_its_first_record(world: World) -> None:
+    """With the attempts before this one, and the end that the partition has now."""
+    world.client.group = {P: (5, "attempts=3"), Q: (7, "attempts=2")}
+
+    records = world.brings((P, 5), (Q, 7))
+
+    assert records == [(P, 5), (Q, 7)]
+    assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
+
+
+def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
+    """Nobody could say when its trials end. It is not marked twice for that."""
+    world.client.group = {P: (5, "attempts=3")}
+    world.client.is_leaderless = True
+    assert world.brings((P, 5)) == []
+    assert not world.marks
+    world.client.is_leaderless = False
+
+    assert world.brings((P, 5)) == [(P, 5)]
+
+    assert world.client.seeks == [(0, 5)]
+    assert world.marks == [[(0, 5, "attempts=4")]]
+    assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
+
+
+def test_a_trial_stays_one_when_the_next_attempt_is_marked(world: World) -> None:
+    """This process may die before the conviction is settled."""
+    world.client.group = {P: (5, "attempts=4 trial")}
+
+    world.brings((P, 5))
+
+    assert world.assignments.suspects == [Suspect(P, 4, 5, 100)]
+    assert world.marks == [[(0, 5, "attempts=5 trial")]]
+
+
+# Trials
+
+
+def test_a_trial_is_noted_once_the_group_has_taken_it(world: World) -> None:
+    """It carries the number of the attempt under way."""
+    world.client.group = {P: (5, "attempts=3")}
+    world.brings((P, 5))
+    assert not world.source.put_on_trial(P, 5)  # its mark is under way, and would overtake
+    world.marks_heard()
+
+    assert not world.source.put_on_trial(P, 5)
+    assert world.marks == [[(0, 5, "attempts=4 trial")]]
+    assert not world.source.put_on_trial(P, 5)
+    world.marks_heard()
+
+    assert world.source.put_on_trial(P, 5)
+    assert not world.source.put_on_trial(P, 6)
+    assert world.marks == [[(0, 6, "attempts=4 trial")]]
+
+
+def test_a_trial_that_is_refused_is_noted_again(world: World) -> None:
+    """Not at once: the group is busy."""
+    running(world)
+    world.source.put_on_trial(P, 5)
+    world.marks_heard(REFUSED)
+
+    assert not world.source.put_on_trial(P, 5)
+    assert not world.marks
+    world.clock.now += 1.0
+    assert not world.source.put_on_trial(P, 5)
+
+    assert world.marks == [[(0, 5, "attempts=1 trial")]]
+    assert not world.source.commit_results()
+
+
+def test_nothing_is_noted_of_a_partition_that_has_left(world: World) -> None:
+    """It would take its next owner back."""
+    running(world)
+    world.revoke(P)
+
+    assert not world.source.put_on_trial(P, 5)
+
+    assert not world.marks
+
+
+# Marks under way
+
+
+def test_a_mark_is_under_way_until_it_is_heard_of(world: World) -> None:
+    """Also during the callback that takes the partition away: the delivery asks there."""
+    seen: list[bool] = []
+    world.assignments.revoked = lambda partitions: seen.append(world.source.is_marking(partitions))  # type: ignore[method-assign]
+    world.brings((P, 0))
+    assert world.source.is_marking([P, Q])
+    assert not world.source.is_marking([Q])
+
+    world.revoke(P)
+
+    assert seen == [True]
+    assert not world.source.is_marking([P])
+
+
+@pytest.mark.parametrize("error", [None, REFUSED])
+def test_a_mark_that_came_back_is_under_way_no_more(world: World, error: KafkaError | None) -> None:
+    """A refused one is not sent again: counted late, it would do harm."""
+    world.brings((P, 0))
+
+    world.marks_heard(error)
+    world.clock.now += 1.0
+    world.polled()
+
+    assert not world.source.is_marking([P])
+    assert not world.marks
+    assert not world.source.commit_results()
+
+
+def test_a_mark_that_is_never_heard_of_does_not_block_for_ever(world: World) -> None:
+    """The client gives up on a coordinator some time."""
+    world.brings((P, 0))
+
+    world.clock.now += PATIENCE
+
+    assert not world.source.is_marking([P])
+
+
+def test_the_result_of_an_earlier_assignment_is_nobodys(world: World) -> None:
+    """A partition that came back has a mark of its own under way."""
+    world.brings((P, 0))
+    earlier = world.client.commits.pop()
+    world.revoke(P)
+    world.assign(P)
+    world.client.group = {P: (0, "attempts=1")}
+    world.brings((P, 0))
+
+    world.commit_heard(*earlier)
+
+    assert world.source.is_marking([P])
+
+
+# Rewinds
+
+
+def test_what_was_fetched_before_a_rewind_does_not_come(world: World) -> None:
+    """Neither what the client still holds, nor what it brings while the group does not answer."""
+    running(world)
+    world.client.group = {P: (2, "")}
+    world.client.is_away = True
+    world.source.rewind([P])
+
+    assert world.brings((P, 5), (Q, 1)) == [(Q, 1)]
+    world.client.is_away = False
+    world.clock.now += 1.0
+
+    assert world.brings((P, 2), (Q, 2)) == [(P, 2), (Q, 2)]
+    assert world.client.seeks == [(0, 2)]
+    assert not world.marks
+
+
+def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -> None:
+    """Until then nothing comes."""
+    running(world)
+    world.source.rewind([P])
+    world.client.is_stuck = True
+    assert world.brings((P, 5)) == []
+    world.client.is_stuck = False
+
+    assert world.brings((P, 0)) == [(P, 0)]
+
+    assert world.client.seeks == [(0, 0)]
+
+
+def test_a_partition_that_leaves_is_read_again_by_its_next_owner(world: World) -> None:
+    """When it comes back, it comes from where the client begins."""
+    running(world)
+    world.client.is_away = True
+    world.source.rewind([P])
+    world.polled()
+    world.revoke(P)
+    world.client.is_away = False
+    world.assign(P)
+
+    assert world.brings((P, 4)) == [(P, 4)]
+    assert not world.client.seeks
+
+
+def test_a_record_nobody_can_read_counts_its_failures_anew(world: World) -> None:
+    """What comes again may be readable by then."""
+    running(world)
+    damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
+    for _ in range(2):
+        world.client.script.append(lambda: [Incoming(P, 5, damaged)])
+        world.polled()
+    world.source.rewind([P])
+    world.polled()
+
+    world.client.script.append(lambda: [Incoming(P, 5, damaged)])
+    assert world.polled() == []
+    world.client.script.append(lambda: [Incoming(P, 5, damaged)])
+    assert world.polled() == []
+    world.client.script.append(lambda: [Incoming(P, 5, damaged)])
+
+    assert world.polled() == [(P, 5)]
+
+
+def test_a_first_record_that_nobody_can_read_is_marked_as_any_other(world: World) -> None:
+    """It is answered, so it may end the process."""
+    damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
+    for _ in range(3):
+        world.client.script.append(lambda: [Incoming(P, 5, damaged)])
+    assert world.polled() == []
+    assert world.polled() == []
+
+    assert world.polled() == [(P, 5)]
+
+    assert world.marks == [[(0, 5, "attempts=1")]]
+
+
+# A group that starts at the end
+
+
+def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(latest: World) -> None:
+    """In the poll that brings the assignment it is asked for and committed; until it is taken, nothing comes."""
+    latest.joins(P)
+    assert latest.marks == [[(0, 100, "attempts=0")]]
+    assert latest.brings((P, 101)) == []
+
+    latest.marks_heard()
+    latest.client.group = {P: (100, "attempts=0")}
+
+    assert latest.brings((P, 100)) == [(P, 100)]
+    assert latest.client.seeks == [(0, 100)]
+    assert latest.marks == [[(0, 100, "attempts=1")]]
+
+
+def test_a_start_that_is_refused_is_committed_again(latest: World) -> None:
+    """Where it was, however far the partition has grown."""
+    latest.joins(P)
+    latest.marks_heard(REFUSED)
+    latest.client.end = 200
+
+    assert latest.brings((P, 100)) == []
+    latest.clock.now += 1.0
+    latest.polled()
+
+    assert latest.marks == [[(0, 100, "attempts=0")]]
+    assert not latest.source.commit_results()
+
+
+def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> None:
+    """The client began by itself; the partition starts there."""
+    latest.client.is_away = True
+    latest.joins(P)
+    assert latest.brings((P, 90)) == []
+    latest.client.is_away = False
+    latest.clock.now += 1.0
+
+    latest.polled()
+
+    assert latest.marks == [[(0, 90, "attempts=0")]]
+
+
+def test_a_group_with_an_offset_goes_on_there(latest: World) -> None:
+    """Nothing is committed for it before its first record."""
+    latest.client.group = {P: (40, "")}
+    latest.joins(P)
+
+    assert latest.brings((P, 40)) == [(P, 40)]
+
+    assert latest.marks == [[(0, 40, "attempts=1")]]
