@@ -1,6 +1,6 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
-.PHONY: help setup demo test lint format types rooms unit system kafka others test-deploy faults dashboard lock proto clean
+.PHONY: help setup demo test lint format types rooms unit system kafka others test-deploy faults long dashboard lock proto clean
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -15,7 +15,8 @@ help:
 	@echo "make test    everything below, and the tests on a real Kafka"
 	@echo "make lint | types | rooms | unit | system   one part of it"
 	@echo "make test-deploy  the image, compose, the README, TLS: with a Docker engine"
-	@echo "make faults  the long runs: kills, restarts, rebalances, a million waiting requests"
+	@echo "make faults  a random mix of faults against both guarantees: SEED=1 MINUTES=5 GUARANTEE=both"
+	@echo "make long    the slow tests: ten kills, ten restarts, a million waiting requests"
 	@echo "make format | lock | proto | dashboard | clean"
 
 setup: $(READY)
@@ -74,8 +75,16 @@ COMMANDS = $(foreach of,check publish_consume dead_letters replay_rights securit
 test-deploy: setup
 	$(BIN)/pytest -s tests/deploy tests/kafka/test_security.py
 
-# Half an hour of kill -9, SIGTERM, SIGSTOP, rebalances and broker restarts, with the figures of each run.
+# Kill -9, SIGTERM, SIGSTOP, rebalances, broker restarts and bad requests in an order that the seed fixes, and a checker
+# of its own that says what came of it. MINUTES is for each guarantee; at_least_once or exactly_once picks one.
+SEED ?= 1
+MINUTES ?= 5
+GUARANTEE ?= both
 faults: setup
+	$(BIN)/python -m tests.faults.run --guarantee $(GUARANTEE) --seed $(SEED) --minutes $(MINUTES)
+
+# Half an hour of one kind of fault after the other, with the figures of each run.
+long: setup
 	$(BIN)/pytest -s -m slow tests/integration tests/kafka
 	$(BIN)/pytest -s tests/kafka/long_runs.py
 

@@ -56,6 +56,9 @@ class Source(NamedTuple):
     partition: int
     offset: int
 
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.offset}"
+
 
 @dataclass
 class Stalls:
@@ -71,6 +74,10 @@ class Stalls:
     def fault(self, at: float, kind: str) -> None:
         """This is done from now on."""
         self._faults.append((at, kind))
+
+    def all_answered_since(self, at: float, partitions: int) -> bool:
+        """Whether an answer came in each of so many partitions after this second."""
+        return sum(last > at for last in self._last.copy().values()) == partitions
 
     def answered(self, at: float, partition: int) -> None:
         """One more answer to a request of this partition."""

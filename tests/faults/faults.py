@@ -42,7 +42,6 @@ class Faults:
         slot = self._victim(fault)
         name = self._fleet.slots[slot].name
         self._fleet.kill(slot)
-        self._fleet.slots.pop(slot)
         self._replace(slot, fault.seconds)
         return name
 
@@ -62,11 +61,11 @@ class Faults:
         self._fleet.wait_until_ready(slot)
 
     def _suspend(self, fault: Fault) -> str:
-        replica = self._fleet.slots[fault.choose(self._size)]
-        replica.suspend()
+        slot = fault.choose(self._size)
+        self._fleet.suspend(slot)
         self._rest(fault.seconds)
-        replica.resume()
-        return f"{replica.name} for {fault.seconds:.1f} s"
+        self._fleet.resume(slot)
+        return f"{self._fleet.slots[slot].name} for {fault.seconds:.1f} s"
 
     def _rebalance(self, fault: Fault) -> str:
         """A further member joins and leaves: a whole replica, or one that takes partitions and does nothing."""

@@ -5,10 +5,12 @@ The replica of slot 0 is spared by what kills, so that one lives long enough for
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -39,7 +41,7 @@ class Life:
 
     name: str
     vitals: list[Vitals] = field(default_factory=list)
-    transactions: Mapping[str, float] = field(default_factory=dict)  # result → count, as last told
+    transactions: dict[str, int] = field(default_factory=dict)  # result → count, as last told
 
     @property
     def seconds(self) -> float:
@@ -69,6 +71,7 @@ class Fleet:
         self._leg: Mapping[str, str] = {}
         self._has_stable_ids = False
         self._started = 0
+        self._suspended: set[int] = set()
         self._measured_at = 0.0
 
     def begin(self, settings: Mapping[str, str], *, stable_ids: bool) -> None:
@@ -101,8 +104,18 @@ class Fleet:
             time.sleep(0.05)
 
     def kill(self, slot: int) -> None:
-        """Kill -9."""
-        self.slots[slot].kill()
+        """Kill -9. The slot is empty then."""
+        self.slots.pop(slot).kill()
+
+    def suspend(self, slot: int) -> None:
+        """SIGSTOP: alive and silent."""
+        self._suspended.add(slot)
+        self.slots[slot].suspend()
+
+    def resume(self, slot: int) -> None:
+        """SIGCONT."""
+        self.slots[slot].resume()
+        self._suspended.discard(slot)
 
     def terminate(self, slot: int) -> None:
         """SIGTERM, and wait for its end, which must be in time and with exit code 0. The slot is empty then."""
@@ -119,6 +132,11 @@ class Fleet:
         self._history.write("exit", name=replica.name, code=code, seconds=round(time.monotonic() - began, 3))
         if code:
             self._break(f"{replica.name} exited with {code} after SIGTERM")
+
+    @property
+    def transactions(self) -> Counter[str]:
+        """How many of all replicas' ended in each way, but for the last seconds of each life."""
+        return sum((Counter(life.transactions) for life in self.lives), Counter())
 
     def end(self) -> None:
         """SIGTERM to all, one after the other."""
@@ -138,10 +156,13 @@ class Fleet:
             return
         self._measured_at = time.monotonic()
         lives = {life.name: life for life in self.lives}
-        for replica in self.slots.values():
+        for slot, replica in self.slots.items():
+            life = lives[replica.name]
             if (vitals := _vitals(replica.pid, self._history.now)) is not None:
-                lives[replica.name].vitals.append(vitals)
+                life.vitals.append(vitals)
                 self._history.write("vitals", name=replica.name, **vitals._asdict())
+            if slot not in self._suspended:  # it would not answer
+                life.transactions |= _transactions(replica)
 
     def _break(self, how: str) -> None:
         self.broken.append(how)
@@ -153,6 +174,16 @@ class Fleet:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for replica in self.slots.values():
             replica.close()
+
+
+def _transactions(replica: Replica) -> dict[str, int]:
+    """How many ended in each way, as its metrics say; nothing where they do not."""
+    try:
+        lines = replica.text("/metrics").splitlines()
+    except (OSError, HTTPException):
+        return {}
+    found = [(line, re.match(r'inference_worker_transactions_total\{result="(\w+)"\} ', line)) for line in lines]
+    return {match[1]: int(float(line[match.end() :])) for line, match in found if match}
 
 
 def _vitals(pid: int, at: float) -> Vitals | None:

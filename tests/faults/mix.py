@@ -30,6 +30,7 @@ from tests.models import fragile, save
 
 SLICE = 0.2  # how often the fleet is looked after, seconds
 ALL_ANSWERED_WITHIN = 90.0  # after the load has stopped; a dead replica's transaction takes 10 s of it
+PROGRESS_WITHIN = 30.0  # seconds
 PROTOCOLS: dict[str, dict[str, str]] = {
     "consumer": {"KAFKA__GROUP_PROTOCOL": "consumer"},
     "classic": {"KAFKA__GROUP_PROTOCOL": "classic", "KAFKA__SESSION_TIMEOUT_MS": "3000"},
@@ -74,7 +75,8 @@ def run(options: Options, broker: JvmBroker, folder: Path) -> Outcome:
         try:
             return mix.run()
         finally:
-            shutil.copy(broker.log, folder / "broker.log")
+            if broker.log.exists():
+                shutil.copy(broker.log, folder / "broker.log")
 
 
 class Mix:
@@ -116,6 +118,8 @@ class Mix:
                 self._begin(leg)
             for fault in leg.faults:
                 self._rest(began + fault.starts - self._history.now)
+                if fault.kind.is_brokers:
+                    self._await_progress()
                 self._do(fault)
         load.stop(ALL_ANSWERED_WITHIN)
         seconds = self._history.now - began
@@ -153,6 +157,14 @@ class Mix:
             if (left := until - time.monotonic()) <= 0:
                 return
             time.sleep(min(left, SLICE))
+
+    def _await_progress(self) -> None:
+        """Until each partition answers again, within limits: on a slow machine the broker would always be away."""
+        over = self._history.now
+        while not self._books.stalls.all_answered_since(over, self._options.partitions):
+            if self._history.now > over + PROGRESS_WITHIN:
+                return
+            self._rest(SLICE)
 
     def _await_answers(self) -> None:
         """Until every request has its answer and is committed, or the time is over: the books say what is missing."""

@@ -22,6 +22,11 @@ class Kind(StrEnum):
     BROKER_STOP = "broker stop"
     BROKER_KILL = "broker kill -9"
 
+    @property
+    def is_brokers(self) -> bool:
+        """Whether nothing can get on while it lasts."""
+        return self in (Kind.BROKER_STOP, Kind.BROKER_KILL)
+
 
 # How long each lasts, seconds from and to. A group gives a member up after 3 s: half the suspensions are longer.
 LASTS = {

@@ -56,6 +56,8 @@ def _promises(outcome: Outcome) -> Iterator[str]:
         yield _row(words, books.found[name])
     yield _row("looks at the commits", books.looks, f"{outcome.unanswered_looks} more met no broker")
     yield _row("commits that moved back", books.moved_back)
+    if transactions := outcome.fleet.transactions:
+        yield _row("transactions", transactions.total(), f"{transactions['failed']:,} of them failed")
     yield f"  {'commits ahead of what readers see':<34} {books.longest_unreadable:>9.1f}  s at most"
 
 

@@ -1,6 +1,6 @@
 """What takes minutes: ten kills, ten restarts, a random mix of faults, a backlog of a million requests.
 
-Not collected by default; by hand or by night: `make faults`. Each prints its figures.
+Not collected by default; by hand or by night: `make long`. Each prints its figures.
 """
 
 from __future__ import annotations

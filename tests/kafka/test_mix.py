@@ -1,0 +1,36 @@
+"""The mix of faults of `make faults`, short: each kind once, both guarantees, a broker of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.mix import Options, run
+from tests.faults.plan import Kind, plan
+from tests.faults.table import table
+from tests.kafka.broker import JvmBroker
+from tests.kafka.cluster import fresh
+
+PACE = 0.25  # of the long run's times
+# Seeds whose further member is an idle one: whole replicas join in the other tests.
+
+
+@pytest.mark.timeout(240)  # 30 s on an idle machine
+@pytest.mark.parametrize(
+    ("guarantee", "protocol", "ids", "seed"),
+    [("at_least_once", "classic", "unique", 6), ("exactly_once", "consumer", "stable", 7)],
+)
+def test_a_mix_of_faults_keeps_the_promise(
+    own_broker: JvmBroker, tmp_path: Path, guarantee: str, protocol: str, ids: str, seed: int
+) -> None:
+    """Killed, ended, suspended, rebalanced, and without a broker: every promise of the guarantee is kept."""
+    folder = tmp_path / fresh("mix")
+    folder.mkdir()
+    legs = plan(seed, 1, protocol=protocol, ids=ids, pace=PACE)
+
+    outcome = run(Options(guarantee, legs, replicas=2), own_broker, folder)
+
+    assert not outcome.broken, table(outcome, "this test")
+    assert outcome.faults == dict.fromkeys(Kind, 1)
+    assert outcome.books.errors > 0
