@@ -28,8 +28,9 @@ from tests.kafka.publisher import SteadyPublisher
 from tests.kafka.replica import Replica
 from tests.kafka.scene import MODEL, RAW_HEADER, raw
 from tests.models import save
-from worker.kafka.access import acl_command, needed, wished
+from worker.kafka.access import acl_command, needed, needed_for_transactions, wished
 from worker.kafka.embedded import EmbeddedBroker
+from worker.kafka.transactional_id import resolve_transactional_id
 from worker.settings import KafkaSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -276,7 +277,8 @@ def test_the_deploy_guide_lists_the_rights_that_a_worker_asks_for() -> None:
         group_id="my-model",
     )
 
-    assert block.splitlines() == [acl_command(kafka, right) for right in (*needed(kafka), *wished(kafka))]
+    transactions = needed_for_transactions(resolve_transactional_id(None, kafka.group_id))
+    assert block.splitlines() == [acl_command(kafka, right) for right in (*needed(kafka), transactions, *wished(kafka))]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=NAMES)
