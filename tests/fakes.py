@@ -178,14 +178,15 @@ class FakeSource:
         self._clock.stirred += 1
         self.rewound.append(partitions)
         for partition in self.positions.keys() & set(partitions):
-            self.positions[partition] = self._broker.committed.get(partition, self._begun_at[partition][0])
+            begun_at, _ = self._begun_at.get(partition, (self.positions[partition], 0))
+            self.positions[partition] = self._broker.committed.get(partition, begun_at)
             self.withheld.discard(partition)
 
     def withhold(self, partition: Partition) -> None:
         self.withheld.add(partition)
 
     def release(self, partition: Partition) -> None:
-        self.withheld.remove(partition)
+        self.withheld.discard(partition)
 
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         at, is_noted = self._trials.get(partition, (-1, False))
@@ -193,6 +194,7 @@ class FakeSource:
             return is_noted
         self._clock.stirred += 1
         self._trials[partition] = offset, False
+        self._marking.add(partition)
         self._clock.at(self._clock.now + 0.003, lambda: self._note_trial(partition, offset))
         return False
 
@@ -239,6 +241,7 @@ class FakeSource:
             self._broker.committed[partition] = offset
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
             self._trials[partition] = offset, True
+            self._marking.discard(partition)
 
     def _assign(self, partitions: Iterable[Partition]) -> None:
         new = [p for p in partitions if p not in self.positions]

@@ -336,6 +336,19 @@ def test_a_partition_that_has_left_cannot_be_rewound(stage: Stage) -> None:
     member.source.close()
 
 
+def test_a_partition_that_gave_nothing_yet_may_be_rewound(stage: Stage) -> None:
+    """Then it stands where it is."""
+    partition = stage.partitions[0]
+    member = Member(stage)
+    member.poll_until_all_held(stage)
+
+    member.source.rewind([partition])
+    stage.send(partition, 5)
+
+    assert member.read(partition, 5) == list(range(5))
+    member.source.close()
+
+
 def test_a_withheld_partition_brings_nothing_until_it_is_released(stage: Stage) -> None:
     """The others flow, and a pause of all that ends does not end this one."""
     first, second = stage.partitions[:2]
@@ -373,7 +386,7 @@ def test_a_partition_released_in_a_pause_comes_after_it(stage: Stage) -> None:
 
 
 def test_a_rewind_releases_what_was_withheld(stage: Stage) -> None:
-    """What it was withheld for is forgotten, and comes again."""
+    """What it was withheld for is forgotten, and comes again; nobody need release it."""
     partition = stage.partitions[0]
     stage.send(partition, 10)
     member = Member(stage)
@@ -387,7 +400,7 @@ def test_a_rewind_releases_what_was_withheld(stage: Stage) -> None:
 
 
 def test_the_note_of_an_attempt_is_no_result_of_a_commit(stage: Stage) -> None:
-    """It is under way for a moment after the first record, and the worker never hears of it."""
+    """Nor is that of a trial. Each is under way for a moment, and the worker never hears of it."""
     partition = stage.partitions[0]
     stage.send(partition, 10)
     member = Member(stage)
@@ -395,9 +408,12 @@ def test_the_note_of_an_attempt_is_no_result_of_a_commit(stage: Stage) -> None:
     member.read(partition, 10)
     was_marking = member.source.is_marking([partition])
     member.settle_marks(partition)
+    member.source.put_on_trial(partition, 0)
+    is_marking = member.source.is_marking([partition])
     member.try_alone(partition, 0)
 
     assert was_marking
+    assert is_marking
     assert not member.source.is_marking(stage.partitions)
     assert member.is_quiet(5)
     assert not member.results

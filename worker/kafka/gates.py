@@ -9,7 +9,9 @@ where it began in this assignment, never where the reset policy says. Without an
 the beginning, until the place where it starts is committed: what is published afterwards is not lost by a death.
 
 Questions to the group block the loop, so each has a time limit, and none is asked while all partitions flow. Measured
-on a broker nearby: 0.3 to 3 ms; a seek 0.03 ms.
+with a broker on the same two cores, busy: the first question of an assignment 1.5 ms (median), a rewind 7 to 16 ms to
+its first record beside a backlog. At the end of a topic that is 0.43 s, for the client goes on only when the broker has
+answered the fetch under way, after `fetch.wait.max.ms`. A poll costs 0.04 µs more than without, idle partitions or not.
 """
 
 from __future__ import annotations
