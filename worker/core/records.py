@@ -170,6 +170,13 @@ class CommitResult(NamedTuple):
     failed: Mapping[Partition, str]
 
 
+class Standing(NamedTuple):
+    """How far a partition is, as its consumer knows: the next offset to commit, and the end, as last seen."""
+
+    next_offset: int
+    end: int
+
+
 class Ending(NamedTuple):
     """How a transaction ended: committed, or (`failure` says why) taken back or in doubt. `seconds` it took to end."""
 

@@ -1,4 +1,4 @@
-"""What the clients say of themselves once a second: whether brokers answer, how far behind we are, what cannot leave.
+"""What the clients say of themselves once a second: whether brokers answer, how far we are, what cannot leave.
 
 librdkafka says it as JSON in a callback, whatever the load; nothing here is done per record. Pure: reads one such text.
 """
@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
-from worker.core.records import Partition
+from worker.core.records import Partition, Standing
 
 # librdkafka's counts for a partition it knows by name only.
 _NO_PARTITION = "-1"
@@ -18,19 +18,20 @@ _NO_PARTITION = "-1"
 class Watcher(Protocol):
     """Who is told, by the loop's thread."""
 
-    def consumer_seen(self, connections: int, lag: Mapping[Partition, int]) -> None: ...
+    def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None: ...
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None: ...
 
 
 class ConsumerStatistics(NamedTuple):
-    """`connections` are open ones to brokers; `lag` counts offsets from what is committed to the end last seen.
+    """`connections` are open ones to brokers; `standings` are those of the partitions that are read.
 
-    The end comes with each fetch: while fetching is paused, or its broker away, it stays as it was.
+    A partition's end comes with each fetch: while fetching is paused, or its broker away, it stays as it was. What a
+    transaction commits the consumer never hears of.
     """
 
     coordinator: str
     connections: int
-    lag: Mapping[Partition, int]
+    standings: Mapping[Partition, Standing]
 
 
 class ProducerStatistics(NamedTuple):
@@ -43,13 +44,13 @@ class ProducerStatistics(NamedTuple):
 def read_consumer(text: str) -> ConsumerStatistics:
     """What the consumer said."""
     said = json.loads(text)
-    lag = {
-        Partition(topic, int(number)): behind
+    standings = {
+        Partition(topic, int(number)): standing
         for topic, numbers in _partitions(said).items()
         for number, found in numbers.items()
-        if (behind := _behind(found)) is not None
+        if (standing := _standing(found)) is not None
     }
-    return ConsumerStatistics(said.get("cgrp", {}).get("state", ""), _connections(said), lag)
+    return ConsumerStatistics(said.get("cgrp", {}).get("state", ""), _connections(said), standings)
 
 
 def read_producer(text: str) -> ProducerStatistics:
@@ -69,7 +70,7 @@ def _partitions(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _behind(found: Mapping[str, Any]) -> int | None:
+def _standing(found: Mapping[str, Any]) -> Standing | None:
     """None where the partition is not read by us, or its end is not known yet.
 
     Until the group has committed anything, the position is the first record not handed to us.
@@ -78,7 +79,7 @@ def _behind(found: Mapping[str, Any]) -> int | None:
     if found["fetch_state"] != "active" or end < 0:
         return None
     positions: list[int] = [found["committed_offset"], found["app_offset"], found["next_offset"]]
-    return max(0, end - next((at for at in positions if at >= 0), end))
+    return Standing(next((at for at in positions if at >= 0), end), end)
 
 
 def _connections(said: Mapping[str, Any]) -> int:

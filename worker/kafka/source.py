@@ -273,7 +273,7 @@ class KafkaSource:
         try:
             seen = read_consumer(statistics)
             if self._watcher is not None:
-                self._watcher.consumer_seen(seen.connections, seen.lag)
+                self._watcher.consumer_seen(seen.connections, seen.standings)
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return

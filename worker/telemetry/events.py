@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Suspect
+from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Standing, Suspect
 from worker.telemetry import metrics
 from worker.telemetry.logs import printable
 from worker.telemetry.memory import memory_limit
@@ -69,6 +69,7 @@ class WorkerEvents:
         self._lanes: Lanes | None = None
         self._signals: Signals | None = None
         self._held: set[Partition] = set()
+        self._committed: dict[Partition, int] = {}  # next offsets, since the assignment
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
         self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
         self._failed_transactions = Trouble()
@@ -123,6 +124,8 @@ class WorkerEvents:
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self._held.update(partitions)
+        for partition in partitions:
+            self._committed.pop(partition, None)
         self._is_in_group = True
         self._rebalanced("assigned")
         self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._held))
@@ -173,15 +176,21 @@ class WorkerEvents:
 
     # The clients, once a second
 
-    def consumer_seen(self, connections: int, lag: Mapping[Partition, int]) -> None:
-        """Open connections to brokers, and how far each partition's commit is behind its end."""
+    def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
+        """Open connections to brokers, and how far each partition is, but for what transactions committed."""
         if connections and self._is_cut_off:
             self._log.info("brokers_reached_again", connections=connections)
         elif self._held and not connections and not self._is_cut_off:
             self._log.warning("brokers_out_of_reach")
         self._is_cut_off = bool(self._held) and not connections
         self._tally.set(metrics.CONNECTIONS, connections, "consumer")
-        self._tally.replace(metrics.LAG, {(p.topic, str(p.number)): n for p, n in lag.items() if p in self._held})
+        self._tally.replace(
+            metrics.LAG,
+            {(p.topic, str(p.number)): self._lag(p, at) for p, at in standings.items() if p in self._held},
+        )
+
+    def _lag(self, partition: Partition, standing: Standing) -> int:
+        return max(0, standing.end - max(standing.next_offset, self._committed.get(partition, 0)))
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         """Open connections to brokers, and the messages of each topic that none has acknowledged. Any thread.
@@ -244,6 +253,7 @@ class WorkerEvents:
         self._tally.add(metrics.COMMITS, len(result.failed), "failed")
         if result.committed:
             self._uncommitted_since = None
+            self._committed.update(result.committed)
             self._suspects.committed(result.committed)
         for partition, reason in result.failed.items():
             self._failed_commits.happened(printable(reason), str(partition))

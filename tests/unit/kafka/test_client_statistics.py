@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from worker.core.records import Partition
+from worker.core.records import Partition, Standing
 from worker.kafka.client_statistics import read_consumer, read_producer
 
 UNKNOWN = -1001
@@ -40,23 +40,27 @@ def consumer(*partitions: dict[str, int | str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("said", "lag"),
+    ("said", "next_offset"),
     [
-        ({}, 10),
-        ({"committed_offset": UNKNOWN}, 5),
-        ({"committed_offset": UNKNOWN, "app_offset": UNKNOWN}, 1),
-        ({"committed_offset": 101}, 0),
+        ({}, 90),
+        ({"committed_offset": UNKNOWN}, 95),
+        ({"committed_offset": UNKNOWN, "app_offset": UNKNOWN}, 99),
+        ({"committed_offset": UNKNOWN, "app_offset": UNKNOWN, "next_offset": UNKNOWN}, 100),
     ],
 )
-def test_lag_counts_from_what_is_committed(said: dict[str, int], lag: int) -> None:
-    """Before the first commit, from the first record that we have not been given."""
-    assert read_consumer(consumer(partition(**said))).lag == {Partition("requests", 0): lag}
+def test_a_partition_stands_where_it_is_committed(said: dict[str, int], next_offset: int) -> None:
+    """Before the first commit, at the first record that we have not been given."""
+    assert read_consumer(consumer(partition(**said))).standings == {
+        Partition("requests", 0): Standing(next_offset, 100)
+    }
 
 
 @pytest.mark.parametrize("said", [{"fetch_state": "stopped"}, {"fetch_state": "offset-query"}, {"ls_offset": UNKNOWN}])
-def test_what_is_not_read_has_no_lag(said: dict[str, int | str]) -> None:
+def test_what_is_not_read_stands_nowhere(said: dict[str, int | str]) -> None:
     """A partition that moved away stays in the statistics with its old offsets."""
-    assert read_consumer(consumer(partition(), partition(**said))).lag == {Partition("requests", 0): 10}
+    seen = read_consumer(consumer(partition(), partition(**said)))
+
+    assert seen.standings == {Partition("requests", 0): Standing(90, 100)}
 
 
 def test_connections_that_are_open_are_counted() -> None:

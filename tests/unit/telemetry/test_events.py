@@ -22,6 +22,7 @@ from worker.core.records import (
     Rejection,
     Reply,
     Request,
+    Standing,
     Suspect,
 )
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
@@ -224,7 +225,7 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
 def test_the_page_shows_what_the_clients_saw(watched: Watched) -> None:
     """The lag of the partitions held, what cannot leave, and whether brokers answer."""
     watched.events.assigned([P0])
-    watched.events.consumer_seen(2, {P0: 7, P1: 9})
+    watched.events.consumer_seen(2, {P0: Standing(93, 100), P1: Standing(91, 100)})
     watched.events.producer_seen(0, {"answers": 3, "rejected": 0})
     watched.turn()
 
@@ -235,6 +236,24 @@ def test_the_page_shows_what_the_clients_saw(watched: Watched) -> None:
     }
     assert (page["undelivered_messages answers"], page["undelivered_messages rejected"]) == (3, 0)
     assert (page["broker_connections consumer"], page["broker_connections producer"]) == (2, 0)
+
+
+def test_lag_counts_from_whichever_commit_got_furthest(watched: Watched) -> None:
+    """Under exactly once the consumer knows its own first commit alone; what moved away and came back counts anew."""
+    watched.events.assigned([P0])
+    watched.events.committed(CommitResult({P0: 98}, {}))
+    lags = []
+    for standing in (Standing(10, 100), Standing(99, 100), Standing(101, 100)):
+        watched.events.consumer_seen(1, {P0: standing})
+        watched.turn()
+        lags.append(watched.page()["consumer_lag 0 requests"])
+    watched.events.revoked([P0], 0.0, 0)
+    watched.events.assigned([P0])
+    watched.events.consumer_seen(1, {P0: Standing(10, 100)})
+    watched.turn()
+
+    assert lags == [2, 1, 0]
+    assert watched.page()["consumer_lag 0 requests"] == 90
 
 
 def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: list[Any]) -> None:
