@@ -198,6 +198,13 @@ class FakeSource:
         self._clock.at(self._clock.now + 0.003, lambda: self._note_trial(partition, offset))
         return False
 
+    def acquit(self, partition: Partition, offset: int) -> None:
+        self._clock.stirred += 1
+        self._trials.pop(partition)
+        if not self.lost_power:
+            self._broker.committed[partition] = offset
+            self._broker.attempts[partition] = self._begun_at[partition][1] + 1, False
+
     def is_marking(self, partitions: Iterable[Partition]) -> bool:
         return not self._marking.isdisjoint(partitions)
 

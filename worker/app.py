@@ -254,7 +254,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
 
 
 def _examined_topics(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
-    topics = examine(settings.kafka, telemetry.kafka_logger())
+    with_transactions = settings.delivery.guarantee == "exactly_once"
+    topics = examine(settings.kafka, telemetry.kafka_logger(), with_transactions=with_transactions)
     for note in topics.notes:
         events.warned("topic_noted", note=note)
     events.noted("cluster_examined", partitions=dict(topics.partitions), membership=str(topics.membership))

@@ -261,6 +261,13 @@ class Worker:
             request.place = trial.place
             self._trials.run(request, now)
 
+    def _acquit(self, trial: Trial | None, leaving: Collection[Partition]) -> None:
+        """A record whose trial is broken off has ended nothing. Once its answer is on the way, that speaks for it."""
+        if trial is None or not trial.is_called or trial.record.partition not in leaving:
+            return
+        if self._ledger.is_unanswered(trial.place):
+            self._source.acquit(trial.record.partition, trial.record.offset)
+
     def _end_trial(self, trial: Trial) -> None:
         if self._trials.end():
             self._source.release(trial.record.partition)
@@ -394,7 +401,9 @@ class Worker:
         Waiting rows are dropped first, since their next owner reads them again; then the running batches are brought
         home, then delivery reports are served, and the commit is the last call.
         """
+        trial = self._trials.current
         if self._is_over:
+            self._acquit(trial, partitions)
             self._delivery.lost(partitions)
             return
         began = self._clock()
@@ -404,6 +413,7 @@ class Worker:
         while self._is_out(partitions) and self._clock() < deadline and not self._signals.hurry_asked:
             self._bring_home(LANE_SLICE)
             self._record_progress()
+        self._acquit(trial, partitions)
         unsettled = self._delivery.revoke(partitions, deadline)
         self._events.revoked(partitions, self._clock() - began, unsettled)
 

@@ -9,7 +9,7 @@ import pytest
 
 import worker
 from worker.core.failures import BadConfiguration
-from worker.settings import Settings, inference_conflict, load, load_client, load_scoring
+from worker.settings import Settings, load, load_client, load_scoring
 from worker.settings.__main__ import reference, with_reference
 from worker.settings.sections import SECTIONS, variable
 
@@ -341,23 +341,6 @@ def test_a_transactional_id_may_name_the_host() -> None:
     assert delivered(transactional_id="g-{hostname}").delivery.transactional_id == "g-{hostname}"
     assert delivered(transactional_id="fixed").delivery.transactional_id == "fixed"
     assert delivered(transactional_id="").delivery.transactional_id is None, "an empty variable is not set"
-
-
-def test_a_revoke_holds_a_transaction_for_half_of_its_timeout_at_most() -> None:
-    """Without transactions there is nothing to hold."""
-    assert delivered().delivery.longest_hold == 5.0
-    assert delivered(transaction_timeout_ms="60000").delivery.longest_hold == 30.0
-    assert loaded().delivery.longest_hold is None
-
-
-def test_an_inference_too_long_for_a_transaction_is_told_with_the_timeout_it_wants() -> None:
-    """Seen at the start: a full batch that a revoke could not bring home in time."""
-    assert inference_conflict(delivered(), 5.0) is None
-    assert inference_conflict(loaded(), 50.0) is None
-    assert inference_conflict(delivered(), 6.04) == (
-        "WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: an inference of 32 rows takes 6.0 s, and when partitions move a "
-        "transaction stays open for it; set it to 12080 or more, or lower WORKER_BATCHING__MAX_BATCH_SIZE"
-    )
 
 
 def test_oauth_names_everything_it_lacks() -> None:

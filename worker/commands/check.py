@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from worker.codecs.examples import encode_request, encodings
-from worker.commands.check_delivery import can_transact, delivery_facts, look_at_inference, wanted_transactions
+from worker.commands.check_delivery import can_transact, delivery_facts, wanted_transactions
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
 from worker.commands.terminal import console, print_json
@@ -54,8 +54,6 @@ def examined(config_path: Path | None) -> Report:
     report.settings = list(effective(parts.settings)) if parts.settings else ()
     if parts.scoring is not None:
         _look_at_model(parts.scoring, report)
-    if parts.settings is not None:
-        look_at_inference(parts.settings, report)
     if parts.kafka is not None:
         _look_at_cluster(parts.kafka, parts.delivery, report)
     if parts.settings is not None:

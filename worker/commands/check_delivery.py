@@ -10,12 +10,12 @@ import logging
 from typing import NamedTuple
 
 from worker.commands.check_report import DeliveryFacts, Report
-from worker.core.failures import BadConfiguration, Stop
+from worker.core.failures import Stop
 from worker.kafka.access import Finding, missing, needed_for_transactions
 from worker.kafka.capabilities import try_transactions
 from worker.kafka.topics import Topics
 from worker.kafka.transactional_id import TransactionalId, resolve_transactional_id
-from worker.settings import DeliverySettings, KafkaSettings, Settings, inference_conflict
+from worker.settings import DeliverySettings, KafkaSettings
 
 
 class Wanted(NamedTuple):
@@ -44,13 +44,6 @@ def delivery_facts(delivery: DeliverySettings, wanted: Wanted | None) -> Deliver
         is_stable=not name.is_unique,
         transaction_timeout_ms=wanted.timeout_ms,
     )
-
-
-def look_at_inference(settings: Settings, report: Report) -> None:
-    """Whether a full batch, as it ran here, is short enough for a transaction."""
-    slowest = max(report.model.run_seconds.values()) if report.model else 0.0
-    if conflict := inference_conflict(settings, slowest):
-        report.add(BadConfiguration(conflict))
 
 
 def can_transact(

@@ -128,6 +128,11 @@ class OffsetLedger:
         """Whether this is the first record of its partition that is not settled."""
         return place.line.oldest is place
 
+    def is_unanswered(self, place: Place) -> bool:
+        """Whether this is the first record of its partition that has no answer on the way: nothing was sent for it."""
+        held = place.line.held
+        return bool(held) and held[0] is place
+
     def is_done(self, place: Place) -> bool:
         """Whether Kafka has been told of its answer: nothing will ask for it again."""
         return place.line.committed > place.offset

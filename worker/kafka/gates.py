@@ -107,6 +107,10 @@ class Gates:
         attempts = self._attempts.get(partition)
         return attempts is not None and self._marks.note(partition, Mark(offset, Attempts(attempts, is_trial=True)))
 
+    def acquit(self, partition: Partition, offset: int) -> None:
+        """Note that its trial was broken off; see `Source`. Sent behind that note, it takes its place."""
+        self._marks.send({partition: Mark(offset, Attempts(self._attempts.get(partition, 0)))})
+
     def reopen(self) -> None:
         """Let those go on of which it is known where."""
         for partition, offset in list(self._starts.items()):

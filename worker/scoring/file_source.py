@@ -60,5 +60,8 @@ class FileSource:
         """As little."""
         return True
 
+    def acquit(self, partition: Partition, offset: int) -> None:
+        """As little."""
+
     def close(self) -> None:
         """The file is its opener's."""

@@ -4,7 +4,6 @@
 from here and nothing else.
 """
 
-from worker.settings.conflicts import inference_conflict
 from worker.settings.effective import MASK, Effective, effective
 from worker.settings.loading import Parts, load, load_client, load_parts, load_scoring
 from worker.settings.sections import (
@@ -35,7 +34,6 @@ __all__ = [
     "Settings",
     "TelemetrySettings",
     "effective",
-    "inference_conflict",
     "load",
     "load_client",
     "load_parts",

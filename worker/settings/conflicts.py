@@ -6,13 +6,11 @@ Pure but for looking whether the files named exist. Owns nothing.
 from __future__ import annotations
 
 import ipaddress
-import math
 from collections.abc import Iterator
 from itertools import chain
 
 from worker.settings.sections import (
     FILL_SHARE,
-    HOLD_SHARE,
     BatchingSettings,
     ClientSettings,
     Connection,
@@ -31,18 +29,6 @@ def conflicts(settings: Settings) -> Iterator[str]:
         _bounds(settings.batching),
         _promises(settings),
         _warm_up(settings.model),
-    )
-
-
-def inference_conflict(settings: Settings, seconds: float) -> str | None:
-    """Whether a full batch takes too long for a transaction. `seconds`: what one was seen to take at the start."""
-    longest = settings.delivery.longest_hold
-    if longest is None or seconds <= longest:
-        return None
-    return (
-        f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: an inference of {settings.batching.max_batch_size} rows takes "
-        f"{seconds:.1f} s, and when partitions move a transaction stays open for it; set it to "
-        f"{math.ceil(seconds * HOLD_SHARE * 1000)} or more, or lower WORKER_BATCHING__MAX_BATCH_SIZE"
     )
 
 

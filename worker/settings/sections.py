@@ -71,9 +71,9 @@ ContentType = Literal["application/json", "application/x-protobuf", "application
 _MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
 # How often progress is recorded, in milliseconds. A commit of offsets alone is cheap; answers wait for a transaction's.
 COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
-# Of a transaction's timeout a quarter may go by while it fills, and a half while a revoke waits for an inference. The
-# rest is for its end.
-FILL_SHARE, HOLD_SHARE = 4, 2
+# Of a transaction's timeout a quarter may go by while it fills. The rest is for its end. No inference counts: what runs
+# when a transaction is due is answered in a later one, also while partitions move.
+FILL_SHARE = 4
 PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_flat), BeforeValidator(_object)]
 
 
@@ -258,11 +258,6 @@ class DeliverySettings(Section):
     rejection_limit: int | None = Field(
         None, ge=1, description="Stop (exit 6) after so many rejections in a row; never unless set."
     )
-
-    @property
-    def longest_hold(self) -> float | None:
-        """Seconds for which a revoke may keep a transaction open, waiting for an inference; None: there is none."""
-        return self.transaction_timeout_ms / HOLD_SHARE / 1000 if self.guarantee == "exactly_once" else None
 
 
 class TelemetrySettings(Section):

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from tests.builders import P0, P1, POISON, World, floats, record
+from tests.builders import P0, P1, POISON, World, floats, record, sources
 from tests.fakes import Broker, Clock, TransactionFate
-from worker.core.failures import Code
+from worker.core.failures import Code, DeadlineMissed
 from worker.core.records import Partition, Record, Rejection, Request
 from worker.core.trials import MOST_WAITING
 
@@ -220,7 +220,7 @@ def test_nothing_is_decoded_beside_a_record_on_trial(*, exactly_once: bool) -> N
         decoded.append((taken.source, trial.record.source if trial is not None and trial.is_called else None))
         return decode(taken)
 
-    world.codec.decode = watched  # type: ignore[method-assign]  # the loop asks for it each time
+    world.codec.decode = watched  # type: ignore[assignment, method-assign]  # the loop asks for it each time
 
     world.turn_for(5.0)
 
@@ -242,3 +242,40 @@ def test_what_is_postponed_and_taken_away_is_not_answered() -> None:
     world.turn_for(3.0)
 
     assert world.answered() == ["requests/0/0"]
+
+
+@both_guarantees
+@pytest.mark.parametrize("ending", ["revoke", "drain"])
+def test_a_trial_that_is_broken_off_convicts_nobody(*, exactly_once: bool, ending: str) -> None:
+    """An inference that outlasts a revoke or a drain has ended no process: its next owner tries it again."""
+    world = suspect_world(exactly_once=exactly_once)
+    world.lanes.seconds = lambda: 1000.0
+    while not world.lanes.in_flight:
+        world.turn()
+    assert world.broker.attempts[P0] == (4, True)
+
+    if ending == "revoke":
+        world.source.revoke(P0)
+        world.turn_for(1.0)
+    else:
+        world.signals.stop_asked = True
+        with pytest.raises(DeadlineMissed):
+            world.worker.run()
+
+    assert world.broker.attempts[P0] == (4, False)
+    assert world.broker.committed[P0] == 0
+
+
+def test_a_trial_whose_answer_is_on_the_way_is_not_taken_back() -> None:
+    """A commit outside of the transaction that is ending would undo it."""
+    world = suspect_world(exactly_once=True, records=1)
+    world.transactions.fate = lambda: TransactionFate(heard_after=1000.0)
+    while not world.transactions.is_ending or not world.trials.is_sitting:
+        world.turn()
+    while not any(source == "requests/0/0" for source in sources(world.transactions.inside)):
+        world.turn()
+
+    world.source.revoke(P0)
+    world.turn_for(1.0)
+
+    assert world.broker.attempts[P0] == (4, True)
