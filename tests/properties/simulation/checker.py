@@ -1,0 +1,233 @@
+"""What must hold: at every instant at which something changes for others, and at the end.
+
+| | at least once | exactly once |
+|---|---|---|
+| a commit | never goes back, passes no record without a durable answer | moves only with the answers it covers |
+| an answer | comes, maybe again | is committed once, with all others below the offset of its transaction |
+| order of one partition's answers in one of the output's | of first occurrences | of the whole sequence |
+| an answer's value, a rejection's dead letter | right; there before the commit | right; in the same transaction |
+| an answer that convicts | only for a record on whose trial a process ended | the same |
+
+The checker sees what any reader sees, and nothing of the worker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from tests.builders import NONSENSE, POISON, SHORT
+from tests.properties.simulation.broker import SimBroker
+from tests.properties.simulation.group import Committed
+from tests.properties.simulation.log import OutputLog, Transaction, Verdict
+from tests.properties.simulation.process import World
+from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER
+from worker.core.records import Message, Partition, Record
+from worker.loop import CONVICTED
+
+SILENT = b"skip"
+Position = tuple[Partition, int]
+
+
+class Broken(AssertionError):
+    """A promise was broken; the message says which, and how it came to it."""
+
+
+def right_answer(value: bytes | None) -> bytes | None:
+    """The rows that answer this value; None where only an error is right."""
+    if not value or len(value) % 4 or value in (SILENT, UNDECODABLE_KILLER):
+        return None
+    rows = np.frombuffer(value, "<f4")
+    if not np.isfinite(rows).all() or np.isin(rows, [POISON, NONSENSE, SHORT, KILLER]).any():
+        return None
+    return (rows * 2).tobytes()
+
+
+def is_killer(value: bytes | None) -> bool:
+    return value == UNDECODABLE_KILLER or (
+        bool(value) and len(value or b"") % 4 == 0 and KILLER in np.frombuffer(value or b"", "<f4")
+    )
+
+
+class Checker:
+    """Watches the broker. Raises `Broken` in the very step that breaks a promise."""
+
+    def __init__(self, world: World, broker: SimBroker, *, is_exact: bool) -> None:
+        self._world = world
+        self._broker = broker
+        self._is_exact = is_exact
+        self._answers: Counter[Position] = Counter()  # durable: acknowledged, or committed
+        self._letters: Counter[Position] = Counter()
+        self._errors: set[Position] = set()
+        self._decided: dict[Partition, int] = {}  # the next offsets of committed transactions
+        self._last_read: dict[tuple[str, int, Partition], int] = {}
+        self._records: dict[Position, Record] = {}
+        self._stood: dict[Partition, int] = {}  # the group's offsets
+        self._excused: set[Position] = set()
+        self.convicted: set[Position] = set()
+        self.may_be_convicted: set[Position] = set()  # on trial when a process ended
+        self.reads = 0
+
+    # Told by the broker
+
+    def answered(self, message: Message) -> None:
+        """Durable outside of transactions."""
+        self._require(not self._is_exact, f"{message} was written outside of a transaction")
+        self._count(message)
+
+    def refused(self, message: Message) -> None:
+        """Its successors may land before it: a refusal for good breaks the order of what comes after the restart."""
+        self._excused.add(self._position(message))
+
+    def decided(self, transaction: Transaction) -> None:
+        """The end of a transaction is certain, and so is what it holds."""
+        if transaction.verdict is not Verdict.COMMITTED:
+            return
+        self._require(self._is_exact, "a transaction under at least once")
+        inside: Counter[Position] = Counter()
+        for message in transaction.messages:
+            self._count(message)
+            if message.topic == "responses":
+                inside[self._position(message)] += 1
+        for position in inside:
+            self._require(
+                self._answers[position] == 1, f"{_name(position)} is answered {self._answers[position]} times"
+            )
+        for partition, offset in inside:
+            self._require(
+                offset < transaction.offsets.get(partition, -1), f"{partition}/{offset} is not covered by {transaction}"
+            )
+        for partition, offset in transaction.offsets.items():
+            self._require(
+                self._decided.get(partition, -1) < offset, f"{partition} goes back to {offset} in {transaction}"
+            )
+            self._decided[partition] = offset
+            self._all_answered_below(partition, offset)
+
+    def readable(self, log: OutputLog, message: Message) -> None:
+        """A reader that takes only what is committed got this."""
+        self.reads += 1
+        partition, offset = self._position(message)
+        key = log.topic, log.number, partition
+        last = self._last_read.get(key, -1)
+        if offset > last:
+            self._last_read[key] = offset
+        elif self._is_exact:
+            raise self._broken(f"{partition}/{offset} is read after {last}")
+        elif (partition, offset) not in self._excused:
+            times = (self._letters if log.topic == "dead-letters" else self._answers)[partition, offset]
+            self._require(times > 1, f"{partition}/{offset} is answered for the first time after {last}")
+
+    def committed(self, partition: Partition, committed: Committed, transaction: Transaction | None) -> None:
+        """The group's offset changed."""
+        if self._is_exact and transaction is None:
+            stood = self._decided.get(partition, 0)
+            self._require(
+                committed.offset >= stood and not self._owed(partition, stood, committed.offset),
+                f"{partition} is committed at {committed.offset} outside of a transaction, and stood at {stood}",
+            )
+        self._require(committed.offset >= self._stood.get(partition, 0), f"{partition} goes back to {committed.offset}")
+        self._stood[partition] = committed.offset
+        self._all_answered_below(partition, committed.offset)
+
+    def dropped(self, partition: Partition, kept: Committed, transaction: Transaction) -> None:
+        """The offset of a committed transaction is undone by a later commit; one that goes as far undoes nothing."""
+        self._require(
+            kept.offset >= transaction.offsets[partition], f"{partition} stays at {kept}, and {transaction} is undone"
+        )
+
+    # Asked by the test
+
+    def note_trials(self) -> None:
+        """Somebody died, or lost its partitions without a word: what is on trial now may be convicted."""
+        for partition, committed in self._broker.group.committed.items():
+            if committed.note.endswith("trial"):
+                self.may_be_convicted.add((partition, committed.offset))
+
+    @property
+    def is_all_answered(self) -> bool:
+        """Every record has its answer, and the group stands behind the last of each partition."""
+        committed = self._broker.group.committed
+        return all(
+            partition in committed and committed[partition].offset > log[-1].offset and not committed[partition].note
+            for partition, log in self._broker.requests.items()
+            if log
+        )
+
+    def finish(self) -> None:
+        """The world has come to rest."""
+        for partition, log in self._broker.requests.items():
+            self._require(bool(log), f"{partition} is empty")
+            self._all_answered_below(partition, log[-1].offset + 1)
+        answers = sum(self._answers.values()) + sum(self._letters.values())
+        self._require(self.reads == answers, f"{answers} messages are durable, {self.reads} readable")
+
+    # How it judges
+
+    def _count(self, message: Message) -> None:
+        position = self._position(message)
+        record = self._record(position)
+        self._require(message.key == record.key, f"{_name(position)} has the key {message.key!r}")
+        if message.topic == "dead-letters":
+            self._letters[position] += 1
+            self._require(message.value == record.value, f"{_name(position)} is dead-lettered with {message.value!r}")
+            return
+        self._answers[position] += 1
+        if dict(message.headers)["status"] == b"ok":
+            self._require(
+                message.value == right_answer(record.value), f"{_name(position)} is answered {message.value!r}"
+            )
+            return
+        self._errors.add(position)
+        if message.value == CONVICTED.encode():
+            self.convicted.add(position)
+            self._require(position in self.may_be_convicted, f"{_name(position)} is convicted, and nobody died of it")
+        else:
+            self._require(
+                right_answer(record.value) is None and not is_killer(record.value),
+                f"{_name(position)} is answered by an error: {message.value!r}",
+            )
+
+    def _all_answered_below(self, partition: Partition, offset: int) -> None:
+        most = 1 if self._is_exact else None
+        for record in self._broker.requests.get(partition, ()):
+            if record.offset >= offset:
+                return
+            if record.value == SILENT:
+                continue
+            position = partition, record.offset
+            answers, letters = self._answers[position], self._letters[position]
+            self._require(answers >= 1, f"{partition} is committed up to {offset}, and {record.offset} is not answered")
+            self._require(most is None or answers == most, f"{_name(position)} is answered {answers} times")
+            if position in self._errors:
+                self._require(
+                    letters >= 1, f"{partition} is committed up to {offset}, and {record.offset} has no dead letter"
+                )
+                self._require(most is None or letters == most, f"{_name(position)} has {letters} dead letters")
+
+    def _owed(self, partition: Partition, start: int, end: int) -> bool:
+        return any(start <= record.offset < end for record in self._broker.requests.get(partition, ()))
+
+    def _position(self, message: Message) -> Position:
+        topic, number, offset = (dict(message.headers)["source"] or b"").decode().split("/")
+        return Partition(topic, int(number)), int(offset)
+
+    def _record(self, position: Position) -> Record:
+        found = self._records.get(position)
+        if found is None:
+            partition, offset = position
+            found = next(r for r in self._broker.requests[partition] if r.offset == offset)
+            self._records[position] = found
+        return found
+
+    def _require(self, holds: bool, message: str) -> None:  # noqa: FBT001  # a sentence that must be true
+        if not holds:
+            raise self._broken(message)
+
+    def _broken(self, message: str) -> Broken:
+        return Broken(message + "\n" + "\n".join(self._world.history[-60:]))
+
+
+def _name(position: Position) -> str:
+    return f"{position[0]}/{position[1]}"

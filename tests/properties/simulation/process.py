@@ -1,0 +1,190 @@
+"""What a process is to the rest of the world: requests on a wire, and a life that may end before any of its steps.
+
+A step is a call of the worker to the outside, the arrival of a request of it at the broker, or an answer that it hears.
+At each of them it can die. What it had asked for and what had not arrived yet then goes either way, as in a socket's
+buffer: lost, or (`last_words`) still on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar, cast
+
+from tests.fakes import Clock
+
+T = TypeVar("T")
+
+
+class Died(BaseException):
+    """The process ended in the middle of what it did. No `Exception`: nothing of the worker may hold it up."""
+
+
+class Fate(NamedTuple):
+    """What becomes of one request: seconds to the broker and back, and what goes wrong.
+
+    `refusal`: the broker says no, for this reason. `is_lost`: it never arrives. `heard_after`: the answer does not come
+    back; so many seconds after it asked the client gives up on it, whether the request has arrived by then or not.
+    """
+
+    there: float = 0.001
+    back: float = 0.001
+    refusal: str | None = None
+    is_lost: bool = False
+    heard_after: float | None = None
+
+
+@dataclass
+class Weather:
+    """What requests meet on their way, by kind; a kind that is not named meets nothing."""
+
+    fates: dict[str, Callable[[], Fate]] = field(default_factory=dict)
+
+    def fate(self, kind: str) -> Fate:
+        made = self.fates.get(kind)
+        return made() if made else Fate()
+
+    def clear(self) -> None:
+        self.fates.clear()
+
+
+TIMED_OUT = "timed out"
+MOST_READS = 5000  # of the clock at one instant; an honest turn reads it some ten times
+
+
+class Spinning(AssertionError):
+    """Somebody waits for something without letting the time run."""
+
+
+class WatchedClock(Clock):
+    """A clock that notices who reads it for ever at the same instant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read_at, self._reads = 0.0, 0
+
+    def __call__(self) -> float:
+        if self.now > self._read_at:
+            self._read_at, self._reads = self.now, 0
+        self._reads += 1
+        if self._reads > MOST_READS:
+            raise Spinning(f"the clock was read {MOST_READS} times at {self.now}")
+        return self.now
+
+
+class World:
+    """The clock and the history of one run, shared by all that happens in it."""
+
+    def __init__(self) -> None:
+        self.clock = WatchedClock()
+        self.history: list[str] = []
+        self.changes = 0  # of what outlives a process: two crashes between which nothing changed are one
+
+    def note(self, who: str, what: str) -> None:
+        self.history.append(f"{self.clock.now - 1000.0:9.4f} {who}: {what}")
+
+
+class Process:
+    """One process: alive, stalled or dead. `is_running`: its own code is what runs at this moment."""
+
+    def __init__(self, name: str, world: World, weather: Weather) -> None:
+        self.name = name
+        self.world = world
+        self.clock = world.clock
+        self.weather = weather
+        self.is_alive = True
+        self.is_running = False
+        self.last_words = False
+        self.stalled_until = 0.0
+        self.steps: list[int] = []  # of each step, what had changed in the world by then
+        self.dies_before: int | None = None  # this step
+        self._channels: dict[str, float] = {}
+
+    def step(self, what: str) -> None:
+        """A call to the outside is about to be made. Raises `Died`."""
+        self._count(what)
+        self._raise_if_dead()
+
+    def die(self, why: str, *, last_words: bool = False) -> None:
+        """From now on nothing of it happens, but for what arrives of its `last_words`."""
+        self.is_alive, self.last_words = False, last_words
+        self.world.note(self.name, f"dies: {why}, last words {'arrive' if last_words else 'are lost'}")
+
+    def end(self, why: str) -> None:
+        """Die at once, wherever its code is. Raises `Died` if that is here."""
+        self.die(why, last_words=self.last_words)
+        self._raise_if_dead()
+
+    def ask(
+        self, channel: str, kind: str, effect: Callable[[], T], heard: Callable[[T | str], None] | None = None
+    ) -> None:
+        """Send a request. Those on one channel arrive in order. `heard` gets what `effect` gave, or what went wrong."""
+        fate = self.weather.fate(kind)
+        self.world.changes += 1
+        when = self._channels[channel] = max(self.clock.now + fate.there, self._channels.get(channel, 0.0))
+        self.clock.at(when, lambda: self._arrive(kind, fate, effect, heard))
+        if heard is not None and fate.heard_after is not None:
+            self.later(fate.heard_after, f"{kind} timed out", lambda: heard(TIMED_OUT))
+
+    def later(self, seconds: float, what: str, action: Callable[[], None]) -> None:
+        """Something of its own will happen, if it lives and is not stalled then."""
+        self.clock.at(self.clock.now + seconds, lambda: self._wake(what, action))
+
+    def _arrive(self, kind: str, fate: Fate, effect: Callable[[], T], heard: Callable[[T | str], None] | None) -> None:
+        self._count(f"{kind} arrives")
+        if (self.is_alive or self.last_words) and not fate.is_lost:
+            answer = effect() if fate.refusal is None else fate.refusal
+            self.world.changes += 1
+            self.world.note(self.name, f"{kind} arrives, {answer if isinstance(answer, str) else 'and is taken'}")
+            if heard is not None and fate.heard_after is None:
+                self.later(fate.back, f"{kind} is heard", lambda: heard(answer))
+        self._raise_if_dead()
+
+    def _wake(self, what: str, action: Callable[[], None]) -> None:
+        if not self.is_alive:
+            return
+        if self.clock.now < self.stalled_until:
+            self.later(self.stalled_until - self.clock.now, what, action)
+            return
+        self._count(what)
+        if self.is_alive:
+            action()
+        self._raise_if_dead()
+
+    def _count(self, what: str) -> None:
+        if not self.is_alive:
+            return
+        self.steps.append(self.world.changes)
+        if len(self.steps) == self.dies_before:
+            self.die(f"before step {self.dies_before}, {what}", last_words=self.last_words)
+
+    def _raise_if_dead(self) -> None:
+        if not self.is_alive and self.is_running:
+            raise Died(self.name)
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name} alive={self.is_alive} steps={len(self.steps)}>"
+
+
+class Watched:
+    """Makes every call of a client a step of its process. What is not called is handed through."""
+
+    def __init__(self, process: Process, client: object) -> None:
+        self._process = process
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._client, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._process.step(name)
+            return found(*args, **kwargs)
+
+        return call
+
+
+def watched(process: Process, client: T) -> T:
+    """The client, each of whose calls is a step at which its process may die."""
+    return cast("T", Watched(process, client))

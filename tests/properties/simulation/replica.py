@@ -1,0 +1,222 @@
+"""A real worker, whole but for its clients: loop, ledger, batcher, trials, stacker and delivery as in production.
+
+Every call that it makes to the outside is a step of its process, at which that may die. Values that kill it do so while
+they are decoded, or when the batch that holds them runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tests.builders import CHUNK, rows_model, stacker
+from tests.fakes import FakeEvents, FakeLanes, RowCodec
+from tests.properties.simulation.broker import SimBroker
+from tests.properties.simulation.process import Died, Process, Weather, World, watched
+from tests.properties.simulation.producers import SimSink, SimTransactions
+from tests.properties.simulation.source import SimSource
+from worker.core.batching import Batcher, BatchPolicy
+from worker.core.failures import RunFailure, Stop
+from worker.core.intake import Bounds, Intake
+from worker.core.ledger import OffsetLedger
+from worker.core.records import Array, Record, Rejection, Request
+from worker.core.trials import Trials
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
+from worker.loop import Conduct, Worker
+from worker.ports import Delivery
+
+KILLER = 999.0  # a row that ends the process while its batch runs
+UNDECODABLE_KILLER = b"kill"  # a value that ends it while it is decoded
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a worker is set up. Times in seconds."""
+
+    is_exact: bool = False
+    policy: BatchPolicy = field(default_factory=lambda: BatchPolicy(max_rows=3, max_bytes=1 << 20, linger=0.005))
+    conduct: Conduct = field(default_factory=lambda: Conduct(revoke_timeout=2.0))
+    bounds: Bounds = field(default_factory=lambda: Bounds(records=100, rows=1000, size=1 << 20))
+    commit_interval: float = 0.02
+    transaction_timeout: float = 1.0
+    transactional_id: str | None = "replica-{n}"  # None: unique to each life
+
+    def named(self, number: int) -> Setup:
+        """For one replica of several: each has its own id."""
+        fixed = self.transactional_id
+        return self if fixed is None else replace(self, transactional_id=fixed.format(n=number))
+
+
+class Signals:
+    """The operator's flags. A `failure` of a turn is raised where `Worker.run` would have met it."""
+
+    def __init__(self) -> None:
+        self.is_stop_asked = self.hurry_asked = False
+        self.failure: Stop | None = None
+
+    @property
+    def stop_asked(self) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        return self.is_stop_asked
+
+
+class DeadlyCodec(RowCodec):
+    """Dies of one value."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+
+    def decode(self, record: Record) -> Request | Rejection:
+        if record.value == UNDECODABLE_KILLER:
+            self._process.end(f"of decoding {record.source}")
+        return super().decode(record)
+
+
+class Replica:
+    """One life of one worker: from its start to its end, good or bad."""
+
+    def __init__(self, name: str, world: World, broker: SimBroker, setup: Setup, weather: Weather) -> None:
+        self.process = Process(name, world, weather)
+        self.setup = setup
+        self._world = world
+        self._broker = broker
+        self.lane_seconds = 0.004
+        self.failure: Stop | None = None
+        self._is_over = False
+
+    def start(self, dies_before: int | None = None, *, last_words: bool = False) -> Replica:
+        """Wire the worker and join the group, unless it dies before that."""
+        self.process.dies_before, self.process.last_words = dies_before, last_words
+        self._run(self._begin)
+        return self
+
+    def turn(self) -> None:
+        """One turn of the loop. A `Stop` ends the life as `Worker.run` does."""
+        self._run(self._turn)
+
+    def stop(self) -> None:
+        """As after a SIGTERM: drain, commit, leave."""
+        self.signals.is_stop_asked = True
+        self._run(self._leave)
+
+    def crash(self, *, last_words: bool) -> None:
+        self.process.die("kill -9", last_words=last_words)
+
+    def stall(self, seconds: float) -> None:
+        """As by a SIGSTOP: nothing of it happens until then."""
+        self.process.stalled_until = self._world.clock.now + seconds
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over or not self.process.is_alive
+
+    @property
+    def can_turn(self) -> bool:
+        return not self.is_over and self._world.clock.now >= self.process.stalled_until
+
+    @property
+    def is_idle(self) -> bool:
+        return self.delivery.is_idle and not self.ledger.records
+
+    # How a life goes
+
+    def _run(self, part: Callable[[], None]) -> None:
+        self.process.is_running = True
+        try:
+            part()
+        except Died:
+            self._is_over = True
+        finally:
+            self.process.is_running = False
+
+    def _begin(self) -> None:
+        self._wire()
+        self.client.subscribe(self.worker)
+
+    def _turn(self) -> None:
+        try:
+            self.worker.turn()
+        except Stop as failure:
+            self.failure = failure
+            self._world.note(self.process.name, f"stops: {failure!r}")
+            self.signals.failure = failure
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
+            self.worker.run()
+        except Stop as failure:
+            self.failure = failure
+            self._world.note(self.process.name, f"stopped: {failure!r}")
+        self._is_over = True
+        self.process.die("it is over", last_words=True)
+
+    def _wire(self) -> None:
+        process, setup, clock = self.process, self.setup, self._world.clock
+        self.source = SimSource(process, self._broker)
+        self.client = watched(process, self.source)
+        self.lanes = FakeLanes(self._infer, clock, setup.conduct.lanes)
+        self.lanes.seconds = lambda: self.lane_seconds
+        self.events = FakeEvents()
+        self.signals = Signals()
+        self.ledger = OffsetLedger()
+        self.codec = DeadlyCodec(process)
+        self.batcher = Batcher(setup.policy)
+        self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once()
+        self.worker = Worker(
+            source=self.client,
+            codec=self.codec,
+            ledger=self.ledger,
+            intake=Intake(setup.bounds, self.ledger, CHUNK),
+            batcher=self.batcher,
+            trials=Trials(setup.policy),
+            stacker=stacker(),
+            lanes=watched(process, self.lanes),
+            delivery=self.delivery,
+            events=self.events,
+            signals=self.signals,
+            conduct=setup.conduct,
+            clock=clock,
+        )
+
+    def _at_least_once(self) -> AtLeastOnce:
+        return AtLeastOnce(
+            ledger=self.ledger,
+            encoder=self.codec,
+            sink=watched(self.process, SimSink(self.process, self._broker)),
+            committer=self.client,
+            events=self.events,
+            commit_interval=self.setup.commit_interval,
+            clock=self._world.clock,
+        )
+
+    def _exactly_once(self) -> ExactlyOnce:
+        fixed = self.setup.transactional_id
+        transactions = SimTransactions(
+            self.process,
+            self._broker,
+            fixed or self.process.name,
+            self.setup.transaction_timeout,
+            lambda: self.source.member,
+            is_unique=fixed is None,
+        )
+        return ExactlyOnce(
+            ledger=self.ledger,
+            encoder=self.codec,
+            transactions=watched(self.process, transactions),
+            group=self.client,
+            events=self.events,
+            commit_interval=self.setup.commit_interval,
+            clock=self._world.clock,
+        )
+
+    def _infer(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        if self.process.is_alive and (feeds["x"] == KILLER).any():
+            self.process.end("of a batch")
+        return rows_model(feeds) if self.process.is_alive else RunFailure("nobody hears of it")
+
+    def __repr__(self) -> str:
+        return f"<Replica {self.process} {getattr(self, 'ledger', None)}>"

@@ -1,0 +1,262 @@
+"""Whatever may happen to two replicas of one group, in an order that dice decide.
+
+    Play(dice, exact).run()   some forty deeds, then the world heals and everything must be answered
+
+The dice are a `random.Random`: Hypothesis brings its own, whose throws it can make simpler until little is left of a
+failing run; a seed gives the same run again. Every deed is noted, so the history of a failure reads like a log.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, floats
+from tests.properties.simulation.broker import SimBroker
+from tests.properties.simulation.checker import SILENT, Broken, Checker
+from tests.properties.simulation.lives import request
+from tests.properties.simulation.process import Fate, Weather, World
+from tests.properties.simulation.replica import Replica, Setup
+from worker.core.batching import BatchPolicy
+from worker.core.intake import Bounds
+from worker.core.records import Partition
+from worker.loop import Conduct
+
+PARTITIONS = (P0, P1, Q0)
+KEYS = (b"a", b"b", None)
+DEEDS = 40
+HEALING_SECONDS = 300.0  # a lost commit is waited for 60 s
+REFUSED = "refused for this time"
+
+
+T = TypeVar("T")
+
+
+class Play:
+    """One run: two posts, replicas that come and go at them, and everything that may befall them."""
+
+    def __init__(self, dice: random.Random, *, is_exact: bool) -> None:
+        self._dice = dice
+        self.world = World()
+        self.weather = Weather()
+        self.broker = SimBroker(self.world)
+        self.checker = Checker(self.world, self.broker, is_exact=is_exact)
+        self.broker.watcher = self.checker
+        self._setup = self._any_setup(is_exact)
+        self._replicas: list[Replica | None] = [None, None]
+        self._lives = 0
+        self._deeds: list[tuple[int, Callable[[], None]]] = [
+            (10, self._turn),
+            (4, self._publish),
+            (2, self._rebalance),
+            (1, self._bounce),
+            (2, self._expel),
+            (2, self._stall),
+            (2, self._crash),
+            (1, self._stop),
+            (2, self._revive),
+            (3, self._slow_down),
+            (3, self._trouble),
+            (1, self._calm),
+        ]
+
+    def run(self) -> list[str]:
+        """Returns the history. Raises `Broken` where a promise is."""
+        for post in (0, 1):
+            self._start(post)
+        self._publish()
+        self._rebalance()
+        for _ in range(DEEDS):
+            self._any(self._deeds)()
+        self._heal()
+        self.checker.finish()
+        return self.world.history
+
+    # Deeds
+
+    def _turn(self) -> None:
+        """Now one, now the other, some turns each."""
+        for _ in range(self._dice.randint(1, 12)):
+            self._go(self._dice.randint(0, 1))
+
+    def _publish(self) -> None:
+        partition = self._dice.choice(PARTITIONS)
+        for _ in range(self._dice.randint(1, 6)):
+            offset = self.broker.end(partition) + (self._dice.random() < 0.2)
+            self.broker.publish(request(partition, offset, self._any_value(), self._dice.choice(KEYS)))
+        self._note(f"published up to {partition}/{offset}")
+
+    def _rebalance(self) -> None:
+        living = [replica.process.name for replica in self._living()]
+        if living:
+            self.broker.group.assign({p: self._dice.choice(living) for p in PARTITIONS})
+            self._note(f"rebalance {self.broker.group.target}")
+
+    def _bounce(self) -> None:
+        if (replica := self._any_living()) is not None:
+            some = [p for p in replica.source.held if self._dice.random() < 0.6]
+            self.broker.group.bounce(replica.process.name, some)
+            self._note(f"bounce {replica.process.name} {some}")
+
+    def _expel(self) -> None:
+        """Nothing was heard of it for too long: its partitions go to the other one at once, and it does not know."""
+        if (replica := self._any_living()) is not None:
+            self._throw_out(replica.process.name)
+            self._rebalance()
+
+    def _stall(self) -> None:
+        """It stands still, and is thrown out if that is for too long."""
+        if (replica := self._any_living()) is not None:
+            seconds = self._dice.choice([0.05, 0.5, 2.0])
+            self._note(f"{replica.process.name} stalls for {seconds}")
+            replica.stall(seconds)
+            if self._dice.random() < 0.5:
+                self._throw_out(replica.process.name)
+                self._rebalance()
+
+    def _crash(self) -> None:
+        if (replica := self._any_living()) is not None:
+            replica.crash(last_words=self._dice.random() < 0.5)
+            name, noticed = replica.process.name, self._dice.choice([0.0, 0.01, 1.0])
+            self.world.clock.at(self.world.clock.now + noticed, lambda: self._throw_out(name))
+
+    def _stop(self) -> None:
+        if (replica := self._any_living()) is not None and replica.can_turn:
+            self._note(f"{replica.process.name} is told to stop")
+            replica.stop()
+
+    def _revive(self) -> None:
+        """A new life at an empty post, and partitions for it."""
+        for post, replica in enumerate(self._replicas):
+            if replica is None or replica.is_over:
+                self._start(post)
+                self._rebalance()
+                return
+
+    def _slow_down(self) -> None:
+        """Requests take their time, reports come late and in any order between output partitions."""
+        slowest = self._dice.choice([0.002, 0.03, 0.4])
+        kinds = self._dice.sample(["produce", "write", "commit", "mark", "write offsets", "commit transaction"], 2)
+        seed = self._dice.getrandbits(16)
+        for kind in kinds:
+            inner = random.Random(f"{seed} {kind}")
+            self.weather.fates[kind] = lambda inner=inner: Fate(inner.uniform(0, slowest), inner.uniform(0, slowest))  # type: ignore[misc]
+        for replica in self._living():
+            replica.lane_seconds = self._dice.choice([0.001, 0.02, 0.3])
+        self._note(f"slow: {kinds} up to {slowest}")
+
+    def _trouble(self) -> None:
+        """Some of the requests of one kind go wrong, in one way."""
+        kind, fate = self._any(self._troubles())
+        share = self._dice.choice([0.1, 0.5, 1.0])
+        inner = random.Random(self._dice.getrandbits(16))
+        self.weather.fates[kind] = lambda: fate if inner.random() < share else Fate()
+        self._note(f"trouble: {share:.0%} of {kind}: {fate}")
+
+    def _calm(self) -> None:
+        self.weather.clear()
+        for replica in self._living():
+            replica.lane_seconds = 0.004
+        self._note("calm")
+
+    @staticmethod
+    def _troubles() -> list[tuple[int, tuple[str, Fate]]]:
+        commits = [
+            Fate(refusal=REFUSED),
+            Fate(is_lost=True, heard_after=0.3),
+            Fate(heard_after=0.3),
+            Fate(there=0.2, heard_after=0.1),
+        ]
+        return [
+            (1, ("produce", Fate(refusal="the broker takes no such message"))),
+            (2, ("write", Fate(refusal="the broker takes no such message"))),
+            *((1, ("commit", fate)) for fate in commits),
+            *((1, ("mark", fate)) for fate in commits),
+            *((1, ("write offsets", fate)) for fate in commits),
+            *((2, ("commit transaction", fate)) for fate in commits[1:]),
+            *((1, ("abort transaction", fate)) for fate in commits[1:]),
+        ]
+
+    # How the end goes
+
+    def _heal(self) -> None:
+        self._note("the world heals")
+        self._calm()
+        until = self.world.clock.now + HEALING_SECONDS
+        self._rebalance()
+        while not (self.checker.is_all_answered and self.broker.is_quiet):
+            if not self._living():
+                self._start(0)
+                self._rebalance()
+            if {p for r in self._living() for p in self._meant_for(r)} != set(PARTITIONS):
+                self._rebalance()
+            for post in (0, 1):
+                self._go(post)
+            if not any(replica.can_turn for replica in self._living()):
+                self.world.clock.wait(0.1)
+            if self.world.clock.now > until:
+                raise Broken(f"stuck: {self._replicas} {self.broker.group}\n" + "\n".join(self.world.history[-100:]))
+
+    def _meant_for(self, replica: Replica) -> set[Partition]:
+        return {p for p, name in self.broker.group.target.items() if name == replica.process.name}
+
+    # What they are made of
+
+    def _start(self, post: int) -> None:
+        old = self._replicas[post]
+        if old is not None:
+            self._throw_out(old.process.name)
+        self._lives += 1
+        name = f"life-{self._lives}"
+        replica = Replica(name, self.world, self.broker, self._setup.named(post), self.weather)
+        self._replicas[post] = replica
+        self._note(f"{name} starts at post {post}")
+        replica.start()
+
+    def _go(self, post: int) -> None:
+        replica = self._replicas[post]
+        if replica is None or not replica.can_turn:
+            return
+        before = self.world.clock.now, self.world.clock.stirred
+        replica.turn()
+        if before == (self.world.clock.now, self.world.clock.stirred):
+            replica.turn()  # two turns in a row that neither wait nor work are seen by the clock
+
+    def _throw_out(self, name: str) -> None:
+        """Unless it left by its own word: then nobody needs to wonder what became of it."""
+        if name in self.broker.group.members:
+            self._note(f"{name} is thrown out")
+            self.checker.note_trials()
+            self.broker.group.leave(name)
+
+    def _living(self) -> list[Replica]:
+        return [replica for replica in self._replicas if replica is not None and not replica.is_over]
+
+    def _any_living(self) -> Replica | None:
+        living = self._living()
+        return self._dice.choice(living) if living else None
+
+    def _any_value(self) -> bytes | None:
+        if self._dice.random() < 0.6:
+            return floats(*(float(self._dice.randint(0, 500)) for _ in range(self._dice.randint(1, 5))))
+        bad = [floats(POISON), floats(1.0, NONSENSE), floats(SHORT), b"odd", b"", None, SILENT]
+        return self._dice.choice(bad)
+
+    def _any_setup(self, is_exact: bool) -> Setup:  # noqa: FBT001  # which of two worlds it is
+        lanes = self._dice.randint(1, 2)
+        bound = self._dice.choice([3, 20, 1000])
+        return Setup(
+            is_exact=is_exact,
+            policy=BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=self._dice.choice([0.0, 0.005, 0.3])),
+            conduct=Conduct(lanes=lanes, inflight_batches=lanes + self._dice.randint(0, 2), revoke_timeout=1.0),
+            bounds=Bounds(records=bound, rows=bound * 4, size=bound * 40),
+            commit_interval=self._dice.choice([0.001, 0.02, 0.2]),
+            transactional_id=self._dice.choice(["replica-{n}", None]),
+        )
+
+    def _any(self, choices: Sequence[tuple[int, T]]) -> T:
+        return self._dice.choice([choice for weight, choice in choices for _ in range(weight)])
+
+    def _note(self, what: str) -> None:
+        self.world.note("dice", what)

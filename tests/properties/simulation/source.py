@@ -1,0 +1,327 @@
+"""A consumer of the simulated cluster, behind the loop's `Source` and delivery's `Group`.
+
+What it knows of the group it learned by asking: its epoch by heartbeats, its positions by fetching offsets, which wait
+while a transaction may still move them. So between the group and what this member believes there is always some time,
+and what it does then with an old epoch is refused. Before the first record of an assignment it notes one more attempt
+with the group, and tells of partitions that were begun too often.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.properties.simulation.broker import SimBroker
+from tests.properties.simulation.group import Committed
+from tests.properties.simulation.process import TIMED_OUT, Process
+from worker.core.records import CommitResult, Partition, Record, Suspect
+from worker.ports import Assignments
+
+SUSPECT_FROM = 3  # attempts without progress
+UNSTABLE_WAIT = 0.02  # between two questions for an offset that a transaction may still move
+MARK_AGAIN_AFTER = 0.1  # a note that must be taken and was not
+HEARTBEAT_WAIT = 0.05  # the longest that one poll waits for its own group, when it gives and takes within the call
+LEAVE_WAIT = 1.0
+
+_NOTE = re.compile(r"attempts=(\d+)( trial)?")
+
+
+@dataclass(eq=False)
+class Held:
+    """One assigned partition. `position` None: not known yet, so nothing of it comes."""
+
+    partition: Partition
+    position: int | None = None
+    committed: Committed | None = None
+    is_begun: bool = False  # its first record came, and the attempt was noted
+    attempts: int = 0
+    is_withheld: bool = False
+    marking: tuple[int, str] | None = None  # on its way
+    marked: tuple[int, str] | None = None  # taken
+    mark_not_before: float = 0.0
+    reading: int = 0  # how often its position was asked for: only the last answer counts
+
+
+class SimSource:
+    """One member of the group. `is_member`: the group knew it when it heard of it last."""
+
+    def __init__(self, process: Process, broker: SimBroker) -> None:
+        self._process = process
+        self._clock = process.clock
+        self._broker = broker
+        self._group = broker.group
+        self._name = process.name
+        self._assignments: Assignments | None = None
+        self._failure: Exception | None = None
+        self._results: list[CommitResult] = []
+        self._unheard: list[Callable[[], None]] = []  # results of commits, told in the next poll
+        self._let_go: set[Partition] = set()  # and the group was not told yet
+        self._is_beating = False
+        self._is_paused = False
+        self.epoch = 0
+        self.held: dict[Partition, Held] = {}
+
+    # For the loop
+
+    def subscribe(self, assignments: Assignments) -> None:
+        if self._assignments is None:
+            self._assignments = assignments
+            self.epoch = self._group.join(self._name)
+
+    def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
+        assert max_records >= 1
+        self._clock.wait(0.0)
+        self._serve()
+        self._clock.wait(timeout, lambda: bool(self._unheard) or self._has_records())
+        self._tell_results()
+        self._raise_failure()
+        records = self._fetch(max_records)
+        self._raise_failure()
+        self._clock.stirred += len(records)
+        return records
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        self._clock.stirred += 1
+        taken = dict(offsets)
+        self._commit({p: (offset, "") for p, offset in taken.items()}, lambda refused: self._hear(taken, refused))
+
+    def commit_results(self) -> Sequence[CommitResult]:
+        results, self._results = self._results, []
+        return results
+
+    def rewind(self, partitions: Sequence[Partition]) -> None:
+        self._clock.stirred += 1
+        for held in self._known(sorted(partitions)):  # one order in every process, whatever its hashes
+            held.is_withheld = False
+            self._ask_position(held)
+
+    def withhold(self, partition: Partition) -> None:
+        self.held[partition].is_withheld = True
+
+    def release(self, partition: Partition) -> None:
+        self.held[partition].is_withheld = False
+
+    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+        held = self.held[partition]
+        note = offset, f"attempts={held.attempts + 1} trial"
+        if held.marked != note and held.marking is None and self._clock.now >= held.mark_not_before:
+            self._clock.stirred += 1
+            self._mark(held, note)
+        return held.marked == note
+
+    def acquit(self, partition: Partition, offset: int) -> None:
+        held = self.held[partition]
+        self._clock.stirred += 1
+        self._mark(held, (offset, f"attempts={held.attempts + 1}"))
+
+    def close(self) -> None:
+        """Calls `revoked` for what is held, and leaves after the commits that are under way."""
+        if self._assignments is None:
+            return
+        self._give_up(list(self.held))
+        self._process.ask("group", "leave", lambda: self._group.leave(self._name), lambda _: self._left())
+        self._clock.wait(LEAVE_WAIT, lambda: self._assignments is None)
+
+    # For delivery
+
+    def is_marking(self, partitions: Collection[Partition]) -> bool:
+        return any(held.marking is not None for held in self._known(partitions))
+
+    @property
+    def member(self) -> tuple[str, int]:
+        """What fences this member's offsets in a transaction."""
+        return self._name, self.epoch
+
+    # The group
+
+    def _serve(self) -> None:
+        """What the group wants, with the callbacks that follow."""
+        if self._is_expelled():
+            self._lose()
+            self.epoch = self._group.join(self._name)
+        bouncing = self._group.bouncing.pop(self._name, set())
+        wanted = {p for p, name in self._group.target.items() if name == self._name} - bouncing
+        self._give_up([p for p in self.held if p not in wanted])
+        if self.epoch != self._group.epoch or self._let_go:
+            self._beat()
+        if bouncing:
+            self._clock.wait(HEARTBEAT_WAIT, lambda: self.epoch == self._group.epoch)
+        if self.epoch == self._group.epoch and not self._is_expelled() and not self._let_go:
+            self._take()
+
+    def _is_expelled(self) -> bool:
+        """Heard at once, in a poll; what was sent before, with the old epoch, is refused all the same."""
+        member = self._group.members.get(self._name)
+        return member is None or not member.held >= self.held.keys()
+
+    def _give_up(self, partitions: Sequence[Partition]) -> None:
+        if not partitions:
+            return
+        self._clock.stirred += 1
+        self._tell("revoked", partitions)
+        for partition in partitions:
+            del self.held[partition]
+        self._let_go.update(partitions)
+
+    def _lose(self) -> None:
+        self._clock.stirred += 1
+        lost = list(self.held)
+        self.held.clear()
+        self._let_go.clear()
+        if lost:
+            self._tell("lost", lost)
+
+    def _beat(self) -> None:
+        """Say what was let go, after the commits that were its last."""
+        if self._is_beating:
+            return
+        self._is_beating = True
+        let_go, epoch = frozenset(self._let_go), self.epoch
+        self._process.ask(
+            "group",
+            "heartbeat",
+            lambda: self._group.heartbeat(self._name, epoch, let_go),
+            lambda answer: self._beaten(answer, let_go),
+        )
+
+    def _beaten(self, answer: int | str, let_go: Collection[Partition]) -> None:
+        self._is_beating = False
+        if isinstance(answer, int):
+            self.epoch = answer
+            self._let_go.difference_update(let_go)
+
+    def _take(self) -> None:
+        new = sorted(self._group.take(self._name))
+        if not new:
+            return
+        self._clock.stirred += 1
+        self.held.update((p, Held(p)) for p in new)
+        self._tell("assigned", new)
+        for partition in new:
+            self._ask_position(self.held[partition])
+
+    def _left(self) -> None:
+        self._assignments = None
+
+    # Where to read
+
+    def _ask_position(self, held: Held) -> None:
+        held.position = None
+        held.reading += 1
+        reading = held.reading
+        self._process.ask(
+            "group",
+            "offset fetch",
+            lambda: self._stable(held.partition),
+            lambda answer: self._learn(held, answer, reading),
+        )
+
+    def _stable(self, partition: Partition) -> Committed | str | None:
+        return TIMED_OUT if self._group.is_unstable(partition) else self._group.committed.get(partition)
+
+    def _learn(self, held: Held, answer: Committed | str | None, reading: int) -> None:
+        if self.held.get(held.partition) is not held or held.reading != reading:
+            return
+        if isinstance(answer, str):
+            self._process.later(UNSTABLE_WAIT, "asks again", lambda: self._ask_position_again(held, reading))
+            return
+        held.committed = answer
+        held.position = answer.offset if answer else 0
+
+    def _ask_position_again(self, held: Held, reading: int) -> None:
+        if self.held.get(held.partition) is held and held.reading == reading:
+            self._ask_position(held)
+
+    def _flowing(self) -> list[Held]:
+        return (
+            [] if self._is_paused else [h for h in self.held.values() if h.position is not None and not h.is_withheld]
+        )
+
+    def _has_records(self) -> bool:
+        return any(self._broker.end(held.partition) > (held.position or 0) for held in self._flowing())
+
+    def _fetch(self, most: int) -> list[Record]:
+        fetched: list[Record] = []
+        for held in self._flowing():
+            log = self._broker.requests.get(held.partition, ())
+            records = [r for r in log if r.offset >= (held.position or 0)][: most - len(fetched)]
+            if records:
+                held.position = records[-1].offset + 1
+                if not held.is_begun:
+                    self._begin(held, records[0])
+                fetched += records
+        return fetched
+
+    # Notes with the group
+
+    def _begin(self, held: Held, first: Record) -> None:
+        """The first record of an assignment: one more attempt, and a suspect if there were too many."""
+        held.is_begun = True
+        committed = held.committed or Committed(first.offset, "", 0)
+        found = _NOTE.fullmatch(committed.note)
+        held.attempts = int(found[1]) if found else 0
+        is_trial = found is not None and found[2] is not None
+        # Who dies before the convicted record is answered must not make it run again.
+        self._mark(held, (committed.offset, f"attempts={held.attempts + 1}{' trial' if is_trial else ''}"))
+        if held.attempts >= SUSPECT_FROM:
+            convicted = committed.offset if is_trial else None
+            until = self._broker.end(held.partition)
+            self._tell("suspected", [Suspect(held.partition, held.attempts, convicted, until)])
+
+    def _mark(self, held: Held, note: tuple[int, str]) -> None:
+        held.marking = note
+        self._commit({held.partition: note}, lambda refused: self._marked(held, note, refused))
+
+    def _marked(self, held: Held, note: tuple[int, str], refused: str | None) -> None:
+        if held.marking != note:
+            return  # another one follows it
+        held.marking = None
+        if refused is None:
+            held.marked = note
+        else:
+            held.mark_not_before = self._clock.now + MARK_AGAIN_AFTER
+
+    # Commits
+
+    def _commit(self, offsets: Mapping[Partition, tuple[int, str]], heard: Callable[[str | None], None]) -> None:
+        epoch = self.epoch
+        self._process.ask(
+            "group",
+            "commit" if all(not note for _, note in offsets.values()) else "mark",
+            lambda: self._group.commit(self._name, epoch, offsets),
+            lambda refused: self._unheard.append(lambda: heard(refused)),
+        )
+
+    def _hear(self, offsets: Mapping[Partition, int], refused: str | None) -> None:
+        result = CommitResult({}, dict.fromkeys(offsets, refused)) if refused else CommitResult(offsets, {})
+        self._results.append(result)
+
+    def _tell_results(self) -> None:
+        unheard, self._unheard = self._unheard, []
+        for tell in unheard:
+            tell()
+
+    def _tell(self, what: str, partitions: Sequence[object]) -> None:
+        """A callback. What it raises is raised by the poll that it runs in."""
+        self._process.world.note(self._name, f"{what} {[str(p) for p in partitions]}")
+        try:
+            getattr(self._assignments, what)(partitions)
+        except Exception as error:  # noqa: BLE001  # recorded, as the real source does
+            self._failure = self._failure or error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _known(self, partitions: Iterable[Partition]) -> list[Held]:
+        return [self.held[p] for p in partitions if p in self.held]
+
+    def __repr__(self) -> str:
+        return f"<SimSource {self._name} epoch={self.epoch} {list(self.held.values())}>"

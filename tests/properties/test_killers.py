@@ -1,0 +1,116 @@
+"""Records that end the process, each time: the world gets past them in a few lives, and nobody else is blamed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import P0, P1, floats
+from tests.properties.simulation.checker import Position
+from tests.properties.simulation.lives import Crash, Lives, Scenario
+from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Setup
+from worker.core.records import Record
+from worker.loop import Conduct
+
+IN_A_BATCH = floats(KILLER)
+IN_A_LARGE_REQUEST = floats(*[1.0] * 7, KILLER)  # cut into three pieces, the last one kills
+IN_DECODING = UNDECODABLE_KILLER
+
+# Three that are counted, one that is tried: the fifth life answers. One more if there was progress before the first.
+LIVES_PER_KILLER = 6
+# A killer behind answers that are sent and not committed lets a life end without progress now and then.
+LIVES_IN_ALL = 30
+
+GUARANTEES = {
+    "at_least_once": Setup(),
+    "exactly_once": Setup(is_exact=True),
+    "exactly_once-unique_ids": Setup(is_exact=True, transactional_id=None),
+}
+guarantees = pytest.mark.parametrize("setup", GUARANTEES.values(), ids=GUARANTEES)
+
+KILLERS: Mapping[str, Mapping[Position, bytes]] = {
+    "first": {(P0, 0): IN_A_BATCH},
+    "in a batch": {(P0, 3): IN_A_BATCH},
+    "in decoding": {(P1, 1): IN_DECODING},
+    "last": {(P0, 7): IN_A_BATCH},
+    "in a piece": {(P0, 4): IN_A_LARGE_REQUEST},
+    "two in a row": {(P0, 3): IN_A_BATCH, (P0, 4): IN_DECODING},
+    "one each": {(P0, 3): IN_A_BATCH, (P1, 5): IN_DECODING},
+}
+killers_of = pytest.mark.parametrize("killers", KILLERS.values(), ids=KILLERS)
+
+
+def with_killers(setup: Setup, killers: Mapping[Position, bytes]) -> Scenario:
+    """The usual requests, but for these."""
+
+    def deadly(record: Record) -> Record:
+        return record._replace(value=killers.get((record.partition, record.offset), record.value))
+
+    calm = Scenario(setup)
+    return Scenario(
+        setup,
+        requests=[deadly(record) for record in calm.requests],
+        later=[(seconds, deadly(record)) for seconds, record in calm.later],
+    )
+
+
+def live_through(scenario: Scenario, *crashes: Crash) -> Lives:
+    """A killer's process leaves what it sent behind: it arrives before the next one takes over."""
+    lives = Lives(scenario, last=Crash(0, last_words=True, takeover=0.02), most_lives=LIVES_IN_ALL)
+    lives.until_done(crashes)
+    return lives
+
+
+@guarantees
+@killers_of
+def test_the_killers_are_convicted_in_a_few_lives_and_nobody_else(
+    setup: Setup, killers: Mapping[Position, bytes]
+) -> None:
+    """They get an error and a dead letter, in their turn; all others get what is theirs."""
+    lives = live_through(with_killers(setup, killers))
+
+    assert lives.checker.convicted == set(killers)
+    assert len(lives.lived) <= LIVES_PER_KILLER * len(killers) + 4
+
+
+@guarantees
+def test_a_crash_in_any_state_of_a_trial_breaks_no_promise(setup: Setup) -> None:
+    """Only who was on trial when a process died is convicted: the killer, and at worst one who was tried just then."""
+    killers = {(P0, 3): IN_A_BATCH}
+    scenario = with_killers(setup, killers)
+    calm = live_through(scenario)
+    lived = [replica.process.steps for replica in calm.lived]
+
+    for life, steps in enumerate(lived[3:], 3):
+        before = [Crash(len(each) + 1, last_words=True, takeover=0.02) for each in lived[:life]]
+        for step in sorted({changes: step for step, changes in reversed(list(enumerate(steps, 1)))}.values())[::4]:
+            lives = live_through(scenario, *before, Crash(step, last_words=step % 2 == 0, takeover=0.02))
+
+            assert set(killers) <= lives.checker.convicted
+            assert len(lives.checker.convicted) <= 2
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_killers_anywhere_are_convicted_and_nobody_else(seed: int) -> None:
+    """Up to three of them, some that come late, whatever the lanes and the interval."""
+    dice = random.Random(seed)
+    setup = replace(
+        dice.choice(list(GUARANTEES.values())),
+        commit_interval=dice.choice([0.001, 0.02, 0.1]),
+        conduct=Conduct(lanes=dice.choice([1, 2]), inflight_batches=3, revoke_timeout=2.0),
+    )
+    usual = Scenario(setup)
+    positions = [(r.partition, r.offset) for r in (*usual.requests, *(record for _, record in usual.later))]
+    killers = {
+        position: dice.choice([IN_A_BATCH, IN_DECODING, IN_A_LARGE_REQUEST])
+        for position in dice.sample(positions, dice.randint(1, 3))
+    }
+    scenario = with_killers(setup, killers)
+    slower = dice.choice([1.0, 10.0, 20.0])
+
+    lives = live_through(replace(scenario, later=[(slower * seconds, record) for seconds, record in scenario.later]))
+
+    assert lives.checker.convicted == set(killers)

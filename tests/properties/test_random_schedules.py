@@ -1,0 +1,68 @@
+"""Two replicas of one group, and whatever may befall them, in an order that dice decide.
+
+A failing seed is replayed, and its history printed, by `SEED=n pytest tests/properties/test_random_schedules.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.properties.simulation.process import Spinning
+from tests.properties.simulation.schedules import Play
+
+FEW, MANY = 60, 3000
+
+guarantees = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+
+
+def seeds(most: int) -> list[int]:
+    """The one that is asked for, or so many."""
+    asked = os.environ.get("SEED")
+    return list(range(most)) if asked is None else [int(asked)]
+
+
+def play(seed: int, guarantee: str) -> list[str]:
+    """The history of one seed; how to see it again is told if it breaks a promise."""
+    try:
+        return Play(random.Random(seed), is_exact=guarantee == "exactly_once").run()
+    except (AssertionError, Spinning) as error:
+        error.add_note(f"again: SEED={seed} .venv/bin/pytest tests/properties/test_random_schedules.py")
+        raise
+
+
+@guarantees
+def test_no_schedule_breaks_a_promise(guarantee: str) -> None:
+    """Rebalances, losses, stalls, crashes, late, refused and unknown commits: a few seeds of them."""
+    for seed in seeds(FEW):
+        play(seed, guarantee)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@guarantees
+def test_no_schedule_of_many_breaks_a_promise(guarantee: str) -> None:
+    """The same, of as many seeds as there is time for."""
+    for seed in seeds(MANY):
+        play(seed, guarantee)
+
+
+@guarantees
+@settings(max_examples=40)
+@given(dice=st.randoms(use_true_random=False))
+def test_no_schedule_found_by_search_breaks_a_promise(guarantee: str, dice: random.Random) -> None:
+    """Schedules that Hypothesis makes up, and makes small when they fail."""
+    Play(dice, is_exact=guarantee == "exactly_once").run()
+
+
+@guarantees
+def test_the_same_seed_gives_the_same_history(guarantee: str) -> None:
+    """So a failure that was printed can be seen again."""
+    first, again, other = (play(seed, guarantee) for seed in (7, 7, 8))
+
+    assert first == again
+    assert first != other
