@@ -18,9 +18,9 @@ import structlog
 
 from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Standing, Suspect
 from worker.telemetry import metrics
+from worker.telemetry.holdings import Holdings
 from worker.telemetry.logs import printable
 from worker.telemetry.memory import memory_limit
-from worker.telemetry.suspects import Suspects
 from worker.telemetry.tally import Snapshot, Tally
 from worker.telemetry.trouble import Trouble
 
@@ -68,12 +68,10 @@ class WorkerEvents:
         self._ledger: Ledger | None = None
         self._lanes: Lanes | None = None
         self._signals: Signals | None = None
-        self._held: set[Partition] = set()
-        self._committed: dict[Partition, int] = {}  # next offsets, since the assignment
+        self._holdings = Holdings()
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
         self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
         self._failed_transactions = Trouble()
-        self._suspects = Suspects()
         self._producer: tuple[int, Mapping[str, int]] | None = None  # as last seen
         self._uncommitted_since: float | None = None
         self._publish_due = 0.0
@@ -123,30 +121,28 @@ class WorkerEvents:
     # Partitions
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        self._held.update(partitions)
-        for partition in partitions:
-            self._committed.pop(partition, None)
+        self._holdings.add(partitions)
         self._is_in_group = True
         self._rebalanced("assigned")
-        self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._held))
+        self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._holdings))
 
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
-        self._let_go(partitions)
+        self._holdings.remove(partitions)
         self._tally.add(metrics.REVOKED_UNSETTLED, unsettled)
         self._rebalanced("revoked")
         self._log.info(
             "partitions_revoked",
             partitions=_named(partitions),
-            held=len(self._held),
+            held=len(self._holdings),
             seconds=round(seconds, 3),
             unsettled=unsettled,
         )
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        self._let_go(partitions)
+        self._holdings.remove(partitions)
         self._is_in_group = False
         self._rebalanced("lost")
-        self._log.warning("partitions_lost", partitions=_named(partitions), held=len(self._held))
+        self._log.warning("partitions_lost", partitions=_named(partitions), held=len(self._holdings))
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         """These are read again from what the group has committed."""
@@ -156,7 +152,7 @@ class WorkerEvents:
     def suspected(self, suspects: Sequence[Suspect]) -> None:
         """The records of these run one at a time for a while; a convicted one is answered without being run."""
         for suspect in suspects:
-            self._suspects.add(suspect)
+            self._holdings.suspect(suspect)
             self._log.warning(
                 "partition_suspected",
                 partition=str(suspect.partition),
@@ -165,13 +161,9 @@ class WorkerEvents:
                 convicted=suspect.convicted,
             )
 
-    def _let_go(self, partitions: Sequence[Partition]) -> None:
-        self._held.difference_update(partitions)
-        self._suspects.gone(partitions)
-
     def _rebalanced(self, event: str) -> None:
         self._tally.add(metrics.REBALANCES, 1, event)
-        self._tally.set(metrics.PARTITIONS, len(self._held))
+        self._tally.set(metrics.PARTITIONS, len(self._holdings))
         self._publish()
 
     # The clients, once a second
@@ -180,17 +172,11 @@ class WorkerEvents:
         """Open connections to brokers, and how far each partition is, but for what transactions committed."""
         if connections and self._is_cut_off:
             self._log.info("brokers_reached_again", connections=connections)
-        elif self._held and not connections and not self._is_cut_off:
+        elif self._holdings and not connections and not self._is_cut_off:
             self._log.warning("brokers_out_of_reach")
-        self._is_cut_off = bool(self._held) and not connections
+        self._is_cut_off = bool(self._holdings) and not connections
         self._tally.set(metrics.CONNECTIONS, connections, "consumer")
-        self._tally.replace(
-            metrics.LAG,
-            {(p.topic, str(p.number)): self._lag(p, at) for p, at in standings.items() if p in self._held},
-        )
-
-    def _lag(self, partition: Partition, standing: Standing) -> int:
-        return max(0, standing.end - max(standing.next_offset, self._committed.get(partition, 0)))
+        self._tally.replace(metrics.LAG, self._holdings.lag(standings))
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         """Open connections to brokers, and the messages of each topic that none has acknowledged. Any thread.
@@ -253,8 +239,7 @@ class WorkerEvents:
         self._tally.add(metrics.COMMITS, len(result.failed), "failed")
         if result.committed:
             self._uncommitted_since = None
-            self._committed.update(result.committed)
-            self._suspects.committed(result.committed)
+            self._holdings.committed(result.committed)
         for partition, reason in result.failed.items():
             self._failed_commits.happened(printable(reason), str(partition))
 
@@ -279,7 +264,7 @@ class WorkerEvents:
         self._publish_due = now + PUBLISH_EVERY
         self._tally.set(metrics.RECORDS_IN_FLIGHT, in_flight)
         self._tally.set(metrics.HEARTBEAT_AGE, now)
-        self._tally.set(metrics.SUSPECTS, len(self._suspects))
+        self._tally.set(metrics.SUSPECTS, len(self._holdings.suspects))
         self._count_producer()
         self._look_around(now)
         self._publish()
@@ -302,7 +287,7 @@ class WorkerEvents:
         tally.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
         tally.set(metrics.BYTES_IN_FLIGHT, ledger.size)
         oldest = ledger.oldest_by_partition()
-        tally.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in self._held})
+        tally.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in self._holdings.held})
         tally.replace(metrics.RUNNING, {} if running_since is None else {(): running_since})
         if not ledger.committable():
             self._uncommitted_since = None
