@@ -136,7 +136,7 @@ class World:
         self.signals = FakeSignals()
         self.ledger = OffsetLedger()
         self.batcher = Batcher(self.policy)
-        self.trials = Trials(self.policy)
+        self.trials = Trials(self.policy, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         self.codec = RowCodec(dead_letters=self.dead_letters)
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()

@@ -21,7 +21,7 @@ from worker import telemetry
 from worker.codecs import Codecs, Wire
 from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import BadConfiguration, Stop
-from worker.core.intake import Bounds, Intake
+from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
@@ -133,7 +133,7 @@ def _wire(
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batching.max_batch_size))),
         batcher=Batcher(policy),
-        trials=Trials(policy),
+        trials=Trials(policy, bounds.records + RESERVE),
         stacker=Stacker(
             model.signature,
             refuse_non_finite_input=settings.model.non_finite_input == "reject",

@@ -159,7 +159,7 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
         ledger=ledger,
         intake=Intake(Bounds(20_000, 131_072, 1 << 26), ledger, chunk=BATCH),
         batcher=Batcher(policy),
-        trials=Trials(policy),
+        trials=Trials(policy, most_in_flight=1_000),
         stacker=Stacker(model),
         lanes=lanes,
         delivery=AtLeastOnce(

@@ -38,8 +38,11 @@ class Trial:
 class Trials:
     """The suspects, and their records in the order taken. The first one is the only one that may run."""
 
-    def __init__(self, policy: BatchPolicy) -> None:
+    def __init__(self, policy: BatchPolicy, most_in_flight: int) -> None:
+        """`most_in_flight`: the most records taken and not settled, so the most among which the culprit can be."""
+        self._most_in_flight = most_in_flight
         self._suspects: dict[Partition, Suspect] = {}
+        self._seen: set[Partition] = set()  # suspects of which a record has come
         self._trials: deque[Trial] = deque()
         self._waiting: Counter[Partition] = Counter()
         self._withheld: set[Partition] = set()  # told to wait
@@ -74,15 +77,27 @@ class Trials:
 
     def suspect(self, suspects: Iterable[Suspect]) -> None:
         """From now on the records of these partitions are set aside, until their suspicion ends."""
-        self._suspects.update((suspect.partition, suspect) for suspect in suspects)
+        for suspect in suspects:
+            self._suspects[suspect.partition] = suspect
+            self._seen.discard(suspect.partition)
 
     def claims(self, record: Record) -> Suspect | None:
-        """The suspect this record belongs to; None for most. The first record past its end clears a suspect."""
+        """The suspect this record belongs to; None for most. The first record past its end clears a suspect.
+
+        Of a long backlog only so much is suspect as a process holds. Counted in offsets, which may have gaps, that can
+        be too little: then it begins again where this time it ended.
+        """
         suspect = self._suspects.get(record.partition)
-        if suspect is not None and record.offset >= suspect.until:
-            del self._suspects[record.partition]
+        if suspect is None:
             return None
-        return suspect
+        if record.partition not in self._seen:
+            self._seen.add(record.partition)
+            suspect = suspect._replace(until=min(suspect.until, record.offset + self._most_in_flight))
+            self._suspects[record.partition] = suspect
+        if record.offset < suspect.until:
+            return suspect
+        self.acquit([record.partition])
+        return None
 
     def add(self, record: Record, place: Place) -> bool:
         """Set a record aside. True when its partition has enough waiting here: once, until `end` says the opposite."""
@@ -121,6 +136,6 @@ class Trials:
         self._withheld.difference_update(partitions)
 
     def acquit(self, partitions: Iterable[Partition]) -> None:
-        """These are somebody else's to suspect."""
+        """These are no suspects any more, or somebody else's."""
         for partition in partitions:
             self._suspects.pop(partition, None)

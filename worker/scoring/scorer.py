@@ -121,7 +121,7 @@ class Scorer:
             ledger=ledger,
             intake=Intake(bounds, ledger, chunk=CHUNK),
             batcher=Batcher(policy),
-            trials=Trials(policy),
+            trials=Trials(policy, bounds.records),
             stacker=Stacker(
                 self.signature,
                 refuse_non_finite_input=model.non_finite_input == "reject",

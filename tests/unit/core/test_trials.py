@@ -7,9 +7,11 @@ from worker.core.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
 from worker.core.trials import MOST_WAITING, Trials
 
+MOST_IN_FLIGHT = 500
+
 
 def trials_of(until: int = 10, convicted: int | None = None, partition: Partition = P0) -> Trials:
-    trials = Trials(POLICY)
+    trials = Trials(POLICY, MOST_IN_FLIGHT)
     trials.suspect([Suspect(partition, 3, convicted, until)])
     return trials
 
@@ -43,6 +45,25 @@ def test_suspicion_ends_with_what_could_have_been_under_way() -> None:
     assert trials.claims(record(9)) is not None
     assert trials.claims(record(10)) is None
     assert not trials.has_suspects
+
+
+def test_no_more_is_suspect_than_a_process_holds() -> None:
+    """A backlog that grew while the process died again and again is not tried one by one."""
+    trials = trials_of(until=1_000_000)
+    trials.claims(record(100))
+
+    assert trials.claims(record(100 + MOST_IN_FLIGHT - 1)) is not None
+    assert trials.claims(record(100 + MOST_IN_FLIGHT)) is None
+    assert trials.claims(record(50)) is None
+
+
+def test_a_partition_that_is_suspect_anew_is_measured_anew() -> None:
+    """The next suspicion does not begin where an earlier one did."""
+    trials = trials_of(until=1_000_000)
+    trials.claims(record(0))
+    trials.suspect([Suspect(P0, 4, None, 1_000_000)])
+
+    assert trials.claims(record(MOST_IN_FLIGHT)) is not None
 
 
 def test_records_are_tried_in_the_order_taken() -> None:

@@ -135,18 +135,18 @@ def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> Non
     """A suspect with a long backlog does not fill what all partitions share."""
     world = suspect_world(exactly_once=exactly_once, records=0)
     world = dataclasses.replace(world, chunk=MOST_AT_ONCE).start(P0, P1)
-    world.broker.append(*[record(at) for at in range(200)])
+    world.broker.append(*[record(at) for at in range(90)])
     world.lanes.seconds = lambda: 0.001
 
     most = 0
-    while world.broker.committed.get(P0, 0) < 200:
+    while world.broker.committed.get(P0, 0) < 90:
         world.turn()
         most = max(most, world.ledger.records)
         assert world.clock.now < 1100.0
 
     assert most <= MOST_WAITING + MOST_AT_ONCE
     assert world.source.withheld == set()
-    assert len(world.answered("ok")) == 200
+    assert len(world.answered("ok")) == 90
 
 
 @both_guarantees
