@@ -14,6 +14,7 @@ from typing import NamedTuple, Self, cast
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -132,12 +133,18 @@ class Cluster:
         """How many partitions a topic has."""
         return len(self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions)
 
-    def end_offsets(self, topic: str) -> dict[int, int]:
-        """The offset that the next record of each partition will get."""
+    def end_offsets(self, topic: str, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED) -> dict[int, int]:
+        """The offset that the next record of each partition will get; of committed data, where readers of it stop."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types for it
         spec = {TopicPartition(topic, number): latest for number in range(self.partitions(topic))}
-        found = self.admin.list_offsets(spec, request_timeout=TIMEOUT)
+        found = self.admin.list_offsets(spec, isolation_level=isolation, request_timeout=TIMEOUT)
         return {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
+
+    def has_open_transaction(self, topic: str) -> bool:
+        """Whether there are records that a reader of committed data has to wait for."""
+        ends = self.end_offsets(topic)  # first: what is not committed below them even later is open
+        committed = self.end_offsets(topic, IsolationLevel.READ_COMMITTED)
+        return any(end > committed[partition] for partition, end in ends.items())
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """The group's committed next offsets, by partition; partitions without one are left out."""

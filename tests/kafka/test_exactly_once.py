@@ -1,0 +1,181 @@
+"""Where a transaction can be caught: killed, fenced, rebalanced, outlived, cut off between its answers and its commit.
+
+Every case ends with each answer there once, in order, for readers of committed data.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import JvmBroker
+from tests.kafka.cluster import TIMEOUT, Cluster
+from tests.kafka.replica import Replica
+from tests.kafka.scene import Scene, both_guarantees
+from tests.kafka.test_faults import RATE, expect_unharmed
+from tests.kafka.test_killers import wait_until_running
+from tests.kafka.test_lifecycle import spin
+from tests.models import spinner
+
+# Long enough to be caught in: a transaction stays open for two seconds while answers come.
+WIDE = {"DELIVERY__COMMIT_INTERVAL_MS": "2000", "DELIVERY__TRANSACTION_TIMEOUT_MS": "60000"}
+
+
+def staged(kafka: Cluster, folder: Path, **settings: str) -> Scene:
+    """A stage for replicas that hold their transactions open."""
+    return Scene(kafka, folder, {**WIDE, **settings}, guarantee="exactly_once")
+
+
+def wait_for_open_transaction(scene: Scene) -> None:
+    """Until answers are written that nobody may read yet."""
+    deadline = time.monotonic() + TIMEOUT
+    while not scene.kafka.has_open_transaction(scene.response_topic):
+        assert time.monotonic() < deadline, "no transaction opens"
+        time.sleep(0.01)
+
+
+def test_a_replica_that_comes_back_under_its_id_ends_what_it_left_open(kafka: Cluster, tmp_path: Path) -> None:
+    """Killed in a transaction of 60 s, it holds readers up for two seconds after its return, and not for a minute."""
+    settings = {
+        "DELIVERY__TRANSACTIONAL_ID": "stable-{hostname}",
+        "KAFKA__GROUP_PROTOCOL": "classic",
+        "KAFKA__SESSION_TIMEOUT_MS": "6000",
+        "KAFKA__GROUP_INSTANCE_ID": "the-one",
+    }
+    with staged(kafka, tmp_path, **settings) as scene:
+        replica = scene.replica()
+        with scene.publishing(RATE) as load:
+            scene.wait_for_progress(50)
+            wait_for_open_transaction(scene)
+            replica.kill()
+            held_up = len(scene.auditor.answers)
+            back = scene.start().wait_until_ready()
+            began = time.monotonic()
+            load.stop()
+        scene.auditor.wait_for(list(scene.acknowledged)[: held_up + 1])
+
+        assert time.monotonic() - began < 2.0 + 2.0, "two seconds, and the interval until the first commit"
+        expect_unharmed(scene, back)
+
+
+def test_the_older_of_two_replicas_with_one_id_exits(kafka: Cluster, tmp_path: Path) -> None:
+    """It is fenced off by the younger one: exit 4, with one line that names the id and the setting."""
+    with staged(kafka, tmp_path, DELIVERY__TRANSACTIONAL_ID="shared", DELIVERY__COMMIT_INTERVAL_MS="100") as scene:
+        older = scene.replica()
+        with scene.publishing(RATE) as load:
+            scene.wait_for_progress(100)
+            younger = scene.start().wait_until_ready()
+
+            assert older.exit_code() == 4, older.log
+            scene.wait_for_members(1)
+            scene.wait_for_progress(100)
+            load.stop()
+
+        expect_unharmed(scene, younger)
+        said = json.loads(older.log.splitlines()[-1])
+        assert (said["event"], said["exit_code"]) == ("stopped", 4)
+        assert said["reason"].startswith("another replica uses the transactional id shared: ")
+        assert said["reason"].endswith("give each its own, WORKER_DELIVERY__TRANSACTIONAL_ID")
+
+
+@pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.slow)])
+def test_a_rebalance_in_the_middle_of_a_transaction_repeats_nothing(
+    kafka: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    """It is ended before its partitions move, or taken back: the new owner begins behind it, or answers it all."""
+    with staged(kafka, tmp_path, KAFKA__GROUP_PROTOCOL=protocol) as scene:
+        first = scene.replica()
+        with scene.publishing(RATE) as load:
+            scene.wait_for_progress(50)
+            second = scene.start().wait_until_ready()
+            wait_for_open_transaction(scene)
+            scene.wait_for_members(2)
+            wait_for_open_transaction(scene)
+            first.terminate()
+            assert first.exit_code() == 0, first.log
+            scene.wait_for_members(1)
+            scene.wait_for_progress(50)
+            load.stop()
+
+        expect_unharmed(scene, second)
+
+
+def test_a_broker_that_dies_between_the_answers_and_their_commit_loses_nothing(
+    hurt_broker: JvmBroker, tmp_path: Path
+) -> None:
+    """kill -9 of the broker while a transaction is open: it is ended or taken back, and nothing comes twice."""
+    with staged(Cluster(hurt_broker.bootstrap_servers), tmp_path) as scene:
+        replica = scene.replica()
+        with scene.publishing(RATE) as load:
+            scene.wait_for_progress(50)
+            wait_for_open_transaction(scene)
+            hurt_broker.kill()
+            time.sleep(0.5)
+            hurt_broker.start()
+            scene.wait_for_progress(50)
+            load.stop()
+
+        expect_unharmed(scene, replica)
+
+
+def test_an_inference_longer_than_the_transactions_timeout_costs_nothing(kafka: Cluster, tmp_path: Path) -> None:
+    """One of three seconds where transactions end after one: no transaction is open meanwhile, and none fails."""
+    settings = {"DELIVERY__TRANSACTION_TIMEOUT_MS": "1000", "BATCHING__MAX_BATCH_SIZE": "2"}
+    with Scene(kafka, tmp_path, settings, guarantee="exactly_once", model=spinner(), partitions=2) as scene:
+        replica = scene.replica()
+
+        scene.publish([*[spin(0.001)] * 20, spin(3.0), *[spin(0.001)] * 20])
+
+        scene.expect_kept()
+        assert failed_transactions(replica) == 0
+
+
+def failed_transactions(replica: Replica) -> float:
+    """How many of its transactions were taken back."""
+    (line,) = [
+        line
+        for line in replica.text("/metrics").splitlines()
+        if line.startswith('inference_worker_transactions_total{result="failed"}')
+    ]
+    return float(line.split()[-1])
+
+
+def test_partitions_that_move_during_an_inference_longer_than_the_timeout_lose_nothing(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    """Transactions end while the revoke waits for the inference; whoever answers it, it is answered once."""
+    settings = {"DELIVERY__TRANSACTION_TIMEOUT_MS": "1000", "BATCHING__MAX_BATCH_SIZE": "2"}
+    with Scene(kafka, tmp_path, settings, guarantee="exactly_once", model=spinner(), partitions=2) as scene:
+        first = scene.replica()
+        scene.publish([spin(0.001)] * 20)
+        scene.answers()
+        scene.publish([spin(3.0), *[spin(0.001)] * 20])
+        wait_until_running(first)
+
+        scene.replica()
+
+        scene.expect_kept()
+        assert first.is_running
+
+
+@both_guarantees
+def test_a_fresh_group_at_the_end_loses_nothing_when_it_dies_before_its_first_commit(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """AUTO_OFFSET_RESET=latest: where it began is committed first, so its heir begins there, not at the new end."""
+    settings = {"KAFKA__AUTO_OFFSET_RESET": "latest"}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=2) as scene:
+        scene.publish([spin(0.001)] * 10)
+        scene.acknowledged.clear()  # sent before the group began: nobody's
+        replica = scene.replica()
+        scene.publish([spin(3.0)] * 2)
+        wait_until_running(replica)
+        replica.kill()
+        scene.publish([spin(0.001)] * 10)
+
+        scene.replica()
+
+        scene.expect_kept()
