@@ -169,7 +169,7 @@ class Gates:
         standings = self._ask(asked, AGAIN_TIMEOUT)
         is_known = len(standings) == len(asked)
         for partition, standing in standings.items():
-            if standing.offset is None and self._starts_at_end and partition in self._unmarked:
+            if standing.offset is None and self._starts_at_end:
                 is_known = is_known and self._start(partition)
             else:
                 self._go_on(partition, self._first[partition] if standing.offset is None else standing.offset)

@@ -67,6 +67,7 @@ class ScriptedClient:
         self.is_away = False  # the broker
         self.is_leaderless = False  # the partitions: their end is not known
         self.is_stuck = False  # the fetcher: it takes no seek
+        self.held: set[Partition] = set()
         self.callbacks: dict[str, Callable[..., None]] = {}
 
     def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
@@ -101,7 +102,7 @@ class ScriptedClient:
         return 0, self.end
 
     def assignment(self) -> list[TopicPartition]:
-        return []
+        return [TopicPartition(*partition) for partition in self.held]
 
     def pause(self, positions: list[TopicPartition]) -> None:
         self.stopped.update(at.partition for at in positions)
@@ -140,12 +141,15 @@ class World(NamedTuple):
     clock: Clock
 
     def assign(self, *partitions: Partition) -> None:
+        self.client.held |= set(partitions)
         self.client.callbacks["on_assign"](self.client, [TopicPartition(*p) for p in partitions])
 
     def revoke(self, *partitions: Partition) -> None:
+        self.client.held -= set(partitions)
         self.client.callbacks["on_revoke"](self.client, [TopicPartition(*p) for p in partitions])
 
     def lose(self, *partitions: Partition) -> None:
+        self.client.held -= set(partitions)
         self.client.callbacks["on_lost"](self.client, [TopicPartition(*p) for p in partitions])
 
     def commit_heard(self, *positions: object, error: KafkaError | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -335,6 +337,46 @@ def test_a_first_record_that_nobody_can_read_is_marked_as_any_other(world: World
     assert world.polled() == [(P, 5)]
 
     assert world.marks == [[(0, 5, "attempts=1")]]
+
+
+def test_an_error_of_a_partition_that_is_rewound_concerns_nobody(world: World) -> None:
+    """Where it goes on is for the group to say, not for a record that was to be skipped."""
+    running(world)
+    damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
+    world.client.is_away = True
+    world.source.rewind([P])
+    world.client.script.append(lambda: [Incoming(P, 5, damaged)])
+
+    assert world.polled() == []
+
+    assert not world.client.seeks
+
+
+# Partitions withheld
+
+
+@pytest.mark.parametrize("leave", [World.revoke, World.lose])
+def test_a_partition_that_comes_back_is_withheld_no_more(world: World, leave: Callable[..., None]) -> None:
+    """Whoever withheld it had its records, and has them no more."""
+    running(world)
+    world.source.withhold(P)
+    world.source.withhold(Q)
+    leave(world, P)
+
+    world.joins(P)
+
+    assert world.client.stopped == {Q.number}
+
+
+def test_a_partition_that_is_not_ours_cannot_be_withheld(world: World) -> None:
+    """It would stay so when it comes."""
+    running(world)
+    world.revoke(P)
+    world.source.withhold(P)
+
+    world.joins(P)
+
+    assert world.client.stopped == set()
 
 
 # A group that starts at the end
