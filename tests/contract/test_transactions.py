@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pytest
@@ -18,9 +18,10 @@ from worker.core.ledger import Place
 from worker.core.records import Ending, Message, Partition
 from worker.delivery.exactly_once import Transactions
 from worker.kafka import KafkaTransactions, Topics, resolve_transactional_id
+from worker.kafka.transactional_id import TransactionalId
 from worker.settings import KafkaSettings
 
-PATIENCE = 20.0
+PATIENCE = 60.0  # a broker may be starting meanwhile
 GLANCE = 0.3  # seconds in which what should not be there would come
 
 
@@ -64,22 +65,34 @@ class FakeStage:
 class KafkaStage:
     """A real producer, and a consumer of its group that holds the request partition."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.topic = cluster.create_topic("answers", partitions=4)
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        name: TransactionalId | None = None,
+        timeout_ms: int = 10_000,
+        topic_config: Mapping[str, str] | None = None,
+        config: dict[str, str] | None = None,
+    ) -> None:
+        """`name` None: one that is nobody else's."""
+        self.cluster = cluster
+        self.topic = cluster.create_topic("answers", partitions=4, config=topic_config)
         self.requests = Partition(cluster.create_topic("requests"), 0)
-        kafka = KafkaSettings(
+        self.kafka = KafkaSettings(
             bootstrap_servers=cluster.bootstrap_servers,
             request_topics=(self.requests.topic,),
             response_topic=self.topic,
             group_id=fresh("group"),
+            config=config or {},
         )
-        self._consumer = member_of(kafka)
+        self.consumer = member_of(self.kafka)
+        self.member: Callable[[], object] = self.consumer.consumer_group_metadata
         self.producer = KafkaTransactions(
-            kafka,
+            self.kafka,
             Topics({self.topic: 4}, {self.topic: 1_000_000}, MEMBERSHIPS["kafka-consumer"]),
-            resolve_transactional_id(None, kafka.group_id),
-            10_000,
-            self._consumer.consumer_group_metadata,
+            name or resolve_transactional_id(None, self.kafka.group_id),
+            timeout_ms,
+            self._member,
             logging.getLogger("librdkafka"),
         )
         self.producer.wait_until_ready()
@@ -97,13 +110,16 @@ class KafkaStage:
 
     def committed(self) -> int | None:
         """Asked as a reader of committed records: then the broker answers when no transaction's offset is pending."""
-        (at,) = self._consumer.committed([TopicPartition(*self.requests)], PATIENCE)
+        (at,) = self.consumer.committed([TopicPartition(*self.requests)], PATIENCE)
         return at.offset if at.offset >= 0 else None
+
+    def _member(self) -> object:
+        return self.member()
 
     def close(self) -> None:
         self._reader.close()
         self.producer.close(PATIENCE)
-        self._consumer.close()
+        self.consumer.close()
 
 
 def member_of(kafka: KafkaSettings) -> Consumer:

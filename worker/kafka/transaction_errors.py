@@ -19,7 +19,15 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
+from worker.kafka.access import missing, needed_for_transactions
+from worker.kafka.errors import refusal
+from worker.kafka.transactional_id import TransactionalId
+from worker.settings import Connection
+
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+# What the group's coordinator says to who is shut out for good. Other codes may as well be about an answer's topic.
+_REFUSED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
 # Of the timeout: so long must a transaction have been open before we believe that the coordinator took it back. Its
 # clock is not ours.
@@ -60,6 +68,36 @@ def is_owner_alive(*, open_for: float, timeout: float, is_unique: bool) -> bool:
     `open_for` seconds its transaction was open, of `timeout`; `is_unique`: nobody else can have its id.
     """
     return not is_unique and open_for < BELIEVED_SHARE * timeout
+
+
+def why_refused(trouble: Trouble | None) -> str | None:
+    """Why the group is closed to us until somebody does something; None when it is not."""
+    if trouble is None or trouble.error is None or trouble.error.code() not in _REFUSED:
+        return None
+    return refusal(trouble.error)
+
+
+def why_fenced(name: TransactionalId, trouble: Trouble) -> str:
+    """Why there is no going on beside the one who shut us out, and what to do."""
+    return (
+        f"another replica uses the transactional id {name.text}: {trouble.text}; give each its own, "
+        "WORKER_DELIVERY__TRANSACTIONAL_ID"
+    )
+
+
+def why_closed(kafka: Connection, name: TransactionalId, timeout_ms: int, trouble: Trouble) -> str:
+    """Why the broker opens no transactions for us, and what to do."""
+    code = None if trouble.error is None else trouble.error.code()
+    if trouble.is_fenced:
+        return why_fenced(name, trouble)
+    if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        return missing(kafka, needed_for_transactions(name), "write").text
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return (
+            f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: {timeout_ms} is more than the broker's "
+            "transaction.max.timeout.ms; lower it"
+        )
+    return f"Kafka opens no transactions for {name.text}: {trouble.text}; start again"
 
 
 def _word(failure: BaseException | None) -> KafkaError | None:

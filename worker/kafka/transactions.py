@@ -20,19 +20,17 @@ from queue import Empty, Queue, SimpleQueue
 from threading import Thread
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.ledger import Place
 from worker.core.records import Ending, Message, Partition
-from worker.kafka.access import missing, needed_for_transactions
 from worker.kafka.client_config import transaction_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
-from worker.kafka.errors import refusal
 from worker.kafka.producing import tell
 from worker.kafka.topics import Topics
-from worker.kafka.transaction_errors import Reaction, Trouble, is_owner_alive
+from worker.kafka.transaction_errors import Reaction, Trouble, is_owner_alive, why_closed, why_fenced, why_refused
 from worker.kafka.transactional_id import TransactionalId
 from worker.kafka.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
@@ -76,14 +74,14 @@ class KafkaTransactions:
         """
         self._kafka = kafka
         self._name = name
-        self._timeout = timeout_ms / 1000
+        self._timeout_ms = timeout_ms
         self._member = member
         self._watcher = watcher
         self._log = ClientLog(logger)
         self._partitions = topics.partitions
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
         self._statistics: str | None = None  # the last, not yet told
-        self._is_open = False
+        self._is_ready = self._is_open = False
         self._close_by = math.inf
         self._dead: BaseException | None = None
         self._producer = self._new_producer()
@@ -109,11 +107,16 @@ class KafkaTransactions:
                 f"{self._log.last or 'none says why'}; check that the brokers run, and that they are as many as "
                 "transaction.state.log.replication.factor says (3 unless it is set)"
             )
+        self._is_ready = True
 
-    # For the loop's thread
+    @property
+    def undelivered(self) -> int:
+        """Messages taken and not yet reported on."""
+        return len(self._producer)
 
     def begin(self) -> None:
         """Open a transaction. Waits for nothing."""
+        assert self._is_ready
         self._is_open = True
         self._producer.begin()
 
@@ -171,7 +174,7 @@ class KafkaTransactions:
         if statistics is not None:
             tell(self._watcher, self._log, statistics)
 
-    # For the committer
+    # The committer
 
     def _serve(self) -> None:
         try:
@@ -195,13 +198,16 @@ class KafkaTransactions:
             if trouble is None:
                 return None
             failure = self._producer.failure or trouble.text
-        refused = self._why_refused(trouble)
+        refused = why_refused(trouble)
         if trouble is None or trouble.reaction is Reaction.ABORT:
             trouble = self._insist(self._producer.abort)
-        if refused is not None:
-            raise KafkaFatal(refused)
+            if refused is not None:
+                raise KafkaFatal(refused)
         if trouble is not None:
             self._renew(trouble)
+        elif self._producer.failure is not None:
+            # After a refused message the next transaction would fail too: "skipped sequence numbers" (measured).
+            self._renew(Trouble(Reaction.RENEW, self._producer.failure, None))
         return failure or "taken back"
 
     def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:
@@ -210,7 +216,7 @@ class KafkaTransactions:
 
     def _insist(self, call: Callable[[float], Trouble | None], patience: float | None = None) -> Trouble | None:
         """Make a call until it is decided, or for as long as the broker keeps the transaction open."""
-        give_up_at = self._producer.opened_at + (self._timeout if patience is None else patience)
+        give_up_at = self._producer.opened_at + (self._timeout_ms / 1000 if patience is None else patience)
         while True:
             trouble = call(max(0.0, min(SLICE, self._close_by - time.monotonic())))
             if trouble is None or trouble.reaction is not Reaction.AGAIN:
@@ -225,9 +231,9 @@ class KafkaTransactions:
         """Go on with another producer, once a broker answers. The id's transaction, if any is open, ends with it."""
         open_for = time.monotonic() - self._producer.opened_at
         if trouble.is_fenced and is_owner_alive(
-            open_for=open_for, timeout=self._timeout, is_unique=self._name.is_unique
+            open_for=open_for, timeout=self._timeout_ms / 1000, is_unique=self._name.is_unique
         ):
-            raise KafkaFatal(self._why_fenced(trouble))
+            raise KafkaFatal(why_fenced(self._name, trouble))
         self._log.tell("renewed", f"another producer takes over the transactional id {self._name.text}: {trouble.text}")
         self._producer.drop()
         self._producer = self._new_producer()
@@ -236,7 +242,7 @@ class KafkaTransactions:
     def _initialise(self) -> None:
         while trouble := self._insist(self._producer.initialise, patience=math.inf):
             if not (trouble.is_fenced and self._name.is_unique):
-                raise KafkaFatal(self._why_closed(trouble))
+                raise KafkaFatal(why_closed(self._kafka, self._name, self._timeout_ms, trouble))
             self._producer = self._new_producer()
 
     def _new_producer(self) -> TransactionalProducer:
@@ -246,32 +252,5 @@ class KafkaTransactions:
         """Runs in whichever thread serves the client; the loop's tells it."""
         self._statistics = statistics
 
-    # Why the worker cannot go on
-
-    def _why_refused(self, trouble: Trouble | None) -> str | None:
-        """The group is closed to us until somebody does something."""
-        if trouble is None or trouble.error is None or trouble.reaction is not Reaction.ABORT:
-            return None
-        return refusal(trouble.error)
-
-    def _why_fenced(self, trouble: Trouble) -> str:
-        return (
-            f"another replica uses the transactional id {self._name.text}: {trouble.text}; give each its own, "
-            "WORKER_DELIVERY__TRANSACTIONAL_ID"
-        )
-
-    def _why_closed(self, trouble: Trouble) -> str:
-        if trouble.is_fenced:
-            return self._why_fenced(trouble)
-        code = None if trouble.error is None else trouble.error.code()
-        if code == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return missing(self._kafka, needed_for_transactions(self._name), "write").text
-        if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            return (
-                f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: {self._config['transaction.timeout.ms']} is more than the "
-                "broker's transaction.max.timeout.ms; lower it"
-            )
-        return f"Kafka does not open transactions for {self._name.text}: {trouble.text}; start again"
-
     def __repr__(self) -> str:
-        return f"<KafkaTransactions {self._name.text} open={self._is_open} undelivered={len(self._producer)}>"
+        return f"<KafkaTransactions {self._name.text} open={self._is_open} undelivered={self.undelivered}>"
