@@ -1,8 +1,8 @@
 """What the worker tells whoever watches: counted for `/metrics`, and logged as short facts.
 
-Called by the loop's thread, but for `producer_seen`. Owns the tally, and publishes a new snapshot of it at most every
-quarter of a second, which any thread may read. Logs nothing per record above debug: what happens often is summed up in
-one line now and then. No payload and no key is ever logged.
+Called by the loop's thread. Owns the tally, and publishes a new snapshot of it at most every quarter of a second, which
+any thread may read. Logs nothing per record above debug: what happens often is summed up in one line now and then. No
+payload and no key is ever logged.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class WorkerEvents:
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
         self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
         self._failed_transactions = Trouble()
-        self._producer: tuple[int, Mapping[str, int]] | None = None  # as last seen
         self._uncommitted_since: float | None = None
         self._publish_due = 0.0
         self._heartbeat: float | None = None
@@ -179,11 +178,9 @@ class WorkerEvents:
         self._tally.replace(metrics.LAG, self._holdings.lag(standings))
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
-        """Open connections to brokers, and the messages of each topic that none has acknowledged. Any thread.
-
-        A client hands its statistics to the thread that is in a call of it, which may be one that ends a transaction.
-        """
-        self._producer = connections, dict(undelivered)
+        """Open connections to brokers, and the messages of each topic that none has acknowledged."""
+        self._tally.set(metrics.CONNECTIONS, connections, "producer")
+        self._tally.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
 
     # Work
 
@@ -265,16 +262,9 @@ class WorkerEvents:
         self._tally.set(metrics.RECORDS_IN_FLIGHT, in_flight)
         self._tally.set(metrics.HEARTBEAT_AGE, now)
         self._tally.set(metrics.SUSPECTS, len(self._holdings.suspects))
-        self._count_producer()
         self._look_around(now)
         self._publish()
         self._sum_up(now)
-
-    def _count_producer(self) -> None:
-        if self._producer is not None:
-            connections, undelivered = self._producer
-            self._tally.set(metrics.CONNECTIONS, connections, "producer")
-            self._tally.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
 
     def _look_around(self, now: float) -> None:
         """Read what nobody tells: the wish to stop, stalls, commit lag, and since when the running inference runs."""
