@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from worker.kafka.client_config import DENIED, admin_config, consumer_config, denied_keys, producer_config
+from worker.kafka.client_config import (
+    DENIED,
+    admin_config,
+    consumer_config,
+    denied_keys,
+    producer_config,
+    transaction_config,
+)
 from worker.kafka.membership import Membership
 from worker.settings import KafkaSettings
 
@@ -57,11 +64,25 @@ def test_the_producer_waits_for_ever_and_fits_every_topic() -> None:
     assert producer_config(settings(), 100, 5_000_000)["message.max.bytes"] == 1_000, "the least librdkafka takes"
 
 
+def test_a_producer_of_transactions_waits_no_longer_than_they_last() -> None:
+    """What is not sent by then is taken back by the broker, and read again; all else is as without transactions."""
+    config = transaction_config(settings(), "worker-0", 5_000, message_bytes=2_000_000, batch_bytes=50_000)
+
+    assert (config["transactional.id"], config["transaction.timeout.ms"]) == ("worker-0", 5_000)
+    assert config["message.timeout.ms"] == 5_000
+    assert config["delivery.report.only.error"] is True
+    without = producer_config(settings(), message_bytes=2_000_000, batch_bytes=50_000)
+    assert {key: config[key] for key in without if key != "message.timeout.ms"} == {
+        key: value for key, value in without.items() if key != "message.timeout.ms"
+    }
+
+
 def test_operators_may_tune_every_client() -> None:
     """A passed-through key wins over a choice of ours."""
     kafka = settings(config={"linger.ms": "20", "client.id": "mine", "queued.min.messages": "7"})
 
     assert producer_config(kafka, 1000, 1000)["linger.ms"] == "20"
+    assert transaction_config(kafka, "worker-0", 10_000, 1000, 1000)["linger.ms"] == "20"
     assert consumer_config(kafka, CONSUMER)["queued.min.messages"] == "7"
     assert admin_config(kafka)["client.id"] == "mine"
 

@@ -1,0 +1,249 @@
+"""The committer, with producers that do as they are told: which call follows which trouble."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tests.contract.test_sink import places
+from tests.unit.kafka.test_transaction_errors import trouble
+from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.ledger import Place
+from worker.core.records import Ending, Message, Partition
+from worker.kafka import KafkaTransactions, Membership, Topics, transactions
+from worker.kafka.transaction_errors import Trouble
+from worker.kafka.transactional_id import TransactionalId
+from worker.settings import KafkaSettings
+
+PATIENCE = 10.0
+REQUESTS = Partition("requests", 0)
+TIMED_OUT = trouble(KafkaError._TIMED_OUT, retriable=True)
+LEFT = trouble(KafkaError.UNKNOWN_MEMBER_ID, abort=True)
+UNKNOWN = trouble(KafkaError.INVALID_TXN_STATE, fatal=True)
+FENCED = trouble(KafkaError._FENCED, fatal=True)
+
+
+class ScriptedProducer:
+    """Has the shape of a `TransactionalProducer`. `script` says what each call returns; without one, all goes well."""
+
+    def __init__(self, **script: Sequence[Trouble | Exception | None]) -> None:
+        self._script = {call: deque(results) for call, results in script.items()}
+        self.failure: str | None = None
+        self.opened_at = 0.0
+        self.calls: list[str] = []
+
+    def begin(self) -> None:
+        self.failure = None
+        self.opened_at = time.monotonic()
+
+    def send(self, message: Message, place: Place) -> None:
+        if message.value == b"refused":
+            self.failure = "the broker refused a record"
+
+    def serve(self, timeout: float) -> None: ...
+
+    def initialise(self, timeout: float) -> Trouble | None:
+        return self._next("initialise")
+
+    def send_offsets(self, offsets: object, member: object, timeout: float) -> Trouble | None:
+        return self._next("send_offsets")
+
+    def commit(self, timeout: float) -> Trouble | None:
+        return self._next("commit")
+
+    def abort(self, timeout: float) -> Trouble | None:
+        return self._next("abort")
+
+    def drop(self) -> None:
+        self.calls.append("drop")
+
+    def __len__(self) -> int:
+        return 0
+
+    def _next(self, call: str) -> Trouble | None:
+        self.calls.append(call)
+        results = self._script.get(call)
+        result = results.popleft() if results else None
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+class Stage:
+    """Transactions over the producers given, in turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self._opened: list[KafkaTransactions] = []
+
+    def opened(
+        self, *producers: ScriptedProducer, is_unique: bool = False, timeout_ms: int = 10_000
+    ) -> KafkaTransactions:
+        coming = iter(producers)
+        self._monkeypatch.setattr(transactions, "TransactionalProducer", lambda *_: next(coming))
+        kafka = KafkaSettings(
+            bootstrap_servers="127.0.0.1:1", request_topics=("requests",), response_topic="answers", group_id="g"
+        )
+        topics = Topics({"answers": 1}, {"answers": 1_000}, Membership("consumer", "test", None))
+        name = TransactionalId("worker-0", "worker-", is_unique=is_unique)
+        made = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: "member", logging.getLogger("kafka"))
+        self._opened.append(made)
+        return made
+
+    def close(self) -> None:
+        for one in self._opened:
+            one.close(PATIENCE)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    stage = Stage(monkeypatch)
+    yield stage
+    stage.close()
+
+
+def commit(opened: KafkaTransactions, value: bytes = b"v") -> Ending:
+    """One answer in a transaction of its own."""
+    opened.begin()
+    (place,) = places(1)
+    opened.send(Message("answers", b"k", value, (), 0), place)
+    opened.commit({REQUESTS: 1})
+    ending = opened.ended(PATIENCE)
+    assert ending is not None
+    return ending
+
+
+def test_what_may_be_repeated_is_repeated(stage: Stage) -> None:
+    """A call without an answer is made again, and its transaction is committed."""
+    producer = ScriptedProducer(send_offsets=[TIMED_OUT], commit=[TIMED_OUT, TIMED_OUT])
+    opened = stage.opened(producer)
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).failure is None
+
+    assert producer.calls == ["initialise", *["send_offsets"] * 2, *["commit"] * 3]
+
+
+def test_what_requires_an_abort_is_taken_back_by_the_same_producer(stage: Stage) -> None:
+    """A membership that is over spoils one transaction, not the producer."""
+    producer = ScriptedProducer(send_offsets=[LEFT])
+    opened = stage.opened(producer)
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).failure == "the reason"
+    assert commit(opened).failure is None
+
+    assert producer.calls == ["initialise", "send_offsets", "abort", "send_offsets", "commit"]
+
+
+@pytest.mark.parametrize("call", ["send_offsets", "commit"])
+def test_what_nobody_knows_the_end_of_takes_another_producer(stage: Stage, call: str) -> None:
+    """The outcome is in doubt until the id is taken over; then the worker reads what it was."""
+    first, second = ScriptedProducer(**{call: [UNKNOWN]}), ScriptedProducer(initialise=[TIMED_OUT, TIMED_OUT])
+    opened = stage.opened(first, second)
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).failure == "the reason"
+    assert commit(opened).failure is None
+
+    assert first.calls[-1] == "drop"
+    assert "abort" not in first.calls
+    assert second.calls == [*["initialise"] * 3, "send_offsets", "commit"]
+
+
+def test_an_abort_that_fails_takes_another_producer(stage: Stage) -> None:
+    """Whatever is still open ends with the id's next owner."""
+    first, second = ScriptedProducer(abort=[UNKNOWN]), ScriptedProducer()
+    opened = stage.opened(first, second)
+    opened.wait_until_ready(PATIENCE)
+
+    opened.begin()
+    opened.abort()
+    ending = opened.ended(PATIENCE)
+
+    assert ending is not None
+    assert ending.failure == "taken back"
+    assert second.calls == ["initialise"]
+
+
+def test_a_refused_message_takes_another_producer(stage: Stage) -> None:
+    """Nothing is committed, and what the client counted wrong goes with it."""
+    first, second = ScriptedProducer(), ScriptedProducer()
+    opened = stage.opened(first, second)
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened, b"refused").failure == "the broker refused a record"
+
+    assert first.calls == ["initialise", "abort", "drop"]
+    assert second.calls == ["initialise"]
+
+
+def test_a_broker_that_stays_away_is_asked_until_the_transaction_is_over(stage: Stage) -> None:
+    """After its timeout the broker has taken it back: there is nothing left to repeat."""
+    first, second = ScriptedProducer(commit=[TIMED_OUT] * 1_000), ScriptedProducer()
+    opened = stage.opened(first, second, timeout_ms=1)
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).failure == "the reason"
+
+    assert second.calls == ["initialise"]
+
+
+def test_a_fenced_producer_ends_the_worker_for_good(stage: Stage) -> None:
+    """No other producer is opened, and every further question has the same answer."""
+    opened = stage.opened(ScriptedProducer(commit=[FENCED]))
+    opened.wait_until_ready(PATIENCE)
+
+    with pytest.raises(KafkaFatal, match="another replica uses the transactional id worker-0"):
+        commit(opened)
+    with pytest.raises(KafkaFatal, match="another replica"):
+        opened.ended(0.0)
+
+
+def test_a_random_id_is_taken_again_though_it_was_fenced_at_once(stage: Stage) -> None:
+    """Even while it is taken over."""
+    first, second, third = ScriptedProducer(commit=[FENCED]), ScriptedProducer(initialise=[FENCED]), ScriptedProducer()
+    opened = stage.opened(first, second, third, is_unique=True)
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).failure == "the reason"
+
+    assert third.calls == ["initialise"]
+
+
+def test_a_closed_group_ends_the_worker_with_nothing_left_open(stage: Stage) -> None:
+    """Its transaction is taken back first."""
+    producer = ScriptedProducer(send_offsets=[trouble(KafkaError.GROUP_AUTHORIZATION_FAILED, abort=True)])
+    opened = stage.opened(producer)
+    opened.wait_until_ready(PATIENCE)
+
+    with pytest.raises(KafkaFatal, match="grant this client READ on the group"):
+        commit(opened)
+
+    assert "abort" in producer.calls
+
+
+def test_a_refused_id_is_a_matter_of_configuration_at_start_only(stage: Stage) -> None:
+    """Later it is Kafka that changed its mind."""
+    refused = trouble(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True)
+
+    with pytest.raises(BadConfiguration, match="grant it the operation WRITE"):
+        stage.opened(ScriptedProducer(initialise=[refused])).wait_until_ready(PATIENCE)
+    opened = stage.opened(ScriptedProducer(commit=[UNKNOWN]), ScriptedProducer(initialise=[refused]))
+    opened.wait_until_ready(PATIENCE)
+    with pytest.raises(KafkaFatal, match="grant it the operation WRITE"):
+        commit(opened)
+
+
+def test_a_committer_that_dies_is_told(stage: Stage) -> None:
+    """Nothing waits for ever for a thread that is no more."""
+    opened = stage.opened(ScriptedProducer(commit=[ZeroDivisionError("a mistake")]))
+    opened.wait_until_ready(PATIENCE)
+
+    with pytest.raises(KafkaFatal, match="the committer died of ZeroDivisionError"):
+        commit(opened)
