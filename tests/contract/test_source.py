@@ -33,12 +33,15 @@ class Told:
         self.events: list[tuple[str, Partition]] = []
         self.held: set[Partition] = set()
         self.suspects: list[Suspect] = []
+        self.last_act: Callable[[], None] | None = None  # before they go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self.events += [("assigned", p) for p in partitions]
         self.held |= set(partitions)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
+        if self.last_act is not None:
+            self.last_act()
         self.events += [("revoked", p) for p in partitions]
         self.held -= set(partitions)
 
@@ -486,6 +489,24 @@ def test_a_record_that_was_tried_and_not_settled_is_convicted(stage: Stage) -> N
     assert offsets == list(range(4, 10))
     assert member.told.suspects == [Suspect(partition, 5, 4, 10)]
     member.source.close()
+
+
+def test_a_trial_that_is_broken_off_convicts_nobody(stage: Stage) -> None:
+    """Taken back as the partition leaves, the note does not reach the next owner; the count of attempts does."""
+    partition = stage.partitions[0]
+    stage.send(partition, 10)
+    hand_out(stage, partition, times=3)
+    member = Member(stage)
+    member.read(partition, 10)
+    member.try_alone(partition, 0)
+    member.told.last_act = lambda: member.source.acquit(partition, 0)
+    member.source.close()
+
+    heir = Member(stage)
+    heir.read(partition, 10)
+
+    assert heir.told.suspects == [Suspect(partition, 4, None, 10)]
+    heir.source.close()
 
 
 def test_a_rewind_is_no_new_attempt(stage: Stage) -> None:

@@ -1,8 +1,9 @@
 """Where requests come from: one consumer in a group, polled by the loop's thread alone.
 
-Owns the consumer. Never commits by itself, never decides what may be committed, and never raises out of a callback of
-the client: an exception there silently skips the batch that was being fetched (measured, 27 of 27). Callbacks record
-what went wrong, and the `poll` they ran in raises it; its records are dropped unanswered and come again.
+Owns the consumer. Never decides how far the group has come: what it commits by itself are notes beside the offset where
+the group stands (`marks.py`). Never raises out of a callback of the client: an exception there silently skips the batch
+that was being fetched (measured, 27 of 27). Callbacks record what went wrong, and the `poll` they ran in raises it; its
+records are dropped unanswered and come again.
 """
 
 from __future__ import annotations

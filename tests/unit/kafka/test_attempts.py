@@ -13,8 +13,8 @@ def test_what_is_written_is_read(attempts: Attempts) -> None:
     assert read_attempts(str(attempts)) == attempts
 
 
-def test_the_text_is_what_the_runbook_says() -> None:
-    """Operators read it with Kafka's own tools."""
+def test_the_text_does_not_change() -> None:
+    """It stays in the group when the worker is updated."""
     assert str(Attempts(3)) == "attempts=3"
     assert str(Attempts(4, is_trial=True)) == "attempts=4 trial"
 
