@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 import pytest
 from confluent_kafka import KafkaError
@@ -31,8 +31,8 @@ FENCED = trouble(KafkaError._FENCED, fatal=True)
 class ScriptedProducer:
     """Has the shape of a `TransactionalProducer`. `script` says what each call returns; without one, all goes well."""
 
-    def __init__(self, **script: Sequence[Trouble | Exception | None]) -> None:
-        self._script = {call: deque(results) for call, results in script.items()}
+    def __init__(self, **script: Iterable[Trouble | Exception]) -> None:
+        self._script = {call: iter(results) for call, results in script.items()}
         self.failure: str | None = None
         self.opened_at = 0.0
         self.calls: list[str] = []
@@ -67,8 +67,7 @@ class ScriptedProducer:
 
     def _next(self, call: str) -> Trouble | None:
         self.calls.append(call)
-        results = self._script.get(call)
-        result = results.popleft() if results else None
+        result = next(self._script.get(call, iter(())), None)
         if isinstance(result, Exception):
             raise result
         return result
@@ -185,7 +184,7 @@ def test_a_refused_message_takes_another_producer(stage: Stage) -> None:
 
 def test_a_broker_that_stays_away_is_asked_until_the_transaction_is_over(stage: Stage) -> None:
     """After its timeout the broker has taken it back: there is nothing left to repeat."""
-    first, second = ScriptedProducer(commit=[TIMED_OUT] * 1_000), ScriptedProducer()
+    first, second = ScriptedProducer(commit=repeat(TIMED_OUT)), ScriptedProducer()
     opened = stage.opened(first, second, timeout_ms=1)
     opened.wait_until_ready(PATIENCE)
 
