@@ -20,6 +20,7 @@ from typing import Self
 from tests.kafka.broker import free_port
 
 START_TIMEOUT = 30.0  # 1-2 s on an idle machine of two cores; a busy one takes many times that
+_FAILED_TRANSACTIONS = 'inference_worker_transactions_total{result="failed"}'
 TICKS = os.sysconf("SC_CLK_TCK")
 # Nothing of whoever runs the tests but what a program needs to start.
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
@@ -80,6 +81,12 @@ class Replica:
         values = [float(value) for head, value in lines if head.split("{")[0] == name]
         assert values, f"no metric {name}"
         return sum(values)
+
+    @property
+    def failed_transactions(self) -> float:
+        """How many of its transactions were taken back."""
+        (line,) = [line for line in self.text("/metrics").splitlines() if line.startswith(_FAILED_TRANSACTIONS)]
+        return float(line.split()[-1])
 
     def _ask(self, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=2.0)

@@ -30,6 +30,10 @@ GUARANTEES: Mapping[str, Mapping[str, str]] = {
     "exactly_once": {"DELIVERY__GUARANTEE": "exactly_once", "DELIVERY__TRANSACTION_TIMEOUT_MS": "2000"},
 }
 both_guarantees = pytest.mark.parametrize("guarantee", GUARANTEES)
+# Exactly once with the long runs only.
+quick_at_least_once = pytest.mark.parametrize(
+    "guarantee", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.slow)]
+)
 # Random rows, all different: an answer that belongs to another request is seen by its value.
 ROWS = np.random.default_rng(7).standard_normal((65_536, WIDTH), dtype=np.float32)
 

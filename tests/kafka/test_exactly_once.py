@@ -13,7 +13,6 @@ import pytest
 
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import TIMEOUT, Cluster
-from tests.kafka.replica import Replica
 from tests.kafka.scene import Scene, both_guarantees
 from tests.kafka.test_faults import RATE, expect_unharmed
 from tests.kafka.test_killers import wait_until_running
@@ -130,17 +129,7 @@ def test_an_inference_longer_than_the_transactions_timeout_costs_nothing(kafka: 
         scene.publish([*[spin(0.001)] * 20, spin(3.0), *[spin(0.001)] * 20])
 
         scene.expect_kept()
-        assert failed_transactions(replica) == 0
-
-
-def failed_transactions(replica: Replica) -> float:
-    """How many of its transactions were taken back."""
-    (line,) = [
-        line
-        for line in replica.text("/metrics").splitlines()
-        if line.startswith('inference_worker_transactions_total{result="failed"}')
-    ]
-    return float(line.split()[-1])
+        assert replica.failed_transactions == 0
 
 
 def test_partitions_that_move_during_an_inference_longer_than_the_timeout_lose_nothing(

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.kafka.broker import JvmBroker, free_port
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.replica import Replica
-from tests.kafka.scene import RAW_HEADER, Scene, raw
+from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw
 from tests.models import column_sums, fixed_batch, identity, save, slow_lookup, spinner
 
 TURN = 4e-6  # seconds of one turn of the spinner on an idle core
@@ -23,9 +23,12 @@ def spin(seconds: float) -> Sent:
     return Sent(b"k", np.int64(seconds / TURN).tobytes(), [RAW_HEADER])
 
 
-def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path) -> None:
+@both_guarantees
+def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Exit 3 after RUN_TIMEOUT_S; what hangs is neither answered nor committed, what came before is."""
-    with Scene(kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "1"}, model=spinner(), partitions=1) as scene:
+    with Scene(
+        kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "1"}, guarantee=guarantee, model=spinner(), partitions=1
+    ) as scene:
         replica = scene.replica()
         scene.publish([spin(0.001) for _ in range(20)])
         scene.verdict().expect_clean()
@@ -40,10 +43,13 @@ def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path) -> Non
         assert len(scene.auditor.answers) == 20
 
 
-def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Dozens of short runs that take five timeouts together: each run is short, so nothing trips."""
     settings = {"MODEL__RUN_TIMEOUT_S": "1", "BATCHING__LINGER_MS": "200"}
-    with Scene(kafka, tmp_path, settings, model=slow_lookup(int(0.15 / TURN)), partitions=1) as scene:
+    with Scene(
+        kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(int(0.15 / TURN)), partitions=1
+    ) as scene:
         replica = scene.replica()
         ids = [11 if n % 4 == 3 else n % 4 for n in range(32)]
 
@@ -56,9 +62,10 @@ def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path) -> None:
         assert replica.is_running
 
 
-def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path) -> None:
+@both_guarantees
+def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """What was taken is answered and committed; exit 0."""
-    with Scene(kafka, tmp_path, model=spinner(), partitions=1) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         scene.publish([spin(1.5)] * 3)
         time.sleep(0.5)
@@ -70,9 +77,10 @@ def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path)
         scene.expect_all_committed(timeout=0.0)
 
 
-def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Non-zero, long before the inference ends, with nothing committed that is not answered."""
-    with Scene(kafka, tmp_path, model=spinner(), partitions=1) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         scene.publish([spin(20.0)])
         time.sleep(0.5)
@@ -83,12 +91,15 @@ def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path
         replica.terminate()
 
         assert replica.exit_code(5.0) == 3, replica.log
-        assert scene.committed() == {}
+        assert not any(scene.committed().values()), "it is marked where it begins, and no further"
 
 
-def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Exit 3 at DRAIN_TIMEOUT_S, with nothing committed that is not answered."""
-    with Scene(kafka, tmp_path, {"DELIVERY__DRAIN_TIMEOUT_S": "1"}, model=spinner(), partitions=1) as scene:
+    with Scene(
+        kafka, tmp_path, {"DELIVERY__DRAIN_TIMEOUT_S": "1"}, guarantee=guarantee, model=spinner(), partitions=1
+    ) as scene:
         replica = scene.replica()
         scene.publish([spin(20.0)])
         time.sleep(0.5)
@@ -98,12 +109,13 @@ def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path)
 
         assert replica.exit_code(5.0) == 3, replica.log
         assert time.monotonic() - began >= 1.0
-        assert scene.committed() == {}
+        assert not any(scene.committed().values()), "it is marked where it begins, and no further"
 
 
-def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """SIGTERM with nothing held: exit 0 without waiting for anything, and the group is left."""
-    with Scene(kafka, tmp_path, partitions=1) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
 
         replica.terminate()
@@ -112,9 +124,10 @@ def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path) -> None:
         scene.wait_for_members(0, timeout=1.0)
 
 
-def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """A worker told to stop while it starts ends soon and without a traceback, whenever that is."""
-    with Scene(kafka, tmp_path, partitions=1) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
         for wait in (0.2, 0.6, 1.0):
             replica = scene.start()
             time.sleep(wait)
@@ -125,14 +138,17 @@ def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path)
             assert "Traceback" not in replica.log
 
 
-def test_a_worker_can_be_stopped_while_the_broker_is_away(own_broker: JvmBroker, tmp_path: Path) -> None:
+@both_guarantees
+def test_a_worker_can_be_stopped_while_the_broker_is_away(
+    hurt_broker: JvmBroker, tmp_path: Path, guarantee: str
+) -> None:
     """SIGTERM ends it by the drain's deadline; the next worker answers what it could not, and nothing is lost."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "2"}
-    with Scene(Cluster(own_broker.bootstrap_servers), tmp_path, settings, partitions=1) as scene:
+    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
         with scene.publishing(1000.0) as load:
             scene.wait_for_progress(100)
-            own_broker.kill()
+            hurt_broker.kill()
             time.sleep(0.5)
 
             began = time.monotonic()
@@ -141,7 +157,7 @@ def test_a_worker_can_be_stopped_while_the_broker_is_away(own_broker: JvmBroker,
 
             assert time.monotonic() - began < 8.0, replica.log
             assert code in (0, 3), replica.log
-            own_broker.start()
+            hurt_broker.start()
             scene.replica()
             load.stop()
 
@@ -149,9 +165,10 @@ def test_a_worker_can_be_stopped_while_the_broker_is_away(own_broker: JvmBroker,
         scene.expect_right_values()
 
 
-def test_so_many_rejections_in_a_row_stop_the_worker_when_asked(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_so_many_rejections_in_a_row_stop_the_worker_when_asked(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """With REJECTION_LIMIT=5 the fifth in a row is the last: exit 6."""
-    with Scene(kafka, tmp_path, {"DELIVERY__REJECTION_LIMIT": "5"}, partitions=1) as scene:
+    with Scene(kafka, tmp_path, {"DELIVERY__REJECTION_LIMIT": "5"}, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
 
         scene.publish([raw(0, key=b"k"), *[Sent(b"k", b"odd", [RAW_HEADER])] * 5])

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
-from tests.kafka.scene import RAW_HEADER, Scene, raw, row
+from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw, row
 from tests.models import mlp, spinner
 
 MIB = 1024 * 1024
@@ -31,10 +31,11 @@ def expect_own_turns(scene: Scene) -> None:
         assert np.frombuffer(found.value or b"", "<f4")[0] == np.frombuffer(value or b"", "<i8")[0], found
 
 
-def test_a_replica_that_joins_a_full_one_takes_its_share(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_replica_that_joins_a_full_one_takes_its_share(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """In-flight bound reached, fetching paused, partitions move, then all is answered once and in order."""
     settings = {"BATCHING__MAX_INFLIGHT_RECORDS": "64"}
-    with Scene(kafka, tmp_path, settings, model=spinner()) as scene:
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner()) as scene:
         scene.replica()
         scene.publish([slow(n) for n in range(6000)])
         time.sleep(1.0)
@@ -46,9 +47,12 @@ def test_a_replica_that_joins_a_full_one_takes_its_share(kafka: Cluster, tmp_pat
         scene.expect_all_committed()
 
 
-def test_a_worker_with_a_backlog_stops_soon(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_worker_with_a_backlog_stops_soon(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """SIGTERM finishes what was taken, not what waits in Kafka; the next worker goes on, and nothing comes twice."""
-    with Scene(kafka, tmp_path, {"BATCHING__MAX_INFLIGHT_RECORDS": "200"}, model=spinner(), partitions=2) as scene:
+    with Scene(
+        kafka, tmp_path, {"BATCHING__MAX_INFLIGHT_RECORDS": "200"}, guarantee=guarantee, model=spinner(), partitions=2
+    ) as scene:
         scene.publish([slow(n) for n in range(4000)])
         first = scene.replica()
         scene.wait_for_progress(50)
@@ -64,10 +68,11 @@ def test_a_worker_with_a_backlog_stops_soon(kafka: Cluster, tmp_path: Path) -> N
         expect_own_turns(scene)
 
 
-def test_new_partitions_are_picked_up(kafka: Cluster, tmp_path: Path) -> None:
+@both_guarantees
+def test_new_partitions_are_picked_up(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Requests of partitions that were added later are answered, those of the first ones as before."""
     metadata = {"KAFKA__CONFIG": '{"topic.metadata.refresh.interval.ms": "1000", "metadata.max.age.ms": "2000"}'}
-    with Scene(kafka, tmp_path, metadata, partitions=1) as scene:
+    with Scene(kafka, tmp_path, metadata, guarantee=guarantee, partitions=1) as scene:
         scene.replica()
         scene.publish([raw(n, key=b"k", partition=0) for n in range(50)])
         scene.verdict().expect_clean()
@@ -80,9 +85,10 @@ def test_new_partitions_are_picked_up(kafka: Cluster, tmp_path: Path) -> None:
         scene.expect_right_values()
 
 
-def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: Path) -> None:
+@both_guarantees
+def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """The group's offset points at records that are gone: the worker says so and answers what is left."""
-    with Scene(kafka, tmp_path, partitions=1) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
         first = scene.replica()
         scene.publish([raw(n, key=b"k") for n in range(20)])
         scene.answers()
@@ -100,9 +106,10 @@ def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: 
         assert "gone" in second.log or "out of range" in second.log.lower(), second.log
 
 
-def test_requests_of_an_aborted_transaction_are_not_answered(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_requests_of_an_aborted_transaction_are_not_answered(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Holes in the offsets hold nothing up: what was committed is answered, in order, and nothing else."""
-    with Scene(kafka, tmp_path, partitions=1) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
         scene.replica()
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": scene.group})
         producer.init_transactions(TIMEOUT)
@@ -125,11 +132,14 @@ def test_requests_of_an_aborted_transaction_are_not_answered(kafka: Cluster, tmp
         assert [found.key for found in scene.auditor.answers] == kept
 
 
-def test_a_response_topic_that_vanishes_stops_the_worker(own_broker: JvmBroker, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_response_topic_that_vanishes_stops_the_worker(
+    hurt_broker: JvmBroker, tmp_path: Path, guarantee: str
+) -> None:
     """What cannot be answered is not committed: the worker ends, and answers it once there is a topic again."""
-    cluster = Cluster(own_broker.bootstrap_servers)
+    cluster = Cluster(hurt_broker.bootstrap_servers)
     metadata = {"KAFKA__CONFIG": '{"topic.metadata.propagation.max.ms": "1000", "metadata.max.age.ms": "2000"}'}
-    with Scene(cluster, tmp_path, metadata, partitions=1) as scene:
+    with Scene(cluster, tmp_path, metadata, guarantee=guarantee, partitions=1) as scene:
         answers = cluster.create_topic("vanishing")
         replica = scene.start({"KAFKA__RESPONSE_TOPIC": answers}).wait_until_ready()
         scene.publish([raw(n, key=b"k") for n in range(10)])
@@ -146,11 +156,12 @@ def test_a_response_topic_that_vanishes_stops_the_worker(own_broker: JvmBroker, 
         scene.verdict().expect_clean()
 
 
-def test_a_backlog_does_not_fill_the_memory(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_backlog_does_not_fill_the_memory(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """150 MB wait for a slow model; the worker holds its prefetch and its bound, not the backlog."""
     model = mlp(256, (2048, 2048, 2048), 16)
     settings = {"BATCHING__MAX_INFLIGHT_BYTES": str(4 * MIB), "BATCHING__MAX_BATCH_BYTES": str(MIB)}
-    with Scene(kafka, tmp_path, settings, model=model) as scene:
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=model) as scene:
         replica = scene.replica()
         base = replica.peak_rss
         value = np.random.default_rng(1).standard_normal(256, np.float32).tobytes()

@@ -12,7 +12,7 @@ import numpy as np
 from tests.kafka.checker import Answer
 from tests.kafka.cluster import Cluster, Read, Sent
 from tests.kafka.publisher import Position
-from tests.kafka.scene import RAW_HEADER, WIDTH, Scene, raw, row
+from tests.kafka.scene import RAW_HEADER, WIDTH, Scene, both_guarantees, quick_at_least_once, raw, row
 from tests.models import lookup, square_root
 
 JSON_HEADER = ("content-type", b"application/json")
@@ -157,10 +157,11 @@ def expect_dead_letter(scene: Scene, letter: Read, errors: dict[Position, Answer
     assert said["error-code"].decode() == errors[position].headers["error-code"]
 
 
-def test_ten_poison_requests_among_two_thousand_good_ones(kafka: Cluster, tmp_path: Path) -> None:
+@both_guarantees
+def test_ten_poison_requests_among_two_thousand_good_ones(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """2,000 right results, 10 error answers, 10 dead letters; the worker still runs, and stops with 0."""
     poison = list(TEN)
-    with Scene(kafka, tmp_path) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee) as scene:
         replica = scene.replica()
 
         scene.publish(among_good(poison, 2000))
@@ -176,9 +177,10 @@ def test_ten_poison_requests_among_two_thousand_good_ones(kafka: Cluster, tmp_pa
         assert len(scene.answers()) == 2010
 
 
-def test_every_kind_of_bad_request_is_answered_with_an_error(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_every_kind_of_bad_request_is_answered_with_an_error(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Each kind alone is refused before inference, with a message, and its neighbours get their results."""
-    with Scene(kafka, tmp_path, {"KAFKA__MAX_REQUEST_BYTES": "65536"}) as scene:
+    with Scene(kafka, tmp_path, {"KAFKA__MAX_REQUEST_BYTES": "65536"}, guarantee=guarantee) as scene:
         replica = scene.replica()
 
         scene.publish(among_good(MANY, 500))
@@ -210,10 +212,11 @@ def test_a_request_for_another_model_is_not_found(kafka: Cluster, tmp_path: Path
         assert codes == {b"model1": None, b"": None, b"other": "NOT_FOUND", b"model2": "NOT_FOUND"}
 
 
-def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Ids out of a table's range fail the whole inference: the batch is split until only they are refused."""
     bad = [7, 8, 100, 101, 255, 300, 499]
-    with Scene(kafka, tmp_path, {"BATCHING__LINGER_MS": "50"}, model=lookup(rows=10)) as scene:
+    with Scene(kafka, tmp_path, {"BATCHING__LINGER_MS": "50"}, guarantee=guarantee, model=lookup(rows=10)) as scene:
         replica = scene.replica()
 
         ids = [10**6 if n in bad else n % 10 for n in range(500)]
@@ -230,9 +233,10 @@ def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: 
         assert len(scene.dead_letters(len(bad))) == len(bad)
 
 
-def test_bad_data_in_a_row_never_stops_a_worker(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_bad_data_in_a_row_never_stops_a_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """300 requests that the model fails on, in a row: the probe clears the device, all are answered, and it goes on."""
-    with Scene(kafka, tmp_path, model=lookup(rows=10), partitions=1) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee, model=lookup(rows=10), partitions=1) as scene:
         replica = scene.replica()
 
         ids = [10**6] * 300 + [3] * 50
@@ -259,11 +263,16 @@ def test_a_result_that_is_no_number_is_an_error(kafka: Cluster, tmp_path: Path) 
                 np.testing.assert_allclose(got, np.sqrt(rows[number]), rtol=1e-6)
 
 
-def test_an_answer_too_large_for_the_response_topic_becomes_an_error(kafka: Cluster, tmp_path: Path) -> None:
+@both_guarantees
+def test_an_answer_too_large_for_the_response_topic_becomes_an_error(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
     """1,000 rows answer with 16 KB where the topic takes 4 KB: an error instead, and its neighbours are answered."""
     requests = [raw(n, key=b"k") for n in range(200)]
     requests.insert(100, Sent(b"big", b"".join(row(n) for n in range(1000)), [RAW_HEADER]))
-    with Scene(kafka, tmp_path, partitions=1, response_config={"max.message.bytes": "4096"}) as scene:
+    with Scene(
+        kafka, tmp_path, guarantee=guarantee, partitions=1, response_config={"max.message.bytes": "4096"}
+    ) as scene:
         replica = scene.replica()
 
         scene.publish(requests)
@@ -272,12 +281,15 @@ def test_an_answer_too_large_for_the_response_topic_becomes_an_error(kafka: Clus
         scene.expect_right_values()
         errors = [a for a in scene.answers() if a.is_error]
         assert [(a.key, a.headers["error-code"]) for a in errors] == [(b"big", "RESOURCE_EXHAUSTED")]
-        assert replica.is_running
+        assert replica.failed_transactions == 0, "a transaction was tried with it in it"
 
 
-def test_a_key_too_large_for_the_response_topic_is_left_out(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_a_key_too_large_for_the_response_topic_is_left_out(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Where the key alone is too large the answer comes without it and says so."""
-    with Scene(kafka, tmp_path, partitions=1, response_config={"max.message.bytes": "4096"}) as scene:
+    with Scene(
+        kafka, tmp_path, guarantee=guarantee, partitions=1, response_config={"max.message.bytes": "4096"}
+    ) as scene:
         replica = scene.replica()
 
         scene.publish([raw(0, key=b"k"), raw(1, key=b"K" * 5000), raw(2, key=b"k")])
@@ -288,9 +300,10 @@ def test_a_key_too_large_for_the_response_topic_is_left_out(kafka: Cluster, tmp_
         assert replica.is_running
 
 
-def test_null_values_may_be_skipped(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_null_values_may_be_skipped(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """With NULL_VALUE=skip a tombstone gets no answer and holds nothing up."""
-    with Scene(kafka, tmp_path, {"KAFKA__NULL_VALUE": "skip"}, partitions=1) as scene:
+    with Scene(kafka, tmp_path, {"KAFKA__NULL_VALUE": "skip"}, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
 
         scene.publish([raw(0, key=b"a"), Sent(b"b", None), raw(1, key=b"c"), Sent(b"b", None)])
@@ -303,9 +316,12 @@ def test_null_values_may_be_skipped(kafka: Cluster, tmp_path: Path) -> None:
         scene.expect_all_committed()
 
 
-def test_without_a_dead_letter_topic_errors_are_answered_all_the_same(kafka: Cluster, tmp_path: Path) -> None:
+@quick_at_least_once
+def test_without_a_dead_letter_topic_errors_are_answered_all_the_same(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
     """The answer is what a publisher waits for; dead letters are the operator's choice."""
-    with Scene(kafka, tmp_path, partitions=1) as scene:
+    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
         settings = dict(scene.settings)
         del settings["KAFKA__DEAD_LETTER_TOPIC"]
         scene.settings = settings
