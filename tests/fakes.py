@@ -120,7 +120,7 @@ class FakeSource:
         self.commits: list[dict[Partition, int]] = []
         self._unmarked: set[Partition] = set()  # assigned, and nothing came of them yet
         self._begun_at: dict[Partition, tuple[int, int]] = {}  # first offset handed out, attempts before this one
-        self._marking: set[Partition] = set()
+        self.marking: set[Partition] = set()  # by a note not heard of yet
         self._trials: dict[Partition, tuple[int, bool]] = {}
         self.withheld: set[Partition] = set()
         self.rewound: list[Sequence[Partition]] = []
@@ -194,7 +194,7 @@ class FakeSource:
             return is_noted
         self._clock.stirred += 1
         self._trials[partition] = offset, False
-        self._marking.add(partition)
+        self.marking.add(partition)
         self._clock.at(self._clock.now + 0.003, lambda: self._note_trial(partition, offset))
         return False
 
@@ -206,7 +206,7 @@ class FakeSource:
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, False
 
     def is_marking(self, partitions: Iterable[Partition]) -> bool:
-        return not self._marking.isdisjoint(partitions)
+        return not self.marking.isdisjoint(partitions)
 
     def close(self) -> None:
         self.is_closed = True
@@ -216,7 +216,16 @@ class FakeSource:
         return any(self._broker.end(p) > at for p, at in self._flowing())
 
     def _flowing(self) -> list[tuple[Partition, int]]:
-        return [] if self.is_paused else [(p, at) for p, at in self.positions.items() if p not in self.withheld]
+        return [] if self.is_paused else [(p, self._position(p)) for p in self.positions if self._is_open(p)]
+
+    def _is_open(self, partition: Partition) -> bool:
+        is_in_doubt = partition in self._unmarked and self._told().is_in_doubt(partition)
+        return not (is_in_doubt or partition in self.withheld)
+
+    def _position(self, partition: Partition) -> int:
+        """Of what has brought nothing yet: as the group knows it by now."""
+        committed = self._broker.committed.get(partition, 0) if partition in self._unmarked else 0
+        return max(self.positions[partition], committed)
 
     def _fetch(self, most: int) -> list[Record]:
         fetched: list[Record] = []
@@ -237,8 +246,6 @@ class FakeSource:
         self._broker.attempts[partition] = attempts + 1, is_on_trial
         self._unmarked.remove(partition)
         self._begun_at[partition] = first.offset, attempts
-        self._marking.add(partition)
-        self._clock.at(self._clock.now + 0.003, lambda: self._marking.discard(partition))
         if attempts >= SUSPECT_FROM:
             convicted = base if is_on_trial else None
             self._told().suspected([Suspect(partition, attempts, convicted, self._broker.end(partition))])
@@ -248,7 +255,7 @@ class FakeSource:
             self._broker.committed[partition] = offset
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
             self._trials[partition] = offset, True
-            self._marking.discard(partition)
+            self.marking.discard(partition)
 
     def _assign(self, partitions: Iterable[Partition]) -> None:
         new = [p for p in partitions if p not in self.positions]
@@ -271,7 +278,7 @@ class FakeSource:
         for partition in partitions:
             del self.positions[partition]
             self._trials.pop(partition, None)
-            for left in (self._unmarked, self._marking, self.withheld):
+            for left in (self._unmarked, self.marking, self.withheld):
                 left.discard(partition)
 
     def _told(self) -> Assignments:

@@ -395,6 +395,10 @@ class Worker:
         self._trials.suspect(suspects)
         self._events.suspected(suspects)
 
+    def is_in_doubt(self, partition: Partition) -> bool:
+        """Whether something of an earlier assignment may still be committed."""
+        return self._delivery.is_in_doubt(partition)
+
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Called before the partitions move, and the only callback that acts: what runs comes home and is committed.
 

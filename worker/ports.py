@@ -69,6 +69,9 @@ class Assignments(Protocol):
     def lost(self, partitions: Sequence[Partition]) -> None: ...
     def suspected(self, suspects: Sequence[Suspect]) -> None: ...
 
+    def is_in_doubt(self, partition: Partition) -> bool:
+        """Whether something of an earlier assignment may still be committed: until then nothing new may be."""
+
 
 class Codec(Protocol):
     """Headers and bytes to tensors. Pure; raises nothing for bad input."""
@@ -124,6 +127,9 @@ class Delivery(Protocol):
         """Settle and commit what can be by then, forget the rest. Returns how many records leave unsettled."""
 
     def lost(self, partitions: Sequence[Partition]) -> int: ...
+
+    def is_in_doubt(self, partition: Partition) -> bool:
+        """Whether a commit for it is under way that another one outside of it would undo."""
 
 
 class Events(Protocol):

@@ -174,6 +174,10 @@ class ExactlyOnce:
         self._astray.difference_update(partitions)
         return self._ledger.forget(partitions)
 
+    def is_in_doubt(self, partition: Partition) -> bool:
+        """Whether the transaction that is ending may commit an offset of this partition."""
+        return self._is_ending and partition in self._offsets
+
     def _holds(self, partitions: Collection[Partition]) -> bool:
         return any(place.line.partition in partitions for place in (*self._inside, *self._waiting))
 

@@ -1,12 +1,18 @@
 """Where each partition stands between its assignment and its first record, and while it is to be read again.
 
-    assigned ──▶ unmarked ──first record──▶ [ committed()? mark the attempt ] ──▶ flows ──rewind──▶ shut
-                     ▲                          no answer ──▶ shut                                    │
-                     └────────────────── [ committed()? seek there ] ◀────────────────────────────────┘
+    assigned ──▶ asleep ──first record──▶ held: [ committed()? ──▶ mark the attempt ] ──▶ flows ──rewind──▶ shut
+                    ▲                       not where the group stands ──▶ shut                               │
+                    └───────────────────── [ committed()? seek there ] ◀──────────────────────────────────────┘
 
-A shut partition gives nothing: what of it is on its way is dropped, and it goes on where the group's offset stands, or
-where it began in this assignment, never where the reset policy says. Without any offset under `latest` it is shut from
-the beginning, until the place where it starts is committed: what is published afterwards is not lost by a death.
+What a partition brings first is held until the group has taken the mark of this attempt: a record that ends the process
+at once is counted too, and no mark can arrive late and take a commit back. A shut partition gives nothing: what of it
+is on its way is dropped, and it goes on where the group's offset stands, or where it began in this assignment, never
+where the reset policy says. Without any offset under `latest` it is shut from the beginning, until the place where it
+starts is committed: what is published afterwards is not lost by a death.
+
+A commit of an earlier assignment may still be on its way, with a transaction that is ending: until that is decided, a
+partition that came back is neither asked about nor marked. Kafka keeps the commit that came last, and a mark between
+the two halves of a transaction's commit would undo it (seen).
 
 Questions to the group block the loop, so each has a time limit, and none is asked while all partitions flow. Measured
 with a broker on the same two cores, busy: the first question of an assignment 1.5 ms (median), a rewind 7 to 16 ms to
@@ -28,13 +34,20 @@ from worker.kafka.client_log import ClientLog
 from worker.kafka.flowing import Flowing
 from worker.kafka.marks import Mark, Marks
 from worker.kafka.pauses import By, Pauses
+from worker.ports import Assignments
 
-# The client has just asked the same to know where to fetch, so the answer is near.
-FIRST_TIMEOUT = 1.0
+# The loop has other partitions to serve: at most so long a wait, and so long until the next one, seconds.
+ASK_TIMEOUT = 0.5
+ASK_AGAIN_AFTER = 0.5
 
-# Later, the loop has other partitions to serve: at most so long a wait, and so long until the next one, seconds.
-AGAIN_TIMEOUT = 0.5
-AGAIN_AFTER = 0.5
+# A broker answers a connection's requests in turn, and a fetch before ours may take `fetch.wait.max.ms`, 0.5 s.
+END_TIMEOUT = 1.0
+
+# So many records of one partition are held before it is fetched no more.
+MOST_HELD = 1_000
+
+# The longest poll while something is held, seconds: what it waits for comes in a poll.
+WAKING_SLICE = 0.005
 
 
 class _Standing(NamedTuple):
@@ -65,42 +78,57 @@ class Gates:
         self._log = log
         self._starts_at_end = starts_at_end
         self._clock = clock
-        self._first: dict[Partition, int | None] = {}  # of what is held: the first offset met in this assignment
+        self._first: dict[Partition, int | None] = {}  # of what is ours: the first offset met in this assignment
+        self._asleep: set[Partition] = set()  # of these no record was handed out
+        self._held: dict[Partition, list[Record]] = {}
+        self._wanted: dict[Partition, Mark] = {}  # of what is held: to be taken before it is handed out
+        self._ready: list[Record] = []
         self._attempts: dict[Partition, int] = {}  # of what was marked: the one under way
-        self._unmarked: set[Partition] = set()
         self._starts: dict[Partition, int] = {}  # to be committed before anything comes
-        self._again_at = 0.0
-        self.shut: set[Partition] = set()
+        self._ask_at = 0.0
+        self._shut: set[Partition] = set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some partition wants to be attended to."""
+        return bool(self._held or self._ready or self._shut)
+
+    def patience(self, timeout: float) -> float:
+        """How long a poll may wait."""
+        return min(timeout, WAKING_SLICE) if self._held else timeout
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
         """They are ours."""
         for partition in partitions:
             self._first[partition] = None
-            self._unmarked.add(partition)
+            self._asleep.add(partition)
             if self._starts_at_end:
-                self.shut.add(partition)
+                self._shut.add(partition)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """They are not ours any more."""
         for partition in partitions:
-            self._flowing.stop(partition)
-            self._first.pop(partition, None)
-            self._attempts.pop(partition, None)
-            self._starts.pop(partition, None)
-            self._unmarked.discard(partition)
-            self.shut.discard(partition)
+            self._drop(partition)
+            for memory in (self._first, self._attempts, self._starts):
+                memory.pop(partition, None)
+            for names in (self._asleep, self._shut):
+                names.discard(partition)
 
     def holds(self, partition: Partition) -> bool:
         """Whether it is ours."""
         return partition in self._first
 
+    def is_shut(self, partition: Partition) -> bool:
+        """Whether what comes of it is dropped."""
+        return partition in self._shut
+
     def rewind(self, partitions: Iterable[Partition]) -> None:
         """From now on nothing comes of those that are ours, until we know where the group stands."""
         for partition in partitions:
             if partition in self._first:
-                self._flowing.stop(partition)
+                self._drop(partition)
                 self._pauses.release(partition, By.LOOP)
-                self.shut.add(partition)
+                self._shut.add(partition)
 
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone; see `Source`."""
@@ -111,70 +139,98 @@ class Gates:
         """Note that its trial was broken off; see `Source`. Sent behind that note, it takes its place."""
         self._marks.send({partition: Mark(offset, Attempts(self._attempts.get(partition, 0)))})
 
-    def reopen(self) -> None:
-        """Let those go on of which it is known where."""
+    def attend(self, assignments: Assignments) -> None:
+        """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""
+        asked = [*self._held.keys() - self._wanted.keys(), *self._shut - self._starts.keys()]
+        asked = [partition for partition in asked if not assignments.is_in_doubt(partition)]
+        if asked and self._clock() >= self._ask_at:
+            self._learn(asked, assignments)
+        for partition, mark in list(self._wanted.items()):
+            if self._marks.note(partition, mark):
+                self._wake(partition)
         for partition, offset in list(self._starts.items()):
             if self._marks.note(partition, Mark(offset, NONE)):
                 self._go_on(partition, offset)
-        asked = [partition for partition in self.shut if partition not in self._starts]
-        if asked and self._clock() >= self._again_at:
-            self._find(asked)
-        for partition in self.shut:  # not to be read in vain meanwhile
+        for partition in self._shut:  # not to be read in vain meanwhile
             self._pauses.stop(partition, By.SOURCE)
 
-    def admit(self, records: Sequence[Record], suspected: Callable[[Sequence[Suspect]], None]) -> Sequence[Record]:
+    def ready(self, most: int) -> Sequence[Record]:
+        """Held records that may be handed out now: ahead of all that a fetch brings, for they came before."""
+        ready, self._ready = self._ready[:most], self._ready[most:]
+        return ready
+
+    def admit(self, records: Sequence[Record]) -> Sequence[Record]:
         """What may be handed out of these, among which are some of partitions that do not flow."""
         self._flowing.strangers.clear()
-        first = {record.partition: record.offset for record in reversed(records)}
-        for partition, offset in first.items():
-            if partition in self._first and self._first[partition] is None:
-                self._first[partition] = offset
-        new = [partition for partition in first if partition in self._unmarked and partition not in self.shut]
-        if new and (suspects := self._learn(new, first)):
-            suspected(suspects)
-        return [record for record in records if self._flowing.has(record.partition)]
+        admitted: list[Record] = []
+        for record in records:
+            if self._flowing.has(record.partition):
+                admitted.append(record)
+            elif record.partition in self._first:
+                self._hold(record)
+        return admitted
 
-    def _learn(self, new: Sequence[Partition], first: Mapping[Partition, int]) -> Sequence[Suspect]:
-        """Mark the attempt that begins with the first record of each. Returns those that saw too many."""
-        standings = self._ask(new, FIRST_TIMEOUT)
-        marks: dict[Partition, Mark] = {}
+    def _hold(self, record: Record) -> None:
+        partition = record.partition
+        if self._first[partition] is None:
+            self._first[partition] = record.offset
+        if partition in self._shut:
+            return
+        held = self._held.setdefault(partition, [])
+        held.append(record)
+        if len(held) >= MOST_HELD:
+            self._pauses.stop(partition, By.SOURCE)
+
+    def _drop(self, partition: Partition) -> None:
+        self._flowing.stop(partition)
+        self._wanted.pop(partition, None)
+        if self._held.pop(partition, None):
+            self._pauses.release(partition, By.SOURCE)
+        self._ready = [record for record in self._ready if record.partition != partition]
+
+    def _learn(self, asked: Sequence[Partition], assignments: Assignments) -> None:
+        standings = self._ask(asked)
+        is_known = len(standings) == len(asked)
         suspects: list[Suspect] = []
-        for partition in new:
-            standing = standings.get(partition)
-            if standing is None or not self._is_clear(partition, standing, suspects):
-                self.rewind([partition])
-                continue
-            times, is_trial = standing.attempts
-            offset = first[partition] if standing.offset is None else standing.offset
-            # A trial stays one until it is settled: this process may die before it is.
-            marks[partition] = Mark(offset, Attempts(times + 1, is_trial))
-            self._attempts[partition] = times + 1
-            self._unmarked.discard(partition)
-            self._flowing.let(partition)
-        if marks:
-            self._marks.send(marks)
-        return suspects
+        for partition, standing in standings.items():
+            if partition in self._shut:
+                is_known = self._find(partition, standing) and is_known
+            else:
+                is_known = self._mark(partition, standing, suspects) and is_known
+        if not is_known:
+            self._ask_at = self._clock() + ASK_AGAIN_AFTER
+        if suspects:
+            assignments.suspected(suspects)
 
-    def _is_clear(self, partition: Partition, standing: _Standing, suspects: list[Suspect]) -> bool:
-        """Whether all is known of it; a suspect's end is, below which all lies that can have been in flight."""
-        times, is_trial = standing.attempts
-        if times < SUSPECT_FROM:
+    def _mark(self, partition: Partition, standing: _Standing, suspects: list[Suspect]) -> bool:
+        """Say what must be marked before what is held is handed out. False when it is not known yet."""
+        first = self._held[partition][0].offset
+        (times, is_trial), offset = standing.attempts, first if standing.offset is None else standing.offset
+        if first < offset:  # a commit of an earlier assignment came after the client had asked where to begin
+            self.rewind([partition])
             return True
-        if (until := self._end(partition)) is None:
-            return False
-        suspects.append(Suspect(partition, times, standing.offset if is_trial else None, until))
+        if times >= SUSPECT_FROM:
+            if (until := self._end(partition)) is None:
+                return False
+            suspects.append(Suspect(partition, times, standing.offset if is_trial else None, until))
+        # A trial stays one until it is settled: this process may die before it is.
+        self._wanted[partition] = Mark(offset, Attempts(times + 1, is_trial))
+        self._attempts[partition] = times + 1
         return True
 
-    def _find(self, asked: Sequence[Partition]) -> None:
-        standings = self._ask(asked, AGAIN_TIMEOUT)
-        is_known = len(standings) == len(asked)
-        for partition, standing in standings.items():
-            if standing.offset is None and self._starts_at_end:
-                is_known = is_known and self._start(partition)
-            else:
-                self._go_on(partition, self._first[partition] if standing.offset is None else standing.offset)
-        if not is_known:
-            self._again_at = self._clock() + AGAIN_AFTER
+    def _wake(self, partition: Partition) -> None:
+        del self._wanted[partition]
+        self._asleep.discard(partition)
+        self._flowing.let(partition)
+        self._ready += self._held.pop(partition)
+        self._pauses.release(partition, By.SOURCE)
+
+    def _find(self, partition: Partition, standing: _Standing) -> bool:
+        """Go on where the group stands. False when that is not known yet."""
+        if standing.offset is None and self._starts_at_end:
+            return self._start(partition)
+        self._go_on(partition, self._first[partition] if standing.offset is None else standing.offset)
+        return True
 
     def _start(self, partition: Partition) -> bool:
         """Begin at the end, or with what came since we asked in vain, and commit that first."""
@@ -194,15 +250,15 @@ class Gates:
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {error}")
                 return
         self._starts.pop(partition, None)
-        self.shut.discard(partition)
+        self._shut.discard(partition)
         self._pauses.release(partition, By.SOURCE)
-        if partition not in self._unmarked:
+        if partition not in self._asleep:
             self._flowing.let(partition)
 
-    def _ask(self, partitions: Sequence[Partition], timeout: float) -> Mapping[Partition, _Standing]:
+    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, _Standing]:
         """Where the group stands; of those it does not tell of, nothing."""
         try:
-            found = self._consumer.committed([TopicPartition(*partition) for partition in partitions], timeout)
+            found = self._consumer.committed([TopicPartition(*partition) for partition in partitions], ASK_TIMEOUT)
         except KafkaException as error:
             self._log.tell("committed", f"the group does not tell its offsets, {len(partitions)} wait: {error}")
             return {}
@@ -217,7 +273,7 @@ class Gates:
     def _end(self, partition: Partition) -> int | None:
         """Where the partition ends for us: at the first open transaction, if there is one."""
         try:
-            return self._consumer.get_watermark_offsets(TopicPartition(*partition), AGAIN_TIMEOUT)[1]
+            return self._consumer.get_watermark_offsets(TopicPartition(*partition), END_TIMEOUT)[1]
         except KafkaException as error:
             self._log.tell("end", f"the broker does not tell where {partition} ends: {error}")
             return None

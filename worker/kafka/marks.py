@@ -1,7 +1,7 @@
 """Commits of the source's own: they move no offset, and note with the group what is about to happen at it.
 
-One at a time for a partition, so that none overtakes another. A failed one is not sent again by itself: an attempt that
-was not counted does no harm, one that is counted late could take a commit of the delivery's back.
+One at a time for a partition, so that none overtakes another, and none while anything of the partition is handed out
+that another commit could be about: one that arrives late would take that back.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition
 from worker.kafka.attempts import Attempts
 
-# A commit without a result for so long is taken for lost. The client gives up on a coordinator after 45.9 s under
-# KIP-848 (measured).
-PATIENCE = 60.0
+# A mark without a result for so long is sent again: on the same connection, where the later one is served later. The
+# client itself gives up on a coordinator after 45.9 s under KIP-848 (measured), and records wait for this.
+PATIENCE = 10.0
 
 # After a failure one that must succeed goes again so much later, seconds.
 RETRY_AFTER = 0.1

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
-from worker.core.records import CommitResult, Partition, Record, Suspect
+from worker.core.records import CommitResult, Partition, Record
 from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher, read_consumer
@@ -75,22 +75,19 @@ class KafkaSource:
 
         Raises `KafkaFatal` when the group, the topics or the broker are closed to us for good.
         """
-        if self._gates.shut:
-            self._gates.reopen()
-        try:
-            messages = self._fetch(max_records, timeout)
-        except (KafkaException, RuntimeError, SystemError) as error:
-            raise KafkaFatal(f"the consumer failed: {error}; start again") from (self._failure or error)
-        self._raise_failure()
-        records: Sequence[Record] = to_records(messages, self._flowing)
-        if len(records) < len(messages):
-            records = self._sift(messages)
-        if self._taken_away:
-            records = [record for record in records if record.partition not in self._taken_away]
+        if self._gates.is_waiting:
+            self._gates.attend(self._told)
+            if ready := self._gates.ready(max_records):
+                return ready  # before all that a fetch would bring of theirs
+        records = self._read(max_records, self._gates.patience(timeout))
         if self._flowing.strangers:
-            records = self._gates.admit(records, self._suspected)
-        if self._is_assignment_new:
-            self._settle_assignment()
+            records = self._gates.admit(records)
+        if self._is_assignment_new:  # not in the callback, which comes before the client has the new partitions
+            self._is_assignment_new = False
+            self._pauses.settle()
+        if self._gates.is_waiting:
+            self._gates.attend(self._told)
+            records = [*records, *self._gates.ready(max_records - len(records))]
         return records
 
     def pause(self) -> None:
@@ -177,6 +174,20 @@ class KafkaSource:
         except (KafkaException, ValueError, TypeError) as error:
             raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the consumer refuses its configuration: {error}") from error
 
+    def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
+        """What the client has, of partitions that are ours after its callbacks."""
+        try:
+            messages = self._fetch(max_records, timeout)
+        except (KafkaException, RuntimeError, SystemError) as error:
+            raise KafkaFatal(f"the consumer failed: {error}; start again") from (self._failure or error)
+        self._raise_failure()
+        records: Sequence[Record] = to_records(messages, self._flowing)
+        if len(records) < len(messages):
+            records = self._sift(messages)
+        if self._taken_away:
+            records = [record for record in records if record.partition not in self._taken_away]
+        return records
+
     def _fetch(self, max_records: int, timeout: float) -> list[Message]:
         """`consume` alone would wait its full time for `max_records`; `poll` returns with the first record.
 
@@ -200,13 +211,6 @@ class KafkaSource:
         if failure is not None:
             raise KafkaFatal(f"a callback of the Kafka client failed: {failure!r}") from failure
 
-    def _settle_assignment(self) -> None:
-        """Not in the callback, which comes before the client has the new partitions."""
-        self._is_assignment_new = False
-        self._pauses.settle()
-        if self._gates.shut:  # under `latest`: where they end now is where they start
-            self._gates.reopen()
-
     # What came instead of a record
 
     def _sift(self, messages: Iterable[Message]) -> list[Record]:
@@ -218,7 +222,7 @@ class KafkaSource:
                 records += [record for record in to_records([message], self._flowing) if record.partition not in moved]
             elif error.code() in UNREADABLE:
                 partition = partition_of(message, self._flowing)
-                if partition not in moved and partition not in self._gates.shut:
+                if partition not in moved and not self._gates.is_shut(partition):
                     moved.add(partition)
                     records += self._skip(partition, message.offset() or 0, error.str())
             elif error.code() == FATAL and self._may_fall_back():
@@ -299,9 +303,10 @@ class KafkaSource:
             for memory in (self._unreadable, self._marks, self._pauses, self._gates):
                 memory.forget(partitions)
 
-    def _suspected(self, suspects: Sequence[Suspect]) -> None:
+    @property
+    def _told(self) -> Assignments:
         assert self._assignments is not None
-        self._assignments.suspected(suspects)
+        return self._assignments
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         for wrong in self._commits.heard(error, positions):

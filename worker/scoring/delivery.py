@@ -55,6 +55,10 @@ class FileDelivery:
         """Nobody takes a file away."""
         return self._ledger.forget(partitions)
 
+    def is_in_doubt(self, partition: Partition) -> bool:  # noqa: ARG002  # nobody asks
+        """Nothing is committed."""
+        return False
+
     def lost(self, partitions: Sequence[Partition]) -> int:
         """Nobody takes a file away."""
         return self._ledger.forget(partitions)

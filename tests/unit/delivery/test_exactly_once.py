@@ -288,10 +288,8 @@ def test_a_revoke_gives_up_at_its_deadline(world: World) -> None:
 
 def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None:
     """While a commit outside of transactions is under way, the next owner answers instead."""
-    world.broker.append(record(4))
-    world.source.poll(1, 0.0)
+    world.source.marking.add(P0)
     send(world, 4)
-    assert world.source.is_marking([P0])
 
     world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
     turn_after(world, 1.0)
@@ -303,13 +301,13 @@ def test_a_revoke_takes_back_what_may_not_be_committed_yet(world: World) -> None
 
 def test_a_transaction_waits_for_a_commit_outside_of_it(world: World) -> None:
     """Arriving between the two halves of the transaction's commit, it would undo it: Kafka keeps the later one."""
-    world.broker.append(record(4))
-    world.source.poll(1, 0.0)
+    world.source.marking.add(P0)
     send(world, 4)
 
     turn(world)
     assert not world.transactions.is_ending
     assert world.delivery.next_due == pytest.approx(world.clock.now + END_DUE)
+    world.source.marking.clear()
     turn_after(world, 0.01)
 
     assert world.transactions.is_ending
@@ -425,9 +423,8 @@ def test_settled_records_are_told_with_the_time_they_were_taken(world: World) ->
 
 def test_a_transaction_past_its_interval_does_not_hurry_the_loop(world: World) -> None:
     """While it waits for a commit outside of it, there is something to do soon, not at once."""
-    world.broker.append(record(4))
     take(world, 0, partition=P1)
-    world.source.poll(1, 0.0)
+    world.source.marking.add(P0)
     send(world, 4)
     world.clock.now += 1.0
 
@@ -448,3 +445,17 @@ def test_a_revoke_does_not_wait_for_what_cannot_be_sent(world: World) -> None:
     world.delivery.revoke([P0], deadline=world.clock.now + FAR)
 
     assert turn_after(world, 0.1) == [P1]
+
+
+def test_a_partition_is_in_doubt_while_a_transaction_with_it_is_ending(world: World) -> None:
+    """Also when it was lost meanwhile: its old offset may still be committed."""
+    send(world, 4)
+    assert not world.delivery.is_in_doubt(P0)
+    turn(world)
+    world.delivery.lost([P0])
+    assert world.delivery.is_in_doubt(P0)
+    assert not world.delivery.is_in_doubt(P1)
+
+    turn_after(world, 0.01)
+
+    assert not world.delivery.is_in_doubt(P0)

@@ -67,6 +67,8 @@ class ScriptedClient:
         self.is_away = False  # the broker
         self.is_leaderless = False  # the partitions: their end is not known
         self.is_stuck = False  # the fetcher: it takes no seek
+        self.hears_at_once = True  # what becomes of a commit: with the next poll; else a test says when
+        self.heard: list[list[TopicPartition]] = []
         self.held: set[Partition] = set()
         self.callbacks: dict[str, Callable[..., None]] = {}
 
@@ -74,6 +76,8 @@ class ScriptedClient:
         self.callbacks = callbacks
 
     def consume(self, _count: int, _timeout: float) -> list[Incoming]:
+        while self.heard:
+            self.config["on_commit"](None, self.heard.pop(0))
         return self.script.popleft()() if self.script else []
 
     def poll(self, _timeout: float) -> Incoming | None:
@@ -83,6 +87,8 @@ class ScriptedClient:
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:  # noqa: FBT001  # the client's own
         assert asynchronous
         self.commits.append(offsets)
+        if self.hears_at_once:
+            self.heard.append(offsets)
 
     def seek(self, at: TopicPartition) -> None:
         if self.is_stuck:
@@ -121,6 +127,7 @@ class Quiet:
 
     def __init__(self) -> None:
         self.suspects: list[Suspect] = []
+        self.doubted: set[Partition] = set()
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
 
@@ -132,6 +139,9 @@ class Quiet:
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
         self.suspects += suspects
+
+    def is_in_doubt(self, partition: Partition) -> bool:
+        return partition in self.doubted
 
 
 class World(NamedTuple):
@@ -169,9 +179,13 @@ class World(NamedTuple):
         self.polled()
 
     def brings(self, *records: tuple[Partition, int]) -> list[tuple[Partition, int]]:
-        """What one poll makes of these."""
+        """What becomes of these."""
         self.client.script.append(lambda: [Incoming(*record) for record in records])
-        return self.polled()
+        return self.polled_twice()
+
+    def polled_twice(self) -> list[tuple[Partition, int]]:
+        """What comes of a fetch, and what of it had to wait for its mark."""
+        return self.polled() + self.polled()
 
     @property
     def marks(self) -> list[list[tuple[int, int, str | None]]]:

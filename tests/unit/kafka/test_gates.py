@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
+from worker.kafka.gates import MOST_HELD
 from worker.kafka.marks import PATIENCE
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
@@ -40,14 +41,14 @@ def running(world: World) -> World:
 
 
 def test_the_first_records_of_a_poll_are_asked_about_and_marked_together(world: World) -> None:
-    """One question and one commit, at the group's offset where there is one, else at the record's own."""
+    """One question, and a commit each, at the group's offset where there is one, else at the record's own."""
     world.client.group = {P: (5, "attempts=1")}
 
     records = world.brings((P, 6), (P, 7), (Q, 3))
 
     assert records == [(P, 6), (P, 7), (Q, 3)]
     assert [sorted(asked) for asked in world.client.asked] == [[0, 1]]
-    assert [sorted(marks) for marks in world.marks] == [[(0, 5, "attempts=2"), (1, 3, "attempts=1")]]
+    assert world.marks == [[(0, 5, "attempts=2")], [(1, 3, "attempts=1")]]
 
 
 def test_a_partition_that_flows_is_asked_about_no_more(world: World) -> None:
@@ -74,17 +75,15 @@ def test_a_partition_that_comes_back_is_asked_about_again(world: World) -> None:
 
 
 def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: World) -> None:
-    """It is asked again, and the partition read again from there."""
+    """It is asked again, and what came meanwhile is kept for then."""
     world.client.is_away = True
     assert world.brings((P, 3), (P, 4)) == []
     assert world.brings((P, 5)) == []
     world.client.is_away = False
     world.clock.now += 1.0
 
-    assert world.polled() == []
+    assert world.polled_twice() == [(P, 3), (P, 4), (P, 5)]
 
-    assert world.client.seeks == [(0, 3)]
-    assert world.brings((P, 3)) == [(P, 3)]
     assert world.marks == [[(0, 3, "attempts=1")]]
 
 
@@ -110,17 +109,16 @@ def test_the_group_is_asked_twice_a_second_at_most(world: World) -> None:
     assert 4 <= len(world.client.asked) <= 6
 
 
-def test_what_waits_is_not_fetched_in_vain(world: World) -> None:
-    """A whole backlog would be read and dropped."""
+def test_what_waits_for_long_is_fetched_no_more(world: World) -> None:
+    """A whole backlog would be read and held. Handed out is never more than was asked for."""
     world.client.is_away = True
-    world.brings((P, 3))
-
-    world.polled()
+    records = [(P, at) for at in range(MOST_HELD)]
+    world.brings(*records)
     assert world.client.stopped == {0}
     world.client.is_away = False
     world.clock.now += 1.0
-    world.polled()
 
+    assert world.polled_twice() == records[:20]
     assert world.client.stopped == set()
 
 
@@ -144,10 +142,10 @@ def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
     assert world.brings((P, 5)) == []
     assert not world.marks
     world.client.is_leaderless = False
+    world.clock.now += 1.0
 
-    assert world.brings((P, 5)) == [(P, 5)]
+    assert world.polled_twice() == [(P, 5)]
 
-    assert world.client.seeks == [(0, 5)]
     assert world.marks == [[(0, 5, "attempts=4")]]
     assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
 
@@ -169,8 +167,8 @@ def test_a_trial_is_noted_once_the_group_has_taken_it(world: World) -> None:
     """It carries the number of the attempt under way."""
     world.client.group = {P: (5, "attempts=3")}
     world.brings((P, 5))
-    assert not world.source.put_on_trial(P, 5)  # its mark is under way, and would overtake
-    world.marks_heard()
+    world.client.commits.clear()
+    world.client.hears_at_once = False
 
     assert not world.source.put_on_trial(P, 5)
     assert world.marks == [[(0, 5, "attempts=4 trial")]]
@@ -214,6 +212,7 @@ def test_a_mark_is_under_way_until_it_is_heard_of(world: World) -> None:
     """Also during the callback that takes the partition away: the delivery asks there."""
     seen: list[bool] = []
     world.assignments.revoked = lambda partitions: seen.append(world.source.is_marking(partitions))  # type: ignore[method-assign]
+    world.client.hears_at_once = False
     world.brings((P, 0))
     assert world.source.is_marking([P, Q])
     assert not world.source.is_marking([Q])
@@ -224,31 +223,93 @@ def test_a_mark_is_under_way_until_it_is_heard_of(world: World) -> None:
     assert not world.source.is_marking([P])
 
 
-@pytest.mark.parametrize("error", [None, REFUSED])
-def test_a_mark_that_came_back_is_under_way_no_more(world: World, error: KafkaError | None) -> None:
-    """A refused one is not sent again: counted late, it would do harm."""
-    world.brings((P, 0))
+def test_nothing_is_handed_out_before_its_attempt_is_marked(world: World) -> None:
+    """A record that ends the process at once must have been counted, and a mark that comes late would do harm."""
+    world.client.hears_at_once = False
+    assert world.brings((P, 0)) == []
+    assert world.brings((P, 1)) == []
+    assert world.source.is_marking([P])
 
-    world.marks_heard(error)
-    world.clock.now += 1.0
-    world.polled()
+    world.marks_heard()
 
+    assert world.polled_twice() == [(P, 0), (P, 1)]
     assert not world.source.is_marking([P])
-    assert not world.marks
     assert not world.source.commit_results()
 
 
-def test_a_mark_that_is_never_heard_of_does_not_block_for_ever(world: World) -> None:
-    """The client gives up on a coordinator some time."""
+def test_a_refused_mark_is_sent_again(world: World) -> None:
+    """Not at once: the group is busy."""
+    world.client.hears_at_once = False
     world.brings((P, 0))
+    world.marks_heard(REFUSED)
+    assert world.polled_twice() == []
+    assert not world.marks
+
+    world.clock.now += 1.0
+    world.polled()
+
+    assert world.marks == [[(0, 0, "attempts=1")]]
+
+
+def test_a_mark_that_is_never_heard_of_is_sent_again(world: World) -> None:
+    """The client takes long to give up on a coordinator."""
+    world.client.hears_at_once = False
+    world.brings((P, 0))
+    world.client.commits.clear()
 
     world.clock.now += PATIENCE
-
     assert not world.source.is_marking([P])
+    world.polled()
+
+    assert world.marks == [[(0, 0, "attempts=1")]]
+
+
+def test_what_left_while_it_was_held_is_not_handed_out(world: World) -> None:
+    """It is its next owner's."""
+    world.client.hears_at_once = False
+    world.brings((P, 0), (Q, 0))
+    world.revoke(P)
+    world.marks_heard()
+
+    assert world.polled_twice() == [(Q, 0)]
+
+
+def test_what_was_ready_and_leaves_is_not_handed_out(world: World) -> None:
+    """Also when more was held than one poll may hand out."""
+    world.client.script.append(lambda: [Incoming(P, at) for at in range(20)])
+    world.polled()
+    assert len(world.polled()) == 10
+
+    world.revoke(P)
+
+    assert world.polled_twice() == []
+
+
+def test_a_partition_in_doubt_is_neither_asked_about_nor_handed_out(world: World) -> None:
+    """A transaction of its earlier assignment may still commit it."""
+    world.assignments.doubted = {P}
+    assert world.brings((P, 0), (Q, 0)) == [(Q, 0)]
+    assert world.client.asked == [[1]]
+
+    world.assignments.doubted = set()
+
+    assert world.polled_twice() == [(P, 0)]
+
+
+def test_what_was_committed_since_the_client_asked_is_not_read_again(world: World) -> None:
+    """The transaction that was in doubt was committed after all: the partition goes on behind it."""
+    world.client.group = {P: (3, "")}
+
+    assert world.brings((P, 0), (P, 1)) == []
+    world.polled()
+
+    assert world.client.seeks == [(0, 3)]
+    assert world.brings((P, 3)) == [(P, 3)]
 
 
 def test_the_result_of_an_earlier_assignment_is_nobodys(world: World) -> None:
     """A partition that came back has a mark of its own under way."""
+    world.client.hears_at_once = False
     world.brings((P, 0))
     earlier = world.client.commits.pop()
     world.revoke(P)
@@ -301,6 +362,7 @@ def test_a_partition_that_leaves_is_read_again_by_its_next_owner(world: World) -
     world.polled()
     world.revoke(P)
     world.client.is_away = False
+    world.clock.now += 1.0
     world.assign(P)
 
     assert world.brings((P, 4)) == [(P, 4)]
@@ -334,7 +396,7 @@ def test_a_first_record_that_nobody_can_read_is_marked_as_any_other(world: World
     assert world.polled() == []
     assert world.polled() == []
 
-    assert world.polled() == [(P, 5)]
+    assert world.polled_twice() == [(P, 5)]
 
     assert world.marks == [[(0, 5, "attempts=1")]]
 

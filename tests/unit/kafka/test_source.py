@@ -29,7 +29,7 @@ def test_what_is_taken_away_in_a_call_is_not_among_its_records(world: World) -> 
 
     world.client.script.append(fetch)
 
-    assert world.polled() == [(Q, 7)]
+    assert world.polled_twice() == [(Q, 7)]
 
 
 def test_a_first_record_may_be_taken_away_by_the_look_for_more(world: World) -> None:
@@ -41,7 +41,7 @@ def test_a_first_record_may_be_taken_away_by_the_look_for_more(world: World) -> 
 
     world.client.script += [list, lambda: [Incoming(P, 5)], more]
 
-    assert world.polled() == [(Q, 7)]
+    assert world.polled_twice() == [(Q, 7)]
 
 
 def test_a_partition_that_comes_back_while_waiting_is_read(world: World) -> None:
@@ -54,7 +54,7 @@ def test_a_partition_that_comes_back_while_waiting_is_read(world: World) -> None
 
     world.client.script += [list, wait, lambda: [Incoming(P, 4)]]
 
-    assert world.polled() == [(P, 3), (P, 4)]
+    assert world.polled_twice() == [(P, 3), (P, 4)]
 
 
 def test_what_was_taken_away_once_is_read_again_later(world: World) -> None:
@@ -71,7 +71,7 @@ def test_what_was_taken_away_once_is_read_again_later(world: World) -> None:
     world.client.script += [fetch, back]
     world.polled()
 
-    assert world.polled() == [(P, 5)]
+    assert world.polled_twice() == [(P, 5)]
 
 
 def test_a_stop_in_a_revoke_is_raised_as_it_is(world: World) -> None:
@@ -93,7 +93,7 @@ def test_what_comes_behind_an_unreadable_record_comes_again(world: World) -> Non
     damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
     world.client.script.append(lambda: [Incoming(P, 4), Incoming(P, 5, damaged), Incoming(P, 6), Incoming(Q, 7)])
 
-    assert world.polled() == [(P, 4), (Q, 7)]
+    assert sorted(world.polled_twice()) == [(P, 4), (Q, 7)]
     assert world.client.seeks == [(P.number, 5)]
 
 
@@ -164,5 +164,5 @@ def test_statistics_that_cannot_be_read_are_told_and_passed_over(
 
     world.client.script.append(fetch)
 
-    assert world.polled() == [(P, 5)]
+    assert world.polled_twice() == [(P, 5)]
     assert caplog.messages == ["the consumer's statistics are not understood: KeyError('partitions')"]

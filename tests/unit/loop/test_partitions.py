@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, World, record
+from tests.fakes import TransactionFate
 from worker.core.failures import ModelBroken
 from worker.core.intake import RESERVE
 
@@ -225,3 +226,20 @@ def test_a_partition_taken_away_makes_room() -> None:
 
     assert world.events.pauses == [True, False]
     assert not world.source.is_paused
+
+
+def test_a_partition_that_comes_back_waits_for_the_transaction_that_it_left_in() -> None:
+    """Lost and assigned again while its transaction ends: nothing is answered twice."""
+    world = world_of(exactly_once=True)
+    world.transactions.fate = lambda: TransactionFate(heard_after=1.0)
+    world.broker.append(*[record(at) for at in range(4)])
+    while not world.transactions.is_ending:
+        world.turn()
+
+    world.source.lose(P0)
+    world.source.assign(P0)
+    world.transactions.fate = TransactionFate
+    world.turn_for(3.0)
+
+    assert len(world.answered()) == len(set(world.answered())) == 4
+    assert world.broker.committed == {P0: 4}
