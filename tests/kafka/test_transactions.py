@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -74,6 +76,11 @@ def arrive(stage: KafkaStage) -> None:
     while stage.producer.undelivered:
         assert time.monotonic() < deadline
         stage.transactions.serve(0.01)
+
+
+def threads() -> int:
+    """Of this process, librdkafka's with them."""
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 @contextmanager
@@ -220,6 +227,19 @@ def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewS
     assert "too large" in failure.lower()
     assert commit(stage, b"small", 1).failure is None
     assert stage.values(1) == [b"small"]
+
+
+def test_a_producer_that_was_replaced_leaves_nothing_behind(new_stage: NewStage) -> None:
+    """Its client ends with it: no thread of it waits for a garbage collection, which comes late or never."""
+    stage = new_stage(topic_config={"max.message.bytes": "1000"})
+    gc.disable()
+    try:
+        before = threads()
+        for _ in range(4):
+            assert commit(stage, b"x" * 2000, 1).failure is not None
+        assert threads() <= before
+    finally:
+        gc.enable()
 
 
 def test_an_answer_that_the_client_refuses_fails_its_transaction(new_stage: NewStage) -> None:

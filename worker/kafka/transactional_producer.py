@@ -30,6 +30,20 @@ ROOM_SLICE = 0.02
 _TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - librdkafka's own codes begin so
 
 
+class _Found:
+    """The first reason. Apart from the producer, so that its client does not refer to it: see `drop`."""
+
+    failure: str | None = None
+
+    def fail(self, why: str) -> None:
+        self.failure = self.failure or why
+
+    def on_report(self, error: KafkaError | None, report: Report) -> None:
+        """Runs inside of any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
+        if error is not None and error.code() not in _TAKEN_BACK:
+            self.fail(f"the broker refused a record for topic {report.topic()}: {error.str()}")
+
+
 class TransactionalProducer:
     """What goes wrong in `begin`, `send` and `serve` is found in `failure`; the other calls return what went wrong."""
 
@@ -38,23 +52,28 @@ class TransactionalProducer:
     ) -> None:
         """Raises `BadConfiguration`."""
         self._partitions = partitions
-        self.failure: str | None = None
+        self._found = _Found()
         self.opened_at = 0.0  # monotonic seconds
         try:
-            callbacks = {"on_delivery": self._on_report, "stats_cb": on_statistics}
+            callbacks = {"on_delivery": self._found.on_report, "stats_cb": on_statistics}
             self._client = Producer({**config, **callbacks}, logger=log)
         except (KafkaException, ValueError, TypeError) as error:
             raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {error}") from error
 
+    @property
+    def failure(self) -> str | None:
+        """Why the open transaction cannot be committed; None while it can."""
+        return self._found.failure
+
     def begin(self) -> None:
         """Open a transaction. Asks no broker."""
-        self.failure = None
+        self._found.failure = None
         self.opened_at = time.monotonic()
         self._try(self._client.begin_transaction)
 
     def send(self, message: Message, place: Place) -> None:
         """Put a message into the transaction; dropped when that has failed already."""
-        if self.failure is not None:
+        if self._found.failure is not None:
             return
         topic, key, value, headers, _ = message
         partition = partition_of(message, self._partitions)
@@ -86,7 +105,10 @@ class TransactionalProducer:
         return _ended(self._client.abort_transaction, timeout)
 
     def drop(self) -> None:
-        """Forget what was to be sent. Nothing else may be called then."""
+        """Forget what was to be sent; to be followed by the last reference's end, which closes the client at once.
+
+        A client that waited for the garbage collector would go on to ask brokers for what nobody wants any more.
+        """
         self._try(self._client.purge)
 
     def _send_late(self, message: Message, place: Place, partition: int) -> None:
@@ -105,23 +127,15 @@ class TransactionalProducer:
                 return
 
     def _refused(self, message: Message, place: Place, why: str) -> None:
-        self._fail(
+        self._found.fail(
             f"the producer does not take the answer to {place.line.partition}/{place.offset} for topic "
             f"{message.topic}: {why}"
         )
 
-    def _on_report(self, error: KafkaError | None, report: Report) -> None:
-        """Runs inside of any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
-        if error is not None and error.code() not in _TAKEN_BACK:
-            self._fail(f"the broker refused a record for topic {report.topic()}: {error.str()}")
-
     def _try(self, call: Callable[..., Any], *arguments: float) -> None:
         trouble = _ended(call, *arguments)
         if trouble is not None:
-            self._fail(f"the producer failed: {trouble.text}")
-
-    def _fail(self, why: str) -> None:
-        self.failure = self.failure or why
+            self._found.fail(f"the producer failed: {trouble.text}")
 
     def __len__(self) -> int:
         """Messages that are not reported on yet."""
