@@ -143,8 +143,9 @@ def transaction_config(
         "message.timeout.ms": timeout_ms,  # what is not sent by then is not wanted; librdkafka takes no more
         "delivery.report.only.error": True,  # what was sent is settled by the end of its transaction
         # The coordinator answers "not yet" while it writes the markers of the last transaction. Back to back, one takes
-        # 103 ms at the client's default of 100, 28 at 20, 10 at 5, 8 at 2 and at 1; with 50 ms between them 4 to 7 at
-        # any (measured, median). A broker that is away costs 7 ms of CPU a second at 2 as at 100 (measured).
+        # 103 ms at the client's default of 100, and 8 or 28 at 20 and below, the busier the broker the more often 28;
+        # open for 50 ms or more they end within 4 to 7 at any (measured, medians). A broker that is away costs 7 ms of
+        # CPU a second at 2 as at 100 (measured).
         "retry.backoff.ms": 2,
         **kafka.config,
     }
