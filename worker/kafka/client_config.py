@@ -144,8 +144,8 @@ def transaction_config(
         "delivery.report.only.error": True,  # what was sent is settled by the end of its transaction
         # The coordinator answers "not yet" while it writes the markers of the last transaction. Back to back, one takes
         # 103 ms at the client's default of 100, and 8 or 28 at 20 and below, the busier the broker the more often 28;
-        # open for 50 ms or more they end within 4 to 7 at any (measured, medians). A broker that is away costs 7 ms of
-        # CPU a second at 2 as at 100 (measured).
+        # with 50 ms between them, or open for 100, they end within 4 to 10 at any (measured, medians). A broker that is
+        # away costs 7 ms of CPU a second at 2 as at 100 (measured).
         "retry.backoff.ms": 2,
         **kafka.config,
     }
