@@ -262,10 +262,10 @@ class Worker:
             self._trials.run(request, now)
 
     def _acquit(self, trial: Trial | None, leaving: Collection[Partition]) -> None:
-        """A record whose trial is broken off has ended nothing. Once its answer is on the way, that speaks for it."""
+        """A record whose trial is broken off has ended nothing. One that is settled, or may yet be, needs no word."""
         if trial is None or not trial.is_called or trial.record.partition not in leaving:
             return
-        if self._ledger.is_unanswered(trial.place):
+        if not (self._ledger.is_settled(trial.place) or self._delivery.is_in_doubt(trial.record.partition)):
             self._source.acquit(trial.record.partition, trial.record.offset)
 
     def _end_trial(self, trial: Trial) -> None:
@@ -417,8 +417,8 @@ class Worker:
         while self._is_out(partitions) and self._clock() < deadline and not self._signals.hurry_asked:
             self._bring_home(LANE_SLICE)
             self._record_progress()
-        self._acquit(trial, partitions)
         unsettled = self._delivery.revoke(partitions, deadline)
+        self._acquit(trial, partitions)
         self._events.revoked(partitions, self._clock() - began, unsettled)
 
     def lost(self, partitions: Sequence[Partition]) -> None:

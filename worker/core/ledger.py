@@ -128,10 +128,9 @@ class OffsetLedger:
         """Whether this is the first record of its partition that is not settled."""
         return place.line.oldest is place
 
-    def is_unanswered(self, place: Place) -> bool:
-        """Whether this is the first record of its partition that has no answer on the way: nothing was sent for it."""
-        held = place.line.held
-        return bool(held) and held[0] is place
+    def is_settled(self, place: Place) -> bool:
+        """Whether its answer is durable."""
+        return place.line.next_offset > place.offset
 
     def is_done(self, place: Place) -> bool:
         """Whether Kafka has been told of its answer: nothing will ask for it again."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from itertools import repeat
+from threading import Event
 
 import pytest
 from confluent_kafka import KafkaError
@@ -15,7 +16,7 @@ from tests.unit.kafka.test_transaction_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.ledger import Place
 from worker.core.records import Ending, Message, Partition
-from worker.kafka import KafkaTransactions, Membership, Topics, transactions
+from worker.kafka import KafkaTransactions, Membership, Topics, committer, transactions
 from worker.kafka.transaction_errors import Trouble
 from worker.kafka.transactional_id import TransactionalId
 from worker.settings import KafkaSettings
@@ -93,6 +94,17 @@ class Stage:
         made = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: "member", logging.getLogger("kafka"))
         self._opened.append(made)
         return made
+
+    def sleep(self, seconds: float) -> None:
+        """The clock went on, and nothing else did."""
+        monotonic = time.monotonic
+        self._monkeypatch.setattr("worker.kafka.committer.time.monotonic", lambda: monotonic() + seconds)
+
+    def hurry(self) -> None:
+        """A call is taken for lost soon."""
+        self._monkeypatch.setattr(committer, "SLICE", 0.01)
+        self._monkeypatch.setattr(committer, "STUCK_AFTER", 0.03)
+        self._monkeypatch.setattr(committer, "LOOK", 0.01)
 
     def close(self) -> None:
         for one in self._opened:
@@ -246,3 +258,74 @@ def test_a_committer_that_dies_is_told(stage: Stage) -> None:
 
     with pytest.raises(KafkaFatal, match="the committer died of ZeroDivisionError"):
         commit(opened)
+
+
+class StuckProducer(ScriptedProducer):
+    """Its `send_offsets` comes back when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = Event()
+        self.is_dropped = Event()
+
+    def send_offsets(self, offsets: object, member: object, timeout: float) -> Trouble | None:
+        self.let_go.wait(PATIENCE)
+        return super().send_offsets(offsets, member, timeout)
+
+    def drop(self) -> None:
+        self.is_dropped.set()
+
+
+def stuck_in(stage: Stage, stuck: StuckProducer, *others: ScriptedProducer) -> KafkaTransactions:
+    """A transaction whose end does not come back."""
+    stage.hurry()
+    opened = stage.opened(stuck, *others)
+    opened.wait_until_ready(PATIENCE)
+    opened.begin()
+    opened.commit({REQUESTS: 1})
+    return opened
+
+
+def told(opened: KafkaTransactions) -> Ending:
+    """It is looked at again and again, as the loop does."""
+    while (ending := opened.ended(0.001)) is None:
+        pass
+    return ending
+
+
+def test_a_call_that_does_not_come_back_is_given_up(stage: Stage) -> None:
+    """Another producer with the same id goes on, and how far the lost one came is for the broker to say."""
+    other = ScriptedProducer()
+    opened = stuck_in(stage, StuckProducer(), other)
+
+    ending = told(opened)
+
+    assert ending.failure == "the Kafka client did not come back from send_offsets_to_transaction"
+    assert commit(opened).failure is None
+    assert other.calls == ["initialise", "send_offsets", "commit"]
+
+
+def test_a_lost_call_that_comes_back_ends_its_client(stage: Stage) -> None:
+    """Nothing is committed by it any more."""
+    stuck = StuckProducer()
+    told(stuck_in(stage, stuck, ScriptedProducer()))
+
+    stuck.let_go.set()
+
+    assert stuck.is_dropped.wait(PATIENCE)
+    assert stuck.calls == ["initialise", "send_offsets"]
+
+
+def test_a_process_that_stood_still_gives_nobody_up(stage: Stage) -> None:
+    """What was not looked at was not waited for: an hour's sleep is one look."""
+    stuck = StuckProducer()
+    opened = stuck_in(stage, stuck)
+
+    assert opened.ended(0.0) is None
+    stage.sleep(3600.0)
+    assert opened.ended(0.0) is None
+
+    stuck.let_go.set()
+    ending = opened.ended(PATIENCE)
+    assert ending is not None
+    assert ending.failure is None
