@@ -2,7 +2,8 @@
 
 `make unit` tries one crash in every state of the world that a worker passes through: between two of its steps between
 which nothing changed for others, a crash is the same crash. `make faults` tries every step of every configuration, and
-every second crash after a first.
+every second crash after a first. In most lives there is trouble besides (`troubled`): late reports, refused and unheard
+commits, transactions taken back, partitions that bounce.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from itertools import product
 
 import pytest
 
-from tests.properties.simulation.lives import Crash, Lives, Scenario
+from tests.properties.simulation.lives import MISHAPS, Crash, Lives, Scenario, troubled
+from tests.properties.simulation.process import Fate
 from tests.properties.simulation.replica import Setup
 from worker.core.batching import BatchPolicy
 from worker.loop import Conduct
 
 GUARANTEES = {
-    "at_least_once": Setup(),
+    "at_least_once": Setup(commit_interval=0.004),
     "exactly_once": Setup(is_exact=True),
     "exactly_once-unique_ids": Setup(is_exact=True, transactional_id=None),
 }
@@ -37,8 +39,8 @@ def configurations() -> Iterator[Setup]:
         )
 
 
-def steps_of_a_calm_life(scenario: Scenario) -> list[int]:
-    """What had changed in the world before each step of a life in which nothing happens."""
+def steps_of_a_life(scenario: Scenario) -> list[int]:
+    """What had changed in the world before each step of a life without a crash."""
     lives = Lives(scenario)
     lives.until_done()
     assert len(lives.lived) == 1
@@ -56,51 +58,66 @@ def crash(scenario: Scenario, *crashes: Crash) -> None:
 
 
 @guarantees
-def test_a_calm_life_passes_through_what_the_crashes_are_to_meet(setup: Setup) -> None:
-    """The scenario has three batches and more, of two partitions, and every kind of poison."""
-    lives = Lives(Scenario(setup))
+def test_a_life_passes_through_what_the_crashes_are_to_meet(setup: Setup) -> None:
+    """Three batches and more, of two partitions, every kind of poison; and, with trouble, that."""
+    lives = Lives(troubled(setup))
 
     lives.until_done()
 
-    life = lives.lived[0]
-    partitions = {r.record.partition for b, _ in life.events.closed for r in b.requests}
-    assert len(life.events.closed) >= 3
-    assert len(partitions) == 2
-    assert life.events.counted["failed"] >= 1
-    reasons = " ".join(rejection.message for rejection in life.events.rejections)
+    events = lives.lived[0].events
+    reasons = " ".join(rejection.message for rejection in events.rejections)
+    assert len(events.closed) >= 3
+    assert len({r.record.partition for batch, _ in events.closed for r in batch.requests}) == 2
+    assert events.counted["failed"] >= 1
     assert all(reason in reasons for reason in ("poisoned", "NaN", "expected rows of 4 bytes")), reasons
-    assert len(states(life.process.steps)) >= 40
+    assert events.counted["assigned"] == 3
+    if setup.is_exact:
+        assert {ending.failure for ending, _ in events.endings} >= {None, "refused for this time", "timed out"}
+        assert events.counted["rewound"] >= 2
+    else:
+        assert any(result.failed for result in events.commit_results)
+    assert len(states(lives.lived[0].process.steps)) >= 60
 
 
 @guarantees
 def test_a_crash_in_any_state_of_the_world_breaks_no_promise(setup: Setup) -> None:
     """Whatever has happened by then, and whatever becomes of what is under way."""
-    scenario = Scenario(setup)
+    scenario = troubled(setup)
 
-    for step in states(steps_of_a_calm_life(scenario)):
+    for step in states(steps_of_a_life(scenario)):
         for kind in Crash.kinds(step):
             crash(scenario, kind)
 
 
 @guarantees
+@pytest.mark.parametrize("what", MISHAPS)
+def test_partitions_that_go_and_come_in_any_state_of_the_world_break_no_promise(setup: Setup, what: str) -> None:
+    """All of them at once, while anything may be under way; offsets of a transaction are so for long."""
+    scenario = Scenario(setup, fates={"write offsets": [Fate(0.012)] * 9})
+
+    for step in states(steps_of_a_life(scenario)):
+        lives = Lives(scenario)
+        lives.live(mishap=(step, what))
+        lives.until_done()
+
+
+@guarantees
 def test_a_second_crash_of_the_successor_breaks_no_promise(setup: Setup) -> None:
     """It dies while it takes up what the first one left: a sample of pairs."""
-    scenario = Scenario(setup)
-    first = states(steps_of_a_calm_life(scenario))
+    scenario = troubled(setup)
 
-    for number, step in enumerate(first[5::6]):
+    for number, step in enumerate(states(steps_of_a_life(scenario))[5::6]):
         for second in (12 + 5 * number, 31 + 7 * number):
             kinds = list(Crash.kinds(step))
             crash(scenario, kinds[number % 3], Crash(second, last_words=number % 2 == 0, takeover=0.02))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setup", list(configurations()))
-def test_a_crash_at_any_step_breaks_no_promise(setup: Setup) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("scenario", [make(setup) for setup in configurations() for make in (Scenario, troubled)])
+def test_a_crash_at_any_step_breaks_no_promise(scenario: Scenario) -> None:
     """Every step of every configuration, and each way in which what is under way may fare."""
-    scenario = Scenario(setup)
-
-    for step in range(1, len(steps_of_a_calm_life(scenario)) + 1):
+    for step in range(1, len(steps_of_a_life(scenario)) + 1):
         for kind in Crash.kinds(step):
             crash(scenario, kind)
 
@@ -112,9 +129,9 @@ def test_any_second_crash_breaks_no_promise(setup: Setup) -> None:
     """After a crash in any state of the first life, one in any state of the second."""
     scenario = Scenario(setup)
 
-    for step in states(steps_of_a_calm_life(scenario)):
+    for step in states(steps_of_a_life(scenario)):
         first = Crash(step, last_words=True, takeover=0.02)
         lives = Lives(scenario)
         lives.until_done([first])
-        for second in states(lives.lived[1].process.steps)[::2] if len(lives.lived) > 1 else ():
+        for second in states(lives.lived[1].process.steps) if len(lives.lived) > 1 else ():
             crash(scenario, first, Crash(second, last_words=second % 4 == 0))

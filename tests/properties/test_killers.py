@@ -10,8 +10,10 @@ import pytest
 
 from tests.builders import P0, P1, floats
 from tests.properties.simulation.checker import Position
-from tests.properties.simulation.lives import Crash, Lives, Scenario
+from tests.properties.simulation.lives import Crash, Lives, Scenario, request
+from tests.properties.simulation.process import Fate
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Setup
+from worker.core.failures import KafkaFatal
 from worker.core.records import Record
 from worker.loop import Conduct
 
@@ -19,10 +21,15 @@ IN_A_BATCH = floats(KILLER)
 IN_A_LARGE_REQUEST = floats(*[1.0] * 7, KILLER)  # cut into three pieces, the last one kills
 IN_DECODING = UNDECODABLE_KILLER
 
+FEW = 70
+
 # Three that are counted, one that is tried: the fifth life answers. One more if there was progress before the first.
 LIVES_PER_KILLER = 6
 # A killer behind answers that are sent and not committed lets a life end without progress now and then.
 LIVES_IN_ALL = 30
+
+# What a killer's process was about to send is lost with it: what counts has to be taken by then.
+AFTER_A_DEATH = Crash(0, takeover=0.02)
 
 GUARANTEES = {
     "at_least_once": Setup(),
@@ -58,8 +65,8 @@ def with_killers(setup: Setup, killers: Mapping[Position, bytes]) -> Scenario:
 
 
 def live_through(scenario: Scenario, *crashes: Crash) -> Lives:
-    """A killer's process leaves what it sent behind: it arrives before the next one takes over."""
-    lives = Lives(scenario, last=Crash(0, last_words=True, takeover=0.02), most_lives=LIVES_IN_ALL)
+    """Until all is answered, whoever is killed."""
+    lives = Lives(scenario, last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     lives.until_done(crashes)
     return lives
 
@@ -72,7 +79,7 @@ def test_the_killers_are_convicted_in_a_few_lives_and_nobody_else(
     """They get an error and a dead letter, in their turn; all others get what is theirs."""
     lives = live_through(with_killers(setup, killers))
 
-    assert lives.checker.convicted == set(killers)
+    lives.checker.require_convicted(killers)
     assert len(lives.lived) <= LIVES_PER_KILLER * len(killers) + 4
 
 
@@ -85,7 +92,7 @@ def test_a_crash_in_any_state_of_a_trial_breaks_no_promise(setup: Setup) -> None
     lived = [replica.process.steps for replica in calm.lived]
 
     for life, steps in enumerate(lived[3:], 3):
-        before = [Crash(len(each) + 1, last_words=True, takeover=0.02) for each in lived[:life]]
+        before = [AFTER_A_DEATH] * life
         for step in sorted({changes: step for step, changes in reversed(list(enumerate(steps, 1)))}.values())[::4]:
             lives = live_through(scenario, *before, Crash(step, last_words=step % 2 == 0, takeover=0.02))
 
@@ -93,7 +100,46 @@ def test_a_crash_in_any_state_of_a_trial_breaks_no_promise(setup: Setup) -> None
             assert len(lives.checker.convicted) <= 2
 
 
-@pytest.mark.parametrize("seed", range(40))
+TWO_NOTES = pytest.mark.xfail(strict=True, reason="a trial that is rewound leaves its note beside the next one's")
+
+
+@pytest.mark.parametrize(
+    ("setup", "kind"),
+    [
+        (GUARANTEES["at_least_once"], "produce"),
+        pytest.param(GUARANTEES["exactly_once"], "write", marks=TWO_NOTES),
+        pytest.param(GUARANTEES["exactly_once-unique_ids"], "write offsets", marks=TWO_NOTES),
+    ],
+)
+def test_a_stop_during_a_trial_convicts_nobody(setup: Setup, kind: str) -> None:
+    """Answers that are refused stop the worker while a record is on trial: nobody died of that one."""
+    killers = {(P0, 3): IN_A_BATCH}
+    lives = Lives(with_killers(setup, killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
+    for _ in range(3):
+        lives.live(AFTER_A_DEATH)
+    lives.weather.fates[kind] = lambda: Fate(refusal="the topic is closed")
+
+    stopped = lives.live(AFTER_A_DEATH)
+    lives.weather.clear()
+    lives.until_done()
+
+    assert isinstance(stopped.failure, KafkaFatal)
+    lives.checker.require_convicted(killers)
+
+
+@guarantees
+@pytest.mark.xfail(strict=True, reason="a gap in the offsets acquits the killer behind it")
+def test_a_killer_behind_a_gap_is_convicted(setup: Setup) -> None:
+    """A compacted topic has offsets far apart, and one poll brings what lies on both sides."""
+    far = 1_000_000
+    scenario = Scenario(setup, requests=[request(P0, 0, floats(1.0)), request(P0, far, IN_DECODING)], later=())
+
+    lives = live_through(scenario)
+
+    lives.checker.require_convicted({(P0, far)})
+
+
+@pytest.mark.parametrize("seed", range(FEW))
 def test_any_killers_anywhere_are_convicted_and_nobody_else(seed: int) -> None:
     """Up to three of them, some that come late, whatever the lanes and the interval."""
     dice = random.Random(seed)
@@ -113,4 +159,4 @@ def test_any_killers_anywhere_are_convicted_and_nobody_else(seed: int) -> None:
 
     lives = live_through(replace(scenario, later=[(slower * seconds, record) for seconds, record in scenario.later]))
 
-    assert lives.checker.convicted == set(killers)
+    lives.checker.require_convicted(killers)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.properties.simulation.process import Spinning
 from tests.properties.simulation.schedules import Play
 
-FEW, MANY = 60, 3000
+FEW, MANY = 100, 3000
 
 guarantees = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 

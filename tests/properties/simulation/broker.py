@@ -29,6 +29,7 @@ class Watcher(Protocol):
 
     def answered(self, message: Message) -> None: ...
     def refused(self, message: Message) -> None: ...
+    def interrupted(self, partition: Partition, offset: int) -> None: ...
     def decided(self, transaction: Transaction) -> None: ...
     def readable(self, log: OutputLog, message: Message) -> None: ...
     def committed(self, partition: Partition, committed: Committed, transaction: Transaction | None) -> None: ...
@@ -86,9 +87,14 @@ class SimBroker:
         self._watch().answered(message)
         self._read_on(log)
 
-    def refuse(self, message: Message) -> None:
-        """It was refused for good, and those behind it may be taken."""
+    def refuse(self, message: Message, reason: str) -> str:
+        """It is refused for good, and those behind it may be taken."""
         self._watch().refused(message)
+        return reason
+
+    def interrupt(self, partition: Partition, offset: int) -> None:
+        """Who noted that this record is on trial lost it without a word: it may look as if he had died."""
+        self._watch().interrupted(partition, offset)
 
     # Transactions
 

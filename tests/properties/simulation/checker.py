@@ -14,6 +14,7 @@ The checker sees what any reader sees, and nothing of the worker.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 
@@ -80,6 +81,10 @@ class Checker:
         """Its successors may land before it: a refusal for good breaks the order of what comes after the restart."""
         self._excused.add(self._position(message))
 
+    def interrupted(self, partition: Partition, offset: int) -> None:
+        """On trial at somebody who lost it without a word, and lives."""
+        self.may_be_convicted.add((partition, offset))
+
     def decided(self, transaction: Transaction) -> None:
         """The end of a transaction is certain, and so is what it holds."""
         if transaction.verdict is not Verdict.COMMITTED:
@@ -115,7 +120,7 @@ class Checker:
             self._last_read[key] = offset
         elif self._is_exact:
             raise self._broken(f"{partition}/{offset} is read after {last}")
-        elif (partition, offset) not in self._excused:
+        elif (partition, offset) not in self._excused | self.convicted:  # an answer may have come before the verdict
             times = (self._letters if log.topic == "dead-letters" else self._answers)[partition, offset]
             self._require(times > 1, f"{partition}/{offset} is answered for the first time after {last}")
 
@@ -140,7 +145,7 @@ class Checker:
     # Asked by the test
 
     def note_trials(self) -> None:
-        """Somebody died, or lost its partitions without a word: what is on trial now may be convicted."""
+        """Somebody died: what is on trial now may be convicted."""
         for partition, committed in self._broker.group.committed.items():
             if committed.note.endswith("trial"):
                 self.may_be_convicted.add((partition, committed.offset))
@@ -154,6 +159,11 @@ class Checker:
             for partition, log in self._broker.requests.items()
             if log
         )
+
+    def require_convicted(self, expected: Collection[Position]) -> None:
+        """These were convicted, and no others."""
+        wrong = self.convicted ^ set(expected)
+        self._require(not wrong, f"convicted were {self.convicted}, not {set(expected)}")
 
     def finish(self) -> None:
         """The world has come to rest."""

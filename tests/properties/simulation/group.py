@@ -61,6 +61,11 @@ class Group:
         self.members[name] = Member(self.epoch)
         return self.epoch
 
+    def rejoin(self, name: str) -> int:
+        """A member that gave itself up joins again by its name. Its epoch is its old one, unless that moved on."""
+        self.members[name] = Member(self.epoch)
+        return self.epoch
+
     def leave(self, name: str) -> None:
         """Gone, by its own word or because nothing was heard of it: its epoch counts no more."""
         if self.members.pop(name, None) is not None:

@@ -8,13 +8,14 @@ or arrives after the successor has taken over (`Crash.kinds`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.builders import NONSENSE, P0, P1, POISON, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
-from tests.properties.simulation.process import Weather, World
+from tests.properties.simulation.process import Fate, Weather, World
 from tests.properties.simulation.replica import Replica, Setup
 from worker.core.records import Partition, Record
 
@@ -65,13 +66,33 @@ class Crash:
         yield Crash(step, last_words=True)
 
 
+# What goes wrong in a life without a crash: reports that overtake each other, commits refused and unheard; transactions
+# taken back, committed without our hearing of it, and never ended at all.
+SOME_TROUBLE = {
+    "produce": [Fate(there) for there in (0.001, 0.012, 0.004, 0.002, 0.009)] * 4,
+    "commit": [Fate(), Fate(refusal="refused for this time"), Fate(heard_after=0.01)],
+    "write offsets": [Fate(), Fate(refusal="refused for this time")],
+    "commit transaction": [Fate(), Fate(heard_after=0.01), Fate(is_lost=True, heard_after=0.01)],
+}
+
+
 @dataclass(frozen=True)
 class Scenario:
-    """What is asked, by whom it is answered."""
+    """What is asked, by whom it is answered, and what befalls him: fates of the first requests of a kind, and bounces.
+
+    A bounce takes a partition away and gives it back within one poll, so many seconds after the beginning.
+    """
 
     setup: Setup = field(default_factory=Setup)
     requests: Sequence[Record] = REQUESTS
     later: Sequence[tuple[float, Record]] = LATER
+    fates: Mapping[str, Sequence[Fate]] = field(default_factory=dict)
+    bounces: Sequence[tuple[float, Partition]] = ()
+
+
+def troubled(setup: Setup) -> Scenario:
+    """The usual requests, with trouble."""
+    return Scenario(setup, fates=SOME_TROUBLE, bounces=[(0.018, P0), (0.05, P1)])
 
 
 class Lives:
@@ -90,16 +111,24 @@ class Lives:
         self.lived: list[Replica] = []
         self._unpublished = len(scenario.later)
         self.broker.publish(*scenario.requests)
+        for kind, fates in scenario.fates.items():
+            coming = iter(fates)
+            self.weather.fates[kind] = lambda coming=coming: next(coming, Fate())  # type: ignore[misc]
         for seconds, record in scenario.later:
-            self.world.clock.at(self.world.clock.now + seconds, lambda r=record: self._publish(r))  # type: ignore[misc]
+            self._in(seconds, partial(self._publish, record))
+        for seconds, partition in scenario.bounces:
+            self._in(seconds, partial(self._bounce, partition))
 
-    def live(self, crash: Crash | None = None) -> Replica:
-        """One life: until it dies, or has answered everything and left."""
+    def live(self, crash: Crash | None = None, mishap: tuple[int, str] | None = None) -> Replica:
+        """One life: until it dies, or has answered everything and left. `mishap`: one of `MISHAPS` before this step."""
         name = f"life-{len(self.lived) + 1}"
         replica = Replica(name, self.world, self.broker, self._scenario.setup.named(0), self.weather)
         self.lived.append(replica)
         partitions = {record.partition for record in self._scenario.requests}
         self.broker.group.assign(dict.fromkeys(partitions, name))
+        if mishap is not None:
+            step, what = mishap
+            replica.process.mishaps[step] = partial(MISHAPS[what], self, replica)
         replica.start(crash.step if crash else None, last_words=crash is not None and crash.last_words)
         until = self.world.clock.now + MOST_SECONDS
         while not replica.is_over and not self._is_done(replica):
@@ -127,6 +156,12 @@ class Lives:
         replica = self.live(crash)
         return replica.process.dies_before == len(replica.process.steps)
 
+    def _in(self, seconds: float, event: Callable[[], None]) -> None:
+        self.world.clock.at(self.world.clock.now + seconds, event)
+
+    def _bounce(self, partition: Partition) -> None:
+        self.broker.group.bounce(self.lived[-1].process.name, [partition])
+
     def _publish(self, record: Record) -> None:
         self.broker.publish(record)
         self._unpublished -= 1
@@ -137,6 +172,31 @@ class Lives:
     def _bury(self, replica: Replica, crash: Crash | None) -> None:
         """Let arrive what still does, and let the group notice."""
         self.world.clock.wait(crash.takeover if crash else 0.02)
-        if replica.process.name in self.broker.group.members:
+        self.throw_out(replica.process.name)
+
+    def throw_out(self, name: str) -> None:
+        """Nothing was heard of it for too long; it does not know."""
+        if name in self.broker.group.members:
             self.checker.note_trials()
-            self.broker.group.leave(replica.process.name)
+            self.broker.group.leave(name)
+
+
+def _bounce_all(lives: Lives, replica: Replica) -> None:
+    lives.broker.group.bounce(replica.process.name, list(lives.broker.group.target))
+
+
+def _throw_out(lives: Lives, replica: Replica) -> None:
+    lives.throw_out(replica.process.name)
+
+
+def _lose_touch(_: Lives, replica: Replica) -> None:
+    if hasattr(replica, "source"):  # else it has not even begun
+        replica.source.is_out_of_touch = True
+
+
+# How all partitions may go and come back to the one who had them, within one poll.
+MISHAPS: Mapping[str, Callable[[Lives, Replica], None]] = {
+    "revoked and given back": _bounce_all,
+    "thrown out, and back": _throw_out,
+    "out of touch with a group that noticed nothing": _lose_touch,
+}

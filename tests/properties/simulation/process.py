@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tests.fakes import Clock
@@ -98,6 +99,7 @@ class Process:
         self.stalled_until = 0.0
         self.steps: list[int] = []  # of each step, what had changed in the world by then
         self.dies_before: int | None = None  # this step
+        self.mishaps: dict[int, Callable[[], None]] = {}  # before these steps
         self._channels: dict[str, float] = {}
 
     def step(self, what: str) -> None:
@@ -116,10 +118,20 @@ class Process:
         self._raise_if_dead()
 
     def ask(
-        self, channel: str, kind: str, effect: Callable[[], T], heard: Callable[[T | str], None] | None = None
+        self,
+        channel: str,
+        kind: str,
+        effect: Callable[[], T | str],
+        heard: Callable[[T | str], None] | None = None,
+        refuse: Callable[[str], str] = str,
     ) -> None:
-        """Send a request. Those on one channel arrive in order. `heard` gets what `effect` gave, or what went wrong."""
+        """Send a request. Those on one channel arrive in order. `heard` gets what `effect` gave, or what went wrong.
+
+        `refuse` is what happens at the broker when it is fated to say no; it returns the reason.
+        """
         fate = self.weather.fate(kind)
+        if fate.refusal is not None:
+            effect = partial(refuse, fate.refusal)
         self.world.changes += 1
         when = self._channels[channel] = max(self.clock.now + fate.there, self._channels.get(channel, 0.0))
         self.clock.at(when, lambda: self._arrive(kind, fate, effect, heard))
@@ -130,10 +142,12 @@ class Process:
         """Something of its own will happen, if it lives and is not stalled then."""
         self.clock.at(self.clock.now + seconds, lambda: self._wake(what, action))
 
-    def _arrive(self, kind: str, fate: Fate, effect: Callable[[], T], heard: Callable[[T | str], None] | None) -> None:
+    def _arrive(
+        self, kind: str, fate: Fate, effect: Callable[[], T | str], heard: Callable[[T | str], None] | None
+    ) -> None:
         self._count(f"{kind} arrives")
         if (self.is_alive or self.last_words) and not fate.is_lost:
-            answer = effect() if fate.refusal is None else fate.refusal
+            answer = effect()
             self.world.changes += 1
             self.world.note(self.name, f"{kind} arrives, {answer if isinstance(answer, str) else 'and is taken'}")
             if heard is not None and fate.heard_after is None:
@@ -155,6 +169,8 @@ class Process:
         if not self.is_alive:
             return
         self.steps.append(self.world.changes)
+        if (mishap := self.mishaps.get(len(self.steps))) is not None:
+            mishap()
         if len(self.steps) == self.dies_before:
             self.die(f"before step {self.dies_before}, {what}", last_words=self.last_words)
 

@@ -47,7 +47,8 @@ class SimSink:
             f"{log.topic}/{log.number}",
             "produce",
             lambda: self._broker.produce(message),
-            partial(self._report, message, place),
+            partial(self._report, place),
+            partial(self._broker.refuse, message),
         )
 
     def poll(self, timeout: float) -> Sequence[Place]:
@@ -63,11 +64,10 @@ class SimSink:
     def _has_news(self) -> bool:
         return bool(self._reports) or self._refused is not None
 
-    def _report(self, message: Message, place: Place, refused: str | None) -> None:
+    def _report(self, place: Place, refused: str | None) -> None:
         if refused is None:
             self._reports.append(place)
         else:
-            self._broker.refuse(message)
             self._refused = self._refused or f"the broker refused the answer to {place}: {refused}"
 
 

@@ -17,7 +17,7 @@ from tests.properties.simulation.producers import SimSink, SimTransactions
 from tests.properties.simulation.source import SimSource
 from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import RunFailure, Stop
-from worker.core.intake import Bounds, Intake
+from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.trials import Trials
@@ -172,7 +172,7 @@ class Replica:
             ledger=self.ledger,
             intake=Intake(setup.bounds, self.ledger, CHUNK),
             batcher=self.batcher,
-            trials=Trials(setup.policy),
+            trials=Trials(setup.policy, setup.bounds.records + RESERVE),
             stacker=stacker(),
             lanes=watched(process, self.lanes),
             delivery=self.delivery,

@@ -17,7 +17,7 @@ from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
 from tests.properties.simulation.lives import request
 from tests.properties.simulation.process import Fate, Weather, World
-from tests.properties.simulation.replica import Replica, Setup
+from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Replica, Setup
 from worker.core.batching import BatchPolicy
 from worker.core.intake import Bounds
 from worker.core.records import Partition
@@ -46,12 +46,14 @@ class Play:
         self._setup = self._any_setup(is_exact)
         self._replicas: list[Replica | None] = [None, None]
         self._lives = 0
+        self._killers = dice.choice([0.0, 0.0, 0.04])  # share of records that end the process
         self._deeds: list[tuple[int, Callable[[], None]]] = [
             (10, self._turn),
             (4, self._publish),
             (2, self._rebalance),
             (1, self._bounce),
             (2, self._expel),
+            (2, self._lose_touch),
             (2, self._stall),
             (2, self._crash),
             (1, self._stop),
@@ -104,6 +106,12 @@ class Play:
         if (replica := self._any_living()) is not None:
             self._throw_out(replica.process.name)
             self._rebalance()
+
+    def _lose_touch(self) -> None:
+        """It heard nothing of the group for too long and gives its partitions up for lost; the group knows nothing."""
+        if (replica := self._any_living()) is not None:
+            self._note(f"{replica.process.name} is out of touch")
+            replica.source.is_out_of_touch = True
 
     def _stall(self) -> None:
         """It stands still, and is thrown out if that is for too long."""
@@ -186,9 +194,7 @@ class Play:
         until = self.world.clock.now + HEALING_SECONDS
         self._rebalance()
         while not (self.checker.is_all_answered and self.broker.is_quiet):
-            if not self._living():
-                self._start(0)
-                self._rebalance()
+            self._succeed()
             if {p for r in self._living() for p in self._meant_for(r)} != set(PARTITIONS):
                 self._rebalance()
             for post in (0, 1):
@@ -197,6 +203,15 @@ class Play:
                 self.world.clock.wait(0.1)
             if self.world.clock.now > until:
                 raise Broken(f"stuck: {self._replicas} {self.broker.group}\n" + "\n".join(self.world.history[-100:]))
+
+    def _succeed(self) -> None:
+        """The dead are noticed, and one of the posts does not stay empty."""
+        for post, replica in enumerate(self._replicas):
+            if replica is not None and replica.is_over:
+                self._throw_out(replica.process.name)
+                if post == 0:
+                    self._start(0)
+                    self._rebalance()
 
     def _meant_for(self, replica: Replica) -> set[Partition]:
         return {p for p, name in self.broker.group.target.items() if name == replica.process.name}
@@ -238,6 +253,8 @@ class Play:
         return self._dice.choice(living) if living else None
 
     def _any_value(self) -> bytes | None:
+        if self._dice.random() < self._killers:
+            return self._dice.choice([floats(KILLER), UNDECODABLE_KILLER])
         if self._dice.random() < 0.6:
             return floats(*(float(self._dice.randint(0, 500)) for _ in range(self._dice.randint(1, 5))))
         bad = [floats(POISON), floats(1.0, NONSENSE), floats(SHORT), b"odd", b"", None, SILENT]

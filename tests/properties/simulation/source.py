@@ -2,8 +2,11 @@
 
 What it knows of the group it learned by asking: its epoch by heartbeats, its positions by fetching offsets, which wait
 while a transaction may still move them. So between the group and what this member believes there is always some time,
-and what it does then with an old epoch is refused. Before the first record of an assignment it notes one more attempt
-with the group, and tells of partitions that were begun too often.
+and what it does then with an old epoch is refused.
+
+    assigned ─▶ position asked for ─▶ first record there ─▶ nothing in doubt, group asked ─▶ attempt noted ─▶ it flows
+
+Until the note is taken, nothing of the assignment comes; partitions that were begun too often are told of before.
 """
 
 from __future__ import annotations
@@ -33,14 +36,15 @@ class Held:
 
     partition: Partition
     position: int | None = None
-    committed: Committed | None = None
-    is_begun: bool = False  # its first record came, and the attempt was noted
+    attempt: tuple[int, str] | None = None  # to be noted before the first record comes
+    is_begun: bool = False  # that was taken
     attempts: int = 0
     is_withheld: bool = False
     marking: tuple[int, str] | None = None  # on its way
     marked: tuple[int, str] | None = None  # taken
     mark_not_before: float = 0.0
-    reading: int = 0  # how often its position was asked for: only the last answer counts
+    asked: int = 0  # how often we asked where the group stands
+    is_asking: bool = False  # about the attempt
 
 
 class SimSource:
@@ -59,6 +63,7 @@ class SimSource:
         self._let_go: set[Partition] = set()  # and the group was not told yet
         self._is_beating = False
         self._is_paused = False
+        self.is_out_of_touch = False  # it heard nothing of the group for so long that it gives itself up for lost
         self.epoch = 0
         self.held: dict[Partition, Held] = {}
 
@@ -73,8 +78,9 @@ class SimSource:
         assert max_records >= 1
         self._clock.wait(0.0)
         self._serve()
-        self._clock.wait(timeout, lambda: bool(self._unheard) or self._has_records())
+        self._clock.wait(timeout, self._has_news)
         self._tell_results()
+        self._wake()
         self._raise_failure()
         records = self._fetch(max_records)
         self._raise_failure()
@@ -100,7 +106,7 @@ class SimSource:
         self._clock.stirred += 1
         for held in self._known(sorted(partitions)):  # one order in every process, whatever its hashes
             held.is_withheld = False
-            self._ask_position(held)
+            self._read_again(held)
 
     def withhold(self, partition: Partition) -> None:
         self.held[partition].is_withheld = True
@@ -110,11 +116,7 @@ class SimSource:
 
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         held = self.held[partition]
-        note = offset, f"attempts={held.attempts + 1} trial"
-        if held.marked != note and held.marking is None and self._clock.now >= held.mark_not_before:
-            self._clock.stirred += 1
-            self._mark(held, note)
-        return held.marked == note
+        return self._note(held, (offset, f"attempts={held.attempts + 1} trial"))
 
     def acquit(self, partition: Partition, offset: int) -> None:
         held = self.held[partition]
@@ -146,6 +148,10 @@ class SimSource:
         if self._is_expelled():
             self._lose()
             self.epoch = self._group.join(self._name)
+        elif self.is_out_of_touch:
+            self._lose()
+            self.epoch = self._group.rejoin(self._name)
+        self.is_out_of_touch = False
         bouncing = self._group.bouncing.pop(self._name, set())
         wanted = {p for p, name in self._group.target.items() if name == self._name} - bouncing
         self._give_up([p for p in self.held if p not in wanted])
@@ -173,6 +179,10 @@ class SimSource:
     def _lose(self) -> None:
         self._clock.stirred += 1
         lost = list(self.held)
+        for held in self.held.values():
+            for note in (held.marking, held.marked):
+                if note is not None and note[1].endswith("trial"):
+                    self._broker.interrupt(held.partition, note[0])
         self.held.clear()
         self._let_go.clear()
         if lost:
@@ -188,12 +198,12 @@ class SimSource:
             "group",
             "heartbeat",
             lambda: self._group.heartbeat(self._name, epoch, let_go),
-            lambda answer: self._beaten(answer, let_go),
+            lambda answer: self._beaten(answer, epoch, let_go),
         )
 
-    def _beaten(self, answer: int | str, let_go: Collection[Partition]) -> None:
+    def _beaten(self, answer: int | str, asked_with: int, let_go: Collection[Partition]) -> None:
         self._is_beating = False
-        if isinstance(answer, int):
+        if isinstance(answer, int) and self.epoch == asked_with:  # else it joined anew since
             self.epoch = answer
             self._let_go.difference_update(let_go)
 
@@ -212,68 +222,113 @@ class SimSource:
 
     # Where to read
 
+    def _read_again(self, held: Held) -> None:
+        """Once nothing of an earlier assignment can be committed any more."""
+        held.position = None
+        if self.held.get(held.partition) is not held:
+            return
+        if self._is_in_doubt(held.partition):
+            self._process.later(UNSTABLE_WAIT, "is in doubt", lambda: self._read_again(held))
+        else:
+            self._ask_position(held)
+
     def _ask_position(self, held: Held) -> None:
         held.position = None
-        held.reading += 1
-        reading = held.reading
-        self._process.ask(
-            "group",
-            "offset fetch",
-            lambda: self._stable(held.partition),
-            lambda answer: self._learn(held, answer, reading),
-        )
+        self._ask(held, self._learn_position)
+
+    def _learn_position(self, held: Held, committed: Committed | None) -> None:
+        held.position = committed.offset if committed else 0
+
+    def _ask(self, held: Held, learn: Callable[[Held, Committed | None], None]) -> None:
+        """Where the group stands. Only the last answer counts, and only in this assignment."""
+        held.asked += 1
+        number = held.asked
+
+        def ask() -> None:
+            if self.held.get(held.partition) is held and held.asked == number:
+                self._process.ask("group", "offset fetch", lambda: self._stable(held.partition), hear)
+
+        def hear(answer: Committed | str | None) -> None:
+            if self.held.get(held.partition) is not held or held.asked != number:
+                return
+            if isinstance(answer, str):
+                self._process.later(UNSTABLE_WAIT, "asks again", ask)
+            else:
+                learn(held, answer)
+
+        ask()
 
     def _stable(self, partition: Partition) -> Committed | str | None:
         return TIMED_OUT if self._group.is_unstable(partition) else self._group.committed.get(partition)
 
-    def _learn(self, held: Held, answer: Committed | str | None, reading: int) -> None:
-        if self.held.get(held.partition) is not held or held.reading != reading:
-            return
-        if isinstance(answer, str):
-            self._process.later(UNSTABLE_WAIT, "asks again", lambda: self._ask_position_again(held, reading))
-            return
-        held.committed = answer
-        held.position = answer.offset if answer else 0
-
-    def _ask_position_again(self, held: Held, reading: int) -> None:
-        if self.held.get(held.partition) is held and held.reading == reading:
-            self._ask_position(held)
-
     def _flowing(self) -> list[Held]:
         return (
-            [] if self._is_paused else [h for h in self.held.values() if h.position is not None and not h.is_withheld]
+            [] if self._is_paused else [held for held in self.held.values() if held.is_begun and self._has_more(held)]
         )
 
-    def _has_records(self) -> bool:
-        return any(self._broker.end(held.partition) > (held.position or 0) for held in self._flowing())
+    def _has_more(self, held: Held) -> bool:
+        if held.is_withheld or held.position is None:
+            return False
+        return self._broker.end(held.partition) > held.position
+
+    def _has_news(self) -> bool:
+        self._wake()
+        return bool(self._unheard or self._flowing())
 
     def _fetch(self, most: int) -> list[Record]:
         fetched: list[Record] = []
         for held in self._flowing():
-            log = self._broker.requests.get(held.partition, ())
+            log = self._broker.requests[held.partition]
             records = [r for r in log if r.offset >= (held.position or 0)][: most - len(fetched)]
             if records:
                 held.position = records[-1].offset + 1
-                if not held.is_begun:
-                    self._begin(held, records[0])
                 fetched += records
         return fetched
 
-    # Notes with the group
+    # Before the first record
 
-    def _begin(self, held: Held, first: Record) -> None:
-        """The first record of an assignment: one more attempt, and a suspect if there were too many."""
-        held.is_begun = True
-        committed = held.committed or Committed(first.offset, "", 0)
-        found = _NOTE.fullmatch(committed.note)
+    def _waking(self) -> list[Held]:
+        return [held for held in self.held.values() if not held.is_begun and self._has_more(held)]
+
+    def _wake(self) -> None:
+        """What has its first record waiting: ask, note the attempt, let it flow."""
+        for held in self._waking():
+            if held.attempt is None:
+                if not held.is_asking and not self._is_in_doubt(held.partition):
+                    held.is_asking = True
+                    self._ask(held, self._learn_standing)
+            elif self._note(held, held.attempt):
+                held.is_begun = True
+
+    def _learn_standing(self, held: Held, committed: Committed | None) -> None:
+        """One more attempt, and a suspect if there were too many."""
+        held.is_asking = False
+        if committed is not None and committed.offset > (held.position or 0):
+            held.position = committed.offset  # something of an earlier assignment was committed since we asked first
+            return
+        first = next(r.offset for r in self._broker.requests[held.partition] if r.offset >= (held.position or 0))
+        offset, note, _ = committed or Committed(first, "", 0)
+        found = _NOTE.fullmatch(note)
         held.attempts = int(found[1]) if found else 0
         is_trial = found is not None and found[2] is not None
         # Who dies before the convicted record is answered must not make it run again.
-        self._mark(held, (committed.offset, f"attempts={held.attempts + 1}{' trial' if is_trial else ''}"))
+        held.attempt = offset, f"attempts={held.attempts + 1}{' trial' if is_trial else ''}"
         if held.attempts >= SUSPECT_FROM:
-            convicted = committed.offset if is_trial else None
             until = self._broker.end(held.partition)
-            self._tell("suspected", [Suspect(held.partition, held.attempts, convicted, until)])
+            self._tell("suspected", [Suspect(held.partition, held.attempts, offset if is_trial else None, until)])
+
+    def _is_in_doubt(self, partition: Partition) -> bool:
+        assert self._assignments is not None
+        return self._assignments.is_in_doubt(partition)
+
+    # Notes with the group
+
+    def _note(self, held: Held, note: tuple[int, str]) -> bool:
+        """To be called until it is so."""
+        if held.marked != note and held.marking is None and self._clock.now >= held.mark_not_before:
+            self._clock.stirred += 1
+            self._mark(held, note)
+        return held.marked == note
 
     def _mark(self, held: Held, note: tuple[int, str]) -> None:
         held.marking = note

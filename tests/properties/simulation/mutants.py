@@ -1,0 +1,195 @@
+"""The promise broken on purpose, one place at a time: what the simulator is worth is what it catches.
+
+A mutant is a method of a real class with another body, put in its place for the length of a `with`. It breaks no
+protocol and raises nothing by itself, so only a broken promise can give it away. `tests.properties.test_mutants` shows
+which test catches which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from worker.core.ledger import OffsetLedger, Place
+from worker.core.records import Ending, Outcome, Partition
+from worker.core.trials import Trials
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
+from worker.loop import Worker
+
+# The tests that may catch one.
+CRASH, SECOND, REBALANCE = "a crash in any state", "a second crash", "partitions that go and come"
+SCHEDULES, KILLERS = "random schedules", "killers"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`what` is broken, in `owner`'s `name`, by `body` (None: nothing is done there). `by` catches it, and soon."""
+
+    what: str
+    owner: type
+    name: str
+    body: Callable[..., Any] | property | None
+    by: str = CRASH
+
+    @contextmanager
+    def at_large(self) -> Iterator[None]:
+        with mock.patch.object(self.owner, self.name, self.body or _nothing):
+            yield
+
+
+def _nothing(*_: object, **__: object) -> int:
+    return 0
+
+
+# At least once
+
+_send = AtLeastOnce.send
+
+
+def _settle_what_is_sent(self: AtLeastOnce, places: Sequence[Place]) -> None:
+    _send(self, places)
+    for place in places:
+        for _ in range(place.undelivered):
+            self._ledger.settle(place)
+
+
+def _settle_past_a_gap(self: OffsetLedger, place: Place) -> None:
+    place.undelivered -= 1
+    line = place.line
+    if place.undelivered <= 0 and place in line.sent:
+        line.sent.remove(place)
+        line.next_offset = max(line.next_offset, place.offset + 1)
+        self._release(place)
+
+
+def _settle_with_the_first_message(self: OffsetLedger, place: Place) -> None:
+    place.undelivered = 0
+    while place.line.sent and place.line.sent[0].undelivered <= 0:
+        first = place.line.sent.popleft()
+        place.line.next_offset = first.offset + 1
+        self._release(first)
+
+
+def _commit_all_that_was_taken(
+    self: OffsetLedger, partitions: Sequence[Partition] | None = None
+) -> dict[Partition, int]:
+    lines = self._lines.values() if partitions is None else self._known(partitions)
+    offsets = {line.partition: (*line.sent, *line.held)[-1].offset + 1 for line in lines if line.sent or line.held}
+    return {**{line.partition: line.next_offset for line in lines if line.next_offset > line.committed}, **offsets}
+
+
+def _answer_out_of_turn(_: OffsetLedger, place: Place, outcome: Outcome) -> Sequence[Place]:
+    place.outcome = outcome
+    if place not in place.line.held:
+        return ()
+    place.line.held.remove(place)
+    place.line.sent.append(place)
+    return (place,)
+
+
+# Both
+
+
+def _forget_nothing(self: OffsetLedger, partitions: Sequence[Partition]) -> int:
+    return sum(len(line.sent) + len(line.held) for line in self._known(partitions))
+
+
+def _forget_but_answer(self: OffsetLedger, partitions: Sequence[Partition]) -> int:
+    """What still runs finds its line, although that is nobody's any more."""
+    unsettled = 0
+    for line in self._known(partitions):
+        for place in (*line.sent, *line.held):
+            self._release(place)
+            unsettled += 1
+        del self._lines[line.partition]
+    return unsettled
+
+
+# Exactly once
+
+
+def _forget_to_read_again(self: Worker, partitions: Sequence[Partition]) -> None:
+    self._forget(partitions)
+    self._events.rewound(partitions)
+
+
+def _cover_what_is_taken(self: ExactlyOnce) -> None:
+    self._is_ending = True
+    for partition, line in self._ledger._lines.items():
+        if partition in self._offsets and (line.held or line.sent):
+            self._offsets[partition] = (*line.sent, *line.held)[-1].offset + 1
+    self._transactions.commit(self._offsets)
+
+
+def _cover_too_little(self: ExactlyOnce) -> None:
+    self._is_ending = True
+    self._transactions.commit({p: offset - 1 for p, offset in self._offsets.items()})
+
+
+def _keep_what_is_lost(self: ExactlyOnce, partitions: Sequence[Partition]) -> int:
+    """The open transaction goes on, with the offsets of partitions that are somebody else's."""
+    self._drop_waiting(partitions)
+    return self._ledger.forget(partitions)
+
+
+def _believe_in_success(self: ExactlyOnce, timeout: float) -> None:
+    ending = self._transactions.ended(timeout)
+    if ending is None:
+        return
+    inside, offsets, self._inside, self._offsets = self._inside, self._offsets, [], {}
+    self._is_ending = self._is_taken_back = False
+    self._events.transaction_ended(Ending(None, ending.seconds), len(inside))
+    self._settle(inside, offsets)
+
+
+def _doubt_nothing(_: ExactlyOnce, __: Partition) -> bool:
+    return False
+
+
+# Trials
+
+_is_noted = Worker._is_noted
+
+
+def _run_before_it_is_noted(self: Worker, trial: Any) -> bool:
+    _is_noted(self, trial)
+    return True
+
+
+def _take_in_beside_a_trial(self: Worker) -> int:
+    room = 0 if self._has_backlog else self._intake.room()
+    now = self._clock()
+    records = self._source.poll(room, self._patience(now)) if room else self._glance(now)
+    if records:
+        self._take(records, self._clock())
+    return len(records)
+
+
+AT_LEAST_ONCE = (
+    Mutant("a commit before the delivery report", AtLeastOnce, "send", _settle_what_is_sent),
+    Mutant("a commit past a gap", OffsetLedger, "settle", _settle_past_a_gap),
+    Mutant("a commit past what was only taken", OffsetLedger, "committable", _commit_all_that_was_taken),
+    Mutant("settled by the answer, before its dead letter", OffsetLedger, "settle", _settle_with_the_first_message),
+    Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
+    Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
+)
+EXACTLY_ONCE = (
+    Mutant("no rewind after an abort", Worker, "_rewind", _forget_to_read_again),
+    Mutant("answers that wait survive a rewind", ExactlyOnce, "_drop_waiting", None),
+    Mutant("what still runs is answered after a rewind", OffsetLedger, "forget", _forget_but_answer, REBALANCE),
+    Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
+    Mutant("offsets of answers that are not in the transaction", ExactlyOnce, "_commit", _cover_what_is_taken),
+    Mutant("answers whose offsets are not in the transaction", ExactlyOnce, "_commit", _cover_too_little),
+    Mutant("a transaction outlives the loss of its partition", ExactlyOnce, "lost", _keep_what_is_lost, REBALANCE),
+    Mutant("a partition begins beside its ending transaction", ExactlyOnce, "is_in_doubt", _doubt_nothing, REBALANCE),
+    Mutant("a failed transaction counts as committed", ExactlyOnce, "_hear", _believe_in_success),
+    Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
+    Mutant("a trial begins before it is noted", Worker, "_is_noted", _run_before_it_is_noted, KILLERS),
+    Mutant("others are decoded beside a trial", Worker, "_take_in", _take_in_beside_a_trial, KILLERS),
+    Mutant("a trial survives the rewind of its record", Trials, "forget", None, SCHEDULES),
+    Mutant("suspects are not tried", Trials, "suspect", None, KILLERS),
+)

@@ -1,0 +1,96 @@
+"""What the simulator is worth: a promise broken on purpose does not pass its tests.
+
+`python -m tests.properties.test_mutants` tries every test on every mutant, and prints which one catches which, and how.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.properties import test_crash_everywhere as crashes
+from tests.properties import test_killers as killers
+from tests.properties.simulation.checker import Broken
+from tests.properties.simulation.lives import MISHAPS
+from tests.properties.simulation.mutants import (
+    AT_LEAST_ONCE,
+    CRASH,
+    EXACTLY_ONCE,
+    KILLERS,
+    REBALANCE,
+    SCHEDULES,
+    SECOND,
+    Mutant,
+)
+from tests.properties.simulation.process import Spinning
+from tests.properties.test_random_schedules import FEW, play
+
+CASES = [("at_least_once", mutant) for mutant in AT_LEAST_ONCE] + [("exactly_once", mutant) for mutant in EXACTLY_ONCE]
+
+
+def rebalances(guarantee: str) -> None:
+    for what in MISHAPS:
+        crashes.test_partitions_that_go_and_come_in_any_state_of_the_world_break_no_promise(
+            crashes.GUARANTEES[guarantee], what
+        )
+
+
+def schedules(guarantee: str) -> None:
+    for seed in range(FEW):
+        play(seed, guarantee)
+
+
+def all_killers(guarantee: str) -> None:
+    for some in killers.KILLERS.values():
+        killers.test_the_killers_are_convicted_in_a_few_lives_and_nobody_else(killers.GUARANTEES[guarantee], some)
+    for seed in range(killers.FEW):
+        killers.test_any_killers_anywhere_are_convicted_and_nobody_else(seed)
+
+
+TESTS: Mapping[str, Callable[[str], None]] = {
+    CRASH: lambda guarantee: crashes.test_a_crash_in_any_state_of_the_world_breaks_no_promise(
+        crashes.GUARANTEES[guarantee]
+    ),
+    SECOND: lambda guarantee: crashes.test_a_second_crash_of_the_successor_breaks_no_promise(
+        crashes.GUARANTEES[guarantee]
+    ),
+    REBALANCE: rebalances,
+    SCHEDULES: schedules,
+    KILLERS: all_killers,
+}
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "mutant"), CASES, ids=[f"{guarantee}-{mutant.what}" for guarantee, mutant in CASES]
+)
+def test_a_broken_promise_is_caught(guarantee: str, mutant: Mutant) -> None:
+    """By a judgement of the checker, or because the world does not come to rest; not by an accident on the way."""
+    with mutant.at_large(), pytest.raises((Broken, Spinning)):
+        TESTS[mutant.by](guarantee)
+
+
+def caught(test: Callable[[str], None], guarantee: str, mutant: Mutant) -> str | None:
+    """The first line of what the test says; None when it passes."""
+    with mutant.at_large():
+        try:
+            test(guarantee)
+        except (Broken, Spinning) as broken:
+            return str(broken).split("\n", 1)[0]
+    return None
+
+
+def show(guarantee: str, mutant: Mutant) -> None:
+    """One mutant against every test."""
+    words = [f"{guarantee}: {mutant.what}"]
+    for name, test in TESTS.items():
+        said = caught(test, guarantee, mutant)
+        words.append(f"    {name:22} {'passes' if said is None else 'caught: ' + said[:92]}")
+    sys.stdout.write("\n".join(words) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    for case in CASES:
+        show(*case)
