@@ -376,6 +376,7 @@ class Worker:
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
         """Begin again where Kafka says that they are. What of them still runs comes home to no line and is dropped."""
+        self._acquit(self._trials.current, partitions)
         self._forget(partitions)
         self._source.rewind(partitions)
         self._events.rewound(partitions)

@@ -42,7 +42,7 @@ class Trials:
         """`most_in_flight`: the most records taken and not settled, so the most among which the culprit can be."""
         self._most_in_flight = most_in_flight
         self._suspects: dict[Partition, Suspect] = {}
-        self._seen: set[Partition] = set()  # suspects of which a record has come
+        self._claimed: Counter[Partition] = Counter()  # records of suspects, since they began or were rewound
         self._trials: deque[Trial] = deque()
         self._waiting: Counter[Partition] = Counter()
         self._withheld: set[Partition] = set()  # told to wait
@@ -77,27 +77,23 @@ class Trials:
 
     def suspect(self, suspects: Iterable[Suspect]) -> None:
         """From now on the records of these partitions are set aside, until their suspicion ends."""
-        for suspect in suspects:
-            self._suspects[suspect.partition] = suspect
-            self._seen.discard(suspect.partition)
+        self._suspects.update((suspect.partition, suspect) for suspect in suspects)
 
     def claims(self, record: Record) -> Suspect | None:
-        """The suspect this record belongs to; None for most. The first record past its end clears a suspect.
+        """The suspect this record belongs to; None for most. To be asked once for each record.
 
-        Of a long backlog only so much is suspect as a process holds. Counted in offsets, which may have gaps, that can
-        be too little: then it begins again where this time it ended.
+        A record past its end clears a suspect, and so do as many as a process holds: it begins again where this time it
+        ended, should that have been too few.
         """
-        suspect = self._suspects.get(record.partition)
+        partition = record.partition
+        suspect = self._suspects.get(partition)
         if suspect is None:
             return None
-        if record.partition not in self._seen:
-            self._seen.add(record.partition)
-            suspect = suspect._replace(until=min(suspect.until, record.offset + self._most_in_flight))
-            self._suspects[record.partition] = suspect
-        if record.offset < suspect.until:
-            return suspect
-        self.acquit([record.partition])
-        return None
+        if record.offset >= suspect.until or self._claimed[partition] >= self._most_in_flight:
+            self.acquit([partition])
+            return None
+        self._claimed[partition] += 1
+        return suspect
 
     def add(self, record: Record, place: Place) -> bool:
         """Set a record aside. True when its partition has enough waiting here: once, until `end` says the opposite."""
@@ -133,6 +129,7 @@ class Trials:
         self._postponed = [record for record in self._postponed if record.partition not in partitions]
         for partition in partitions:
             del self._waiting[partition]
+            del self._claimed[partition]
         self._withheld.difference_update(partitions)
 
     def acquit(self, partitions: Iterable[Partition]) -> None:

@@ -84,6 +84,7 @@ class Gates:
         self._wanted: dict[Partition, Mark] = {}  # of what is held: to be taken before it is handed out
         self._ready: list[Record] = []
         self._attempts: dict[Partition, int] = {}  # of what was marked: the one under way
+        self._own: dict[Partition, Mark] = {}  # the last we sent, also of what left and may come back
         self._starts: dict[Partition, int] = {}  # to be committed before anything comes
         self._ask_at = 0.0
         self._shut: set[Partition] = set()
@@ -133,15 +134,19 @@ class Gates:
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone; see `Source`."""
         attempts = self._attempts.get(partition)
-        return attempts is not None and self._marks.note(partition, Mark(offset, Attempts(attempts, is_trial=True)))
+        if attempts is None:
+            return False
+        mark = self._own[partition] = Mark(offset, Attempts(attempts, is_trial=True))
+        return self._marks.note(partition, mark)
 
     def acquit(self, partition: Partition, offset: int) -> None:
         """Note that its trial was broken off; see `Source`. Sent behind that note, it takes its place."""
-        self._marks.send({partition: Mark(offset, Attempts(self._attempts.get(partition, 0)))})
+        mark = self._own[partition] = Mark(offset, Attempts(self._attempts.get(partition, 0)))
+        self._marks.send({partition: mark})
 
     def attend(self, assignments: Assignments) -> None:
         """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""
-        asked = [*self._held.keys() - self._wanted.keys(), *self._shut - self._starts.keys()]
+        asked = [p for p in self._held if p not in self._wanted] + [p for p in self._shut if p not in self._starts]
         asked = [partition for partition in asked if not assignments.is_in_doubt(partition)]
         if asked and self._clock() >= self._ask_at:
             self._learn(asked, assignments)
@@ -206,6 +211,8 @@ class Gates:
         """Say what must be marked before what is held is handed out. False when it is not known yet."""
         first = self._held[partition][0].offset
         (times, is_trial), offset = standing.attempts, first if standing.offset is None else standing.offset
+        if self._own.get(partition) == Mark(offset, standing.attempts):  # nobody began it since, and we are alive
+            times, is_trial = times - 1, False
         if first < offset:  # a commit of an earlier assignment came after the client had asked where to begin
             self.rewind([partition])
             return True
@@ -214,7 +221,7 @@ class Gates:
                 return False
             suspects.append(Suspect(partition, times, standing.offset if is_trial else None, until))
         # A trial stays one until it is settled: this process may die before it is.
-        self._wanted[partition] = Mark(offset, Attempts(times + 1, is_trial))
+        self._wanted[partition] = self._own[partition] = Mark(offset, Attempts(times + 1, is_trial))
         self._attempts[partition] = times + 1
         return True
 

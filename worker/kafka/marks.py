@@ -7,6 +7,7 @@ that another commit could be about: one that arrives late would take that back.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -37,6 +38,7 @@ class Marks:
         self._consumer = consumer
         self._clock = clock
         self._under_way: dict[Partition, tuple[Mark, float]] = {}  # and when it is taken for lost
+        self._unheard: Counter[Partition] = Counter()  # also those of earlier assignments
         self._taken: dict[Partition, Mark] = {}
         self._not_before: dict[Partition, float] = {}
 
@@ -50,6 +52,7 @@ class Marks:
             self._not_before.update(dict.fromkeys(marks, self._clock() + RETRY_AFTER))
         else:
             self._under_way.update((p, (mark, lost_at)) for p, mark in marks.items())
+            self._unheard.update(marks.keys())
 
     def note(self, partition: Partition, mark: Mark) -> bool:
         """Commit this, again after a failure. To be called until it is so: True."""
@@ -60,10 +63,10 @@ class Marks:
         return False
 
     def heard(self, partition: Partition, mark: Mark, *, is_taken: bool) -> None:
-        """A result came; that of an earlier assignment is nobody's any more."""
-        if self._under_way.get(partition, (None,))[0] != mark:
+        """A result came. The last one sent decides, for an earlier one may look just like it."""
+        self._unheard[partition] -= 1
+        if self._unheard[partition] > 0 or self._under_way.pop(partition, (None,))[0] != mark:
             return
-        del self._under_way[partition]
         if is_taken:
             self._taken[partition] = mark
         else:

@@ -62,16 +62,31 @@ def test_a_partition_that_flows_is_asked_about_no_more(world: World) -> None:
     assert world.client.asked == [[0], [1]]
 
 
-def test_a_partition_that_comes_back_is_asked_about_again(world: World) -> None:
-    """It is a new assignment, and a new attempt."""
+def test_a_partition_that_comes_back_from_another_is_a_new_attempt(world: World) -> None:
+    """It was begun there."""
     running(world)
     world.revoke(P)
     world.assign(P)
-    world.client.group = {P: (0, "attempts=1")}
+    world.client.group = {P: (0, "attempts=2")}
 
     world.brings((P, 0))
 
-    assert world.marks == [[(0, 0, "attempts=2")]]
+    assert world.marks == [[(0, 0, "attempts=3")]]
+
+
+def test_who_reads_his_own_mark_is_alive(world: World) -> None:
+    """A partition that left and came back, and that nobody began meanwhile, has ended no process."""
+    running(world)
+    world.source.put_on_trial(P, 0)
+    world.client.commits.clear()
+    world.lose(P)
+    world.assign(P)
+    world.client.group = {P: (0, "attempts=1 trial")}
+
+    world.brings((P, 0))
+
+    assert world.marks == [[(0, 0, "attempts=1")]]
+    assert not world.assignments.suspects
 
 
 def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: World) -> None:
