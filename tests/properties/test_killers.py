@@ -100,15 +100,12 @@ def test_a_crash_in_any_state_of_a_trial_breaks_no_promise(setup: Setup) -> None
             assert len(lives.checker.convicted) <= 2
 
 
-TWO_NOTES = pytest.mark.xfail(strict=True, reason="a trial that is rewound leaves its note beside the next one's")
-
-
 @pytest.mark.parametrize(
     ("setup", "kind"),
     [
         (GUARANTEES["at_least_once"], "produce"),
-        pytest.param(GUARANTEES["exactly_once"], "write", marks=TWO_NOTES),
-        pytest.param(GUARANTEES["exactly_once-unique_ids"], "write offsets", marks=TWO_NOTES),
+        (GUARANTEES["exactly_once"], "write"),
+        (GUARANTEES["exactly_once-unique_ids"], "write offsets"),
     ],
 )
 def test_a_stop_during_a_trial_convicts_nobody(setup: Setup, kind: str) -> None:
@@ -128,7 +125,6 @@ def test_a_stop_during_a_trial_convicts_nobody(setup: Setup, kind: str) -> None:
 
 
 @guarantees
-@pytest.mark.xfail(strict=True, reason="a gap in the offsets acquits the killer behind it")
 def test_a_killer_behind_a_gap_is_convicted(setup: Setup) -> None:
     """A compacted topic has offsets far apart, and one poll brings what lies on both sides."""
     far = 1_000_000

@@ -61,6 +61,7 @@ class SimSource:
         self._results: list[CommitResult] = []
         self._unheard: list[Callable[[], None]] = []  # results of commits, told in the next poll
         self._let_go: set[Partition] = set()  # and the group was not told yet
+        self._own: dict[Partition, tuple[int, str]] = {}  # the last note sent, also of what left and may come back
         self._is_beating = False
         self._is_paused = False
         self.is_out_of_touch = False  # it heard nothing of the group for so long that it gives itself up for lost
@@ -311,6 +312,8 @@ class SimSource:
         found = _NOTE.fullmatch(note)
         held.attempts = int(found[1]) if found else 0
         is_trial = found is not None and found[2] is not None
+        if self._own.get(held.partition) == (offset, note):  # nobody began it since, and this one lives
+            held.attempts, is_trial = held.attempts - 1, False
         # Who dies before the convicted record is answered must not make it run again.
         held.attempt = offset, f"attempts={held.attempts + 1}{' trial' if is_trial else ''}"
         if held.attempts >= SUSPECT_FROM:
@@ -331,7 +334,7 @@ class SimSource:
         return held.marked == note
 
     def _mark(self, held: Held, note: tuple[int, str]) -> None:
-        held.marking = note
+        held.marking = self._own[held.partition] = note
         self._commit({held.partition: note}, lambda refused: self._marked(held, note, refused))
 
     def _marked(self, held: Held, note: tuple[int, str], refused: str | None) -> None:
