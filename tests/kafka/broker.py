@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -32,7 +32,7 @@ IMAGE = f"apache/kafka:{VERSION}"
 HERE = Path(__file__).parent / "jvm"
 JARS = Path(__file__).parents[2] / ".cache" / "kafka" / VERSION
 
-START_TIMEOUT = 45.0  # 3 s on an idle machine of two cores; a busy one takes many times that
+START_TIMEOUT = 90.0  # 3 s on an idle machine of two cores; a busy one takes many times that
 STOP_TIMEOUT = 30.0
 HEAP = "-Xmx512m"
 
@@ -105,13 +105,33 @@ def _engine_listens() -> bool:
         return engine.connect_ex(host.removeprefix("unix://")) == 0
 
 
+class Seat(NamedTuple):
+    """A node's place in its cluster. `voters`: all of its controllers."""
+
+    node: int
+    port: int
+    controller_port: int
+    voters: str
+    cluster_id: str
+
+
+def seats(count: int) -> Sequence[Seat]:
+    """The places of a new cluster of so many nodes, each a broker and a controller."""
+    ports = [(free_port(), free_port()) for _ in range(count)]
+    voters = ",".join(f"{node}@127.0.0.1:{controller}" for node, (_, controller) in enumerate(ports, 1))
+    # Behind a letter: an id that begins with "-" is taken for an option.
+    cluster_id = "K" + base64.urlsafe_b64encode(os.urandom(16)).decode()[1:22]
+    return [Seat(node, port, controller, voters, cluster_id) for node, (port, controller) in enumerate(ports, 1)]
+
+
 class JvmBroker:
     """Apache Kafka as a child process in its own folder, which `stop` leaves and `remove` deletes.
 
     `config` comes on top of `jvm/server.properties`; `login` is what a client needs where that asks for one. `doors`
-    are more listeners, security protocols by name (`addresses` tells where they are); `format_options` go to the
-    StorageTool, which makes users. Owns the process. It dies with us where `setpriv` exists, so that a test run that
-    is killed leaves nothing behind.
+    are more listeners, security protocols by name (`addresses` tells where they are, `advertised` what their clients
+    are told instead); `format_options` go to the StorageTool, which makes users. Alone unless it has a `seat` among
+    others. Owns the process. It dies with us where `setpriv` exists, so that a test run that is killed leaves nothing
+    behind.
     """
 
     def __init__(
@@ -120,19 +140,22 @@ class JvmBroker:
         login: Login | None = None,
         *,
         doors: Mapping[str, str] | None = None,
+        advertised: Mapping[str, str] | None = None,
         format_options: Sequence[str] = (),
+        seat: Seat | None = None,
     ) -> None:
+        self._seat = seat or seats(1)[0]
         self._login = login
         self._classpath = f"{jars()}/*"
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-"))
         self._process: subprocess.Popen[bytes] | None = None
-        port = free_port()
-        self.bootstrap_servers = f"127.0.0.1:{port}"
+        self.bootstrap_servers = f"127.0.0.1:{self._seat.port}"
         self.addresses = {name: f"127.0.0.1:{free_port()}" for name in doors or ()}
-        own = {**listeners("127.0.0.1", port, free_port()), "log.dirs": str(self.data)}
+        own = {**listeners("127.0.0.1", self._seat.port, self._seat.controller_port), "log.dirs": str(self.data)}
+        own |= {"node.id": str(self._seat.node), "controller.quorum.voters": self._seat.voters}
         for name, address in self.addresses.items():
             own["listeners"] += f",{name}://{address}"
-            own["advertised.listeners"] += f",{name}://{address}"
+            own["advertised.listeners"] += f",{name}://{(advertised or {}).get(name, address)}"
             own["listener.security.protocol.map"] += f",{name}:{(doors or {})[name]}"
         self._properties = self._folder / "server.properties"
         lines = [f"{key}={value}" for key, value in {**common_config(), **own, **(config or {})}.items()]
@@ -141,6 +164,11 @@ class JvmBroker:
 
     def start(self) -> Self:
         """Start, or start again on the same port and data; returns when it answers."""
+        self.launch()
+        return self.wait_until_answering()
+
+    def launch(self) -> None:
+        """Start, and do not wait: the first of several nodes answers when others are there."""
         assert self._process is None, "already running"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -149,6 +177,9 @@ class JvmBroker:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
+
+    def wait_until_answering(self) -> Self:
+        """Until it does; one that does not is removed. Raises `NoBrokerError`."""
         try:
             wait_until_answering(self.bootstrap_servers, self._why_dead, self._login)
         except NoBrokerError:
@@ -204,10 +235,8 @@ class JvmBroker:
         self._process = None
 
     def _format(self, options: Sequence[str]) -> None:
-        # Behind a letter: an id that begins with "-" is taken for an option.
-        cluster_id = "K" + base64.urlsafe_b64encode(os.urandom(16)).decode()[1:22]
-        command = [*self._java("kafka.tools.StorageTool"), "format", "-t", cluster_id, "-c", str(self._properties)]
-        command += options
+        command = [*self._java("kafka.tools.StorageTool"), "format", "-t", self._seat.cluster_id]
+        command += ["-c", str(self._properties), *options]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_TIMEOUT)
         if result.returncode:
             raise NoBrokerError(f"StorageTool failed: {result.stdout}{result.stderr}")

@@ -15,15 +15,22 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from tests.kafka.broker import free_port
 
 START_TIMEOUT = 30.0  # 1-2 s on an idle machine of two cores; a busy one takes many times that
-_FAILED_TRANSACTIONS = 'inference_worker_transactions_total{result="failed"}'
 TICKS = os.sysconf("SC_CLK_TCK")
 # Nothing of whoever runs the tests but what a program needs to start.
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
+
+
+class Held(NamedTuple):
+    """What a process holds: bytes of memory, threads, open files (Linux)."""
+
+    memory: int
+    threads: int
+    files: int
 
 
 class Replica:
@@ -75,18 +82,22 @@ class Replica:
         """What one of its endpoints says."""
         return self._ask(path)[1]
 
-    def metric(self, name: str) -> float:
-        """The sum of a metric over its labels."""
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric over its labels, but for those given."""
         lines = [line.rsplit(" ", 1) for line in self.text("/metrics").splitlines() if not line.startswith("#")]
-        values = [float(value) for head, value in lines if head.split("{")[0] == name]
-        assert values, f"no metric {name}"
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        values = [
+            float(value)
+            for head, value in lines
+            if head.split("{")[0] == name and all(label in head for label in wanted)
+        ]
+        assert values, f"no metric {name} with {wanted}"
         return sum(values)
 
     @property
     def failed_transactions(self) -> float:
         """How many of its transactions were taken back."""
-        (line,) = [line for line in self.text("/metrics").splitlines() if line.startswith(_FAILED_TRANSACTIONS)]
-        return float(line.split()[-1])
+        return self.metric("inference_worker_transactions_total", result="failed")
 
     def _ask(self, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=2.0)
@@ -134,8 +145,17 @@ class Replica:
     @property
     def peak_rss(self) -> int:
         """The most memory it ever held, bytes (Linux)."""
-        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+        return self._told("VmHWM") * 1024
+
+    @property
+    def held(self) -> Held:
+        """What it holds now."""
+        files = len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+        return Held(self._told("VmRSS") * 1024, self._told("Threads"), files)
+
+    def _told(self, name: str) -> int:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
     @property
     def pid(self) -> int:

@@ -165,14 +165,26 @@ def test_a_replica_that_was_given_up_does_no_harm_when_it_wakes(kafka: Cluster, 
 @pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 def test_a_broker_restart_loses_nothing(hurt_broker: JvmBroker, tmp_path: Path, guarantee: str, how: str) -> None:
     """The broker goes away under load and comes back: the worker waits, goes on, and still runs."""
-    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, TUNED, guarantee=guarantee) as scene:
+    restart_broker_under_load(hurt_broker, tmp_path, guarantee, how, seconds=1.5)
+
+
+@pytest.mark.slow
+@both_guarantees
+def test_ten_seconds_without_a_broker_lose_nothing(hurt_broker: JvmBroker, tmp_path: Path, guarantee: str) -> None:
+    """Longer than sessions and transactions last: all of it is read again, and answered once the broker is back."""
+    restart_broker_under_load(hurt_broker, tmp_path, guarantee, "kill", seconds=10.0)
+
+
+def restart_broker_under_load(broker: JvmBroker, folder: Path, guarantee: str, how: str, seconds: float) -> None:
+    """One replica under load, whose broker ends this way, and starts again so many seconds later."""
+    with Scene(Cluster(broker.bootstrap_servers), folder, TUNED, guarantee=guarantee) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
             scene.wait_for_progress(100)
-            getattr(hurt_broker, how)()
-            time.sleep(1.5)
+            getattr(broker, how)()
+            time.sleep(seconds)
             assert replica.status("/healthz") == 200, "a broker that is away is no reason to restart"
-            hurt_broker.start()
+            broker.start()
             scene.wait_for_progress(200)
             load.stop()
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.cimpl import NewPartitions
 
@@ -107,6 +108,28 @@ def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: 
 
 
 @quick_at_least_once
+def test_requests_that_retention_took_stop_a_worker_that_asked_for_it(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """With AUTO_OFFSET_RESET=error: exit 4, with the place that is gone, and nothing answered."""
+    with Scene(kafka, tmp_path, {"KAFKA__AUTO_OFFSET_RESET": "error"}, guarantee=guarantee, partitions=1) as scene:
+        first = scene.start({"KAFKA__AUTO_OFFSET_RESET": "earliest"}).wait_until_ready()
+        scene.publish([raw(n, key=b"k") for n in range(20)])
+        scene.answers()
+        first.terminate()
+        assert first.exit_code() == 0
+        scene.publish([raw(n, key=b"k") for n in range(20, 100)])
+        kafka.delete_records(scene.topic, 0, before=60)
+
+        second = scene.start()
+
+        assert second.exit_code() == 4, second.log
+        assert "AUTO_OFFSET_RESET" in second.log
+        assert scene.committed() == {0: 20}
+        assert len(scene.auditor.answers) == 20
+
+
+@quick_at_least_once
 def test_requests_of_an_aborted_transaction_are_not_answered(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Holes in the offsets hold nothing up: what was committed is answered, in order, and nothing else."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
@@ -154,6 +177,39 @@ def test_a_response_topic_that_vanishes_stops_the_worker(
         assert scene.committed() == {0: 10}
         scene.replica()
         scene.verdict().expect_clean()
+
+
+@pytest.mark.slow
+@both_guarantees
+def test_fifty_thousand_requests_are_answered_by_three_replicas(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """200 keys over 8 partitions, and nothing goes wrong: each answered once, in order, with its own value."""
+    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=8) as scene:
+        scene.replicas(3)
+
+        scene.publish([raw(number, key=b"key-%d" % (number % 200)) for number in range(50_000)])
+
+        scene.expect_kept(timeout=60.0)
+        scene.expect_right_values()
+
+
+@quick_at_least_once
+def test_inferences_longer_than_the_poll_interval_lose_no_partition(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """Two of four seconds each, where Kafka gives a member up that does not poll for three: it polls meanwhile."""
+    settings = {
+        "KAFKA__GROUP_PROTOCOL": "classic",
+        "KAFKA__SESSION_TIMEOUT_MS": "3000",
+        "KAFKA__CONFIG": '{"max.poll.interval.ms": "3000"}',
+        "BATCHING__MAX_BATCH_SIZE": "1",
+    }
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
+        replica = scene.replica()
+
+        scene.publish([Sent(b"k", np.int64(200 * SLOW).tobytes(), [RAW_HEADER])] * 2)
+
+        scene.expect_kept()
+        assert replica.metric("inference_worker_rebalances_total", event="lost") == 0
 
 
 @quick_at_least_once

@@ -1,0 +1,117 @@
+"""A network between a client and a broker that can be made slow, lossy, or cut: a TCP proxy on 127.0.0.1.
+
+A packet that is lost is to TCP a wait for its repetition. A cut: nothing comes, in either direction, nobody is told,
+and connections that live long enough go on when it is mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from tests.kafka.broker import free_port
+
+CHUNK = 65_536
+REPETITION = 0.2  # seconds until TCP repeats a packet: Linux's least
+
+
+class Proxy:
+    """Owns a thread with an event loop, a listening socket and its connections. `address` is the client's way in."""
+
+    def __init__(self) -> None:
+        self._port = free_port()
+        self.address = f"127.0.0.1:{self._port}"
+        self._target = ("", 0)
+        self._latency = self._jitter = self._loss = 0.0
+        self._chance = random.Random(7)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.new_event_loop()
+        self._passable = asyncio.Event()
+        self._passable.set()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
+
+    def forward_to(self, address: str) -> None:
+        """Where connections lead from now on."""
+        host, _, port = address.rpartition(":")
+        self._target = (host, int(port))
+
+    def slow_down(self, latency: float, jitter: float = 0.0, loss: float = 0.0) -> None:
+        """Let everything take so many seconds more in each direction, at random up to `jitter` around it.
+
+        `loss` is the share of chunks that come only when they are repeated.
+        """
+        self._latency, self._jitter, self._loss = latency, jitter, loss
+
+    def cut(self) -> None:
+        """Let nothing through."""
+        self._loop.call_soon_threadsafe(self._passable.clear)
+
+    def heal(self) -> None:
+        """Let everything through, at once."""
+        self.slow_down(0.0)
+        self._loop.call_soon_threadsafe(self._passable.set)
+
+    async def _serve(self) -> None:
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", self._port)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._passable.wait()
+        try:
+            there, back = await asyncio.open_connection(*self._target)
+        except OSError:  # the broker is away
+            writer.close()
+            return
+        self._begin(self._pump(reader, back))
+        self._begin(self._pump(there, writer))
+
+    def _begin(self, pump: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(pump)
+        self._tasks.add(task)  # the loop itself would let go of it
+        task.add_done_callback(self._tasks.discard)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One direction. Chunks travel side by side, and arrive in order."""
+        way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
+        arrive = self._loop.create_task(self._deliver(way, writer))
+        with suppress(OSError):
+            while chunk := await reader.read(CHUNK):
+                await way.put((time.monotonic() + self._delay(), chunk))
+        await way.put((0.0, b""))
+        await arrive
+
+    async def _deliver(self, way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while (arrives := await way.get())[1]:
+                await asyncio.sleep(arrives[0] - time.monotonic())
+                await self._passable.wait()
+                writer.write(arrives[1])
+                await writer.drain()
+        writer.close()
+
+    def _delay(self) -> float:
+        repeated = REPETITION if self._chance.random() < self._loss else 0.0
+        return self._latency + self._chance.uniform(-self._jitter, self._jitter) + repeated
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(5.0)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(5.0)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5.0)
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

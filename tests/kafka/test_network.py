@@ -1,0 +1,99 @@
+"""Slow, lossy and cut networks between the worker and its brokers; the test's own clients have a way of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import JvmBroker
+from tests.kafka.cluster import Cluster
+from tests.kafka.fixtures import or_skip
+from tests.kafka.network import Proxy
+from tests.kafka.scene import Scene, both_guarantees, quick_at_least_once
+from tests.kafka.test_exactly_once import wait_for_open_transaction
+from tests.kafka.test_faults import REPEATS_PER_DEATH, TUNED, expect_unharmed
+
+RATE = 500.0  # requests per second
+DOOR = "PROXIED"
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[tuple[Cluster, Proxy]]:
+    """A broker with two ways in: the direct one, and one through a network that can be disturbed."""
+    with Proxy() as proxy:
+        doors, advertised = {DOOR: "PLAINTEXT"}, {DOOR: proxy.address}
+        with or_skip(lambda: JvmBroker(doors=doors, advertised=advertised)) as broker:
+            proxy.forward_to(broker.addresses[DOOR])
+            yield Cluster(broker.bootstrap_servers), proxy
+
+
+def staged(proxied: tuple[Cluster, Proxy], folder: Path, guarantee: str, **settings: str) -> Scene:
+    """A stage whose replicas come in by the proxy."""
+    cluster, proxy = proxied
+    proxy.heal()
+    return Scene(cluster, folder, {**TUNED, "KAFKA__BOOTSTRAP_SERVERS": proxy.address, **settings}, guarantee=guarantee)
+
+
+@quick_at_least_once
+def test_a_slow_and_lossy_network_costs_time_alone(
+    proxied: tuple[Cluster, Proxy], tmp_path: Path, guarantee: str
+) -> None:
+    """50 ms each way, give or take 20, and every hundredth packet lost: all is answered once, and the lag goes."""
+    with staged(proxied, tmp_path, guarantee) as scene:
+        replica = scene.replica()
+        proxied[1].slow_down(0.05, jitter=0.02, loss=0.01)
+        with scene.publishing(RATE) as load:
+            time.sleep(4.0)
+            load.stop()
+
+        scene.expect_kept()
+        scene.expect_right_values()
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log
+        scene.expect_all_committed(timeout=0.0)
+
+
+def test_a_transaction_whose_end_nobody_hears_of_is_answered_once(
+    proxied: tuple[Cluster, Proxy], tmp_path: Path
+) -> None:
+    """Cut off while transactions end, for longer than they may stay open: what became of them is asked, not guessed."""
+    with staged(proxied, tmp_path, "exactly_once") as scene:
+        replica = scene.replica()
+        with scene.publishing(RATE) as load:
+            for _ in range(2):
+                scene.wait_for_progress(50)
+                wait_for_open_transaction(scene)
+                proxied[1].cut()
+                time.sleep(2.7)  # the timeout is 2 s
+                proxied[1].heal()
+            scene.wait_for_progress(50)
+            load.stop()
+
+        assert replica.failed_transactions, "no transaction was under way"
+        expect_unharmed(scene, replica)
+
+
+@pytest.mark.slow
+@both_guarantees
+def test_a_minute_without_the_broker_is_waited_for(
+    proxied: tuple[Cluster, Proxy], tmp_path: Path, guarantee: str
+) -> None:
+    """Cut off for a minute, past sessions, requests and transactions; then on, with nothing lost, and the lag goes."""
+    with staged(proxied, tmp_path, guarantee) as scene:
+        replica = scene.replica()
+        with scene.publishing(RATE) as load:
+            scene.wait_for_progress(50)
+            proxied[1].cut()
+            time.sleep(60.0)
+            assert replica.status("/healthz") == 200, "a broker out of reach is no reason to restart"
+            proxied[1].heal()
+            scene.wait_for_progress(50, timeout=60.0)
+            load.stop()
+
+        scene.expect_kept(repeats=REPEATS_PER_DEATH, timeout=60.0)
+        scene.expect_right_values()
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log

@@ -1,0 +1,49 @@
+"""A right that is taken away from a running worker: it stops, has committed nothing unanswered, and goes on later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
+
+from tests.kafka.fixtures import or_skip
+from tests.kafka.guarded import GuardedKafka, rule
+from tests.kafka.scene import GUARANTEES, Scene, both_guarantees, raw
+from tests.kafka.test_security import rights
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    """A broker that lets nobody do anything unasked."""
+    broker = or_skip(lambda: GuardedKafka(tmp_path_factory.mktemp("guarded")))
+    yield broker
+    broker.remove()
+
+
+@both_guarantees
+def test_a_worker_that_may_not_answer_any_more_stops(guarded: GuardedKafka, tmp_path: Path, guarantee: str) -> None:
+    """WRITE on the response topic is taken away: exit 4, with nothing committed past; given back, all is answered."""
+    settings = {**guarded.scram(), **GUARANTEES[guarantee]}
+    with Scene(guarded.cluster, tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
+        guarded.grant(rights(scene.settings))
+        replica = scene.replica()
+        scene.publish([raw(number) for number in range(20)])
+        scene.answers()
+        scene.expect_all_committed()
+        write = rule(ResourceType.TOPIC, scene.response_topic, AclOperation.WRITE)
+
+        guarded.take(write)
+        scene.publish([raw(number) for number in range(20)])
+
+        assert replica.exit_code(60.0) == 4, replica.log
+        assert scene.committed() == {0: 20}
+        assert scene.response_topic in replica.log
+        guarded.give([write])
+        scene.replica()
+        scene.expect_kept()
+        scene.expect_right_values()
