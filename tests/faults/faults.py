@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -32,6 +34,7 @@ class Faults:
             Kind.REBALANCE: self._rebalance,
             Kind.BROKER_STOP: self._stop_broker,
             Kind.BROKER_KILL: self._kill_broker,
+            Kind.BROKER_SUSPEND: self._suspend_broker,
         }
 
     def do(self, fault: Fault) -> str:
@@ -106,6 +109,12 @@ class Faults:
     def _kill_broker(self, fault: Fault) -> str:
         self._broker.kill()
         return self._broker_away(fault.seconds)
+
+    def _suspend_broker(self, fault: Fault) -> str:
+        os.kill(self._broker.pid, signal.SIGSTOP)
+        self._rest(fault.seconds)
+        self._broker.heal()
+        return f"silent for {fault.seconds:.1f} s"
 
     def _broker_away(self, seconds: float) -> str:
         self._rest(seconds)

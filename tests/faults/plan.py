@@ -21,11 +21,23 @@ class Kind(StrEnum):
     REBALANCE = "rebalance"
     BROKER_STOP = "broker stop"
     BROKER_KILL = "broker kill -9"
+    BROKER_SUSPEND = "broker SIGSTOP"
 
     @property
     def is_brokers(self) -> bool:
         """Whether nothing can get on while it lasts."""
-        return self in (Kind.BROKER_STOP, Kind.BROKER_KILL)
+        return self in (Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_SUSPEND)
+
+
+def kinds(guarantee: str) -> Sequence[Kind]:
+    """What is done to a lone broker and the workers of this guarantee.
+
+    A broker that is killed hard while a transaction is open may skip writing its end when it is back (Kafka 4.3:
+    "Couldn't find leader endpoint ... can be skipped"; four of seven times). With no other replica nobody can keep a
+    promise about transactions then, so exactly once meets killed brokers on three of them: `test_three_brokers.py`.
+    """
+    spared = Kind.BROKER_KILL if guarantee == "exactly_once" else Kind.BROKER_SUSPEND
+    return [kind for kind in Kind if kind is not spared]
 
 
 # How long each lasts, seconds from and to. A group gives a member up after 3 s: half the suspensions are longer.
@@ -36,8 +48,10 @@ LASTS = {
     Kind.REBALANCE: (0.3, 4.0),  # until the further member leaves again
     Kind.BROKER_STOP: (0.1, 3.0),  # until it is started again
     Kind.BROKER_KILL: (0.1, 3.0),
+    Kind.BROKER_SUSPEND: (0.5, 8.0),
 }
 CALM = (0.5, 3.0)  # from the end of one fault to the next, at least
+IN_ROUND = 6  # faults: each kind but one of the broker's
 SLOT = 9.5  # from the start of one fault to the next, seconds: 21 rounds of six in 20 minutes
 NEIGHBOURS_DIFFER = (0, 3, 1, 2)  # the order of four pairs in which both members change as often as can be
 
@@ -66,10 +80,12 @@ class Leg(NamedTuple):
 
 def rounds_in(minutes: float) -> int:
     """How many rounds fill so many minutes."""
-    return max(1, round(minutes * 60.0 / (SLOT * len(Kind))))
+    return max(1, round(minutes * 60.0 / (SLOT * IN_ROUND)))
 
 
-def plan(seed: int, rounds: int, *, protocol: str = "turns", ids: str = "turns", pace: float = 1.0) -> list[Leg]:
+def plan(
+    seed: int, rounds: int, guarantee: str, *, protocol: str = "turns", ids: str = "turns", pace: float = 1.0
+) -> list[Leg]:
     """The whole run. `protocol` consumer, classic or turns; `ids` unique, stable or turns; `pace` scales all times."""
     chance = random.Random(seed)
     protocols = ("consumer", "classic") if protocol == "turns" else (protocol,)
@@ -80,13 +96,12 @@ def plan(seed: int, rounds: int, *, protocol: str = "turns", ids: str = "turns",
     for number, (its_protocol, its_ids) in enumerate(ways[:rounds]):
         count = min(len(ways), rounds)
         mine = range(rounds * number // count, rounds * (number + 1) // count)
-        faults = [fault for at in mine for fault in _round(chance, at * len(Kind), pace)]
+        faults = [fault for at in mine for fault in _round(chance, kinds(guarantee), at * IN_ROUND, pace)]
         legs.append(Leg(its_protocol, its_ids, faults))
     return legs
 
 
-def _round(chance: random.Random, first: int, pace: float) -> list[Fault]:
-    kinds = chance.sample(list(Kind), len(Kind))
+def _round(chance: random.Random, each: Sequence[Kind], first: int, pace: float) -> list[Fault]:
     return [
         Fault(
             (first + at) * SLOT * pace,
@@ -95,5 +110,5 @@ def _round(chance: random.Random, first: int, pace: float) -> list[Fault]:
             chance.uniform(*LASTS[kind]) * pace,
             chance.uniform(*CALM) * pace,
         )
-        for at, kind in enumerate(kinds)
+        for at, kind in enumerate(chance.sample(each, len(each)))
     ]

@@ -31,7 +31,7 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
     folder = asked.folder / f"{guarantee.replace('_', '-')}-{asked.seed}-{int(time.time())}"
     folder.mkdir(parents=True)
     ids = asked.ids if guarantee == "exactly_once" else "unique"
-    legs = plan(asked.seed, rounds_in(asked.minutes), protocol=asked.protocol, ids=ids)
+    legs = plan(asked.seed, rounds_in(asked.minutes), guarantee, protocol=asked.protocol, ids=ids)
     options = Options(guarantee, legs, rate=asked.rate, replicas=asked.replicas, settings=dict(asked.set))
     with JvmBroker() as broker:
         outcome = run(options, broker, folder)

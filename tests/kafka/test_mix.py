@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.mix import Options, run
-from tests.faults.plan import Kind, plan
+from tests.faults.plan import kinds, plan
 from tests.faults.table import table
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import fresh
@@ -27,10 +27,10 @@ def test_a_mix_of_faults_keeps_the_promise(
     """Killed, ended, suspended, rebalanced, and without a broker: every promise of the guarantee is kept."""
     folder = tmp_path / fresh("mix")
     folder.mkdir()
-    legs = plan(seed, 1, protocol=protocol, ids=ids, pace=PACE)
+    legs = plan(seed, 1, guarantee, protocol=protocol, ids=ids, pace=PACE)
 
     outcome = run(Options(guarantee, legs, replicas=2), own_broker, folder)
 
     assert not outcome.broken, table(outcome, "this test")
-    assert outcome.faults == dict.fromkeys(Kind, 1)
+    assert outcome.faults == dict.fromkeys(kinds(guarantee), 1)
     assert outcome.books.errors > 0
