@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 
 from confluent_kafka import Consumer
 
+from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
 from tests.faults.plan import Fault, Kind
-from tests.kafka.broker import JvmBroker
 
 
 class Faults:
     """Does them, one at a time. Owns nothing; `rest(seconds)` waits, and looks after the fleet meanwhile."""
 
     def __init__(
-        self, fleet: Fleet, broker: JvmBroker, group: str, topic: str, rest: Callable[[float], None], size: int
+        self, fleet: Fleet, broker: Brokers, group: str, topic: str, rest: Callable[[float], None], size: int
     ) -> None:
         self.protocol = "consumer"  # of the leg that runs
         self._fleet = fleet
@@ -111,9 +109,9 @@ class Faults:
         return self._broker_away(fault.seconds)
 
     def _suspend_broker(self, fault: Fault) -> str:
-        os.kill(self._broker.pid, signal.SIGSTOP)
+        self._broker.suspend()
         self._rest(fault.seconds)
-        self._broker.heal()
+        self._broker.start()
         return f"silent for {fault.seconds:.1f} s"
 
     def _broker_away(self, seconds: float) -> str:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.faults.books import Books
+from tests.faults.brokers import Brokers
 from tests.faults.checker import Checker, Topics
 from tests.faults.faults import Faults
 from tests.faults.fleet import Fleet
@@ -25,7 +26,6 @@ from tests.faults.history import History
 from tests.faults.load import Load
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import TABLE, WEIGHTS
-from tests.kafka.broker import JvmBroker
 from tests.models import fragile, save
 
 SLICE = 0.2  # how often the fleet is looked after, seconds
@@ -68,7 +68,7 @@ class Outcome:
         return self.books.broken + unjudged + (["exits"] if self.fleet.broken else [])
 
 
-def run(options: Options, broker: JvmBroker, folder: Path) -> Outcome:
+def run(options: Options, broker: Brokers, folder: Path) -> Outcome:
     """Do it all. The folder gets the history, and the logs of broker and replicas."""
     with ExitStack() as stack:
         mix = Mix(options, broker, folder, stack)
@@ -82,7 +82,7 @@ def run(options: Options, broker: JvmBroker, folder: Path) -> Outcome:
 class Mix:
     """A run. Everything that it starts ends with the stack."""
 
-    def __init__(self, options: Options, broker: JvmBroker, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, options: Options, broker: Brokers, folder: Path, stack: ExitStack) -> None:
         self._options = options
         self._broker = broker
         self._folder = folder
@@ -187,7 +187,7 @@ class Mix:
         counts[topics.dead] = topics.dead_partitions
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
         for future in admin.create_topics(
-            [NewTopic(n, num_partitions=c, replication_factor=1) for n, c in counts.items()]
+            [NewTopic(n, num_partitions=c, replication_factor=self._broker.count) for n, c in counts.items()]
         ).values():
             future.result(30.0)
 

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.run`: the mix, on a broker of its own, for one guarantee or both; `--help` says more.
+"""`python -m tests.faults.run`: the mix, on brokers of its own, for one guarantee or both; `--help` says more.
 
 Exit code 1: a promise was broken. The seed fixes which faults happen, in which order and how hard; what the processes
 make of it is theirs.
@@ -9,12 +9,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from tests.faults.brokers import Brokers, Lone, Three
 from tests.faults.mix import Options, run
-from tests.faults.plan import plan, rounds_in
+from tests.faults.plan import kinds, plan, rounds_in
 from tests.faults.table import table
 from tests.kafka.broker import JvmBroker
+from tests.kafka.trio import Trio
 
 GUARANTEES = ("at_least_once", "exactly_once")
 
@@ -31,15 +35,27 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
     folder = asked.folder / f"{guarantee.replace('_', '-')}-{asked.seed}-{int(time.time())}"
     folder.mkdir(parents=True)
     ids = asked.ids if guarantee == "exactly_once" else "unique"
-    legs = plan(asked.seed, rounds_in(asked.minutes), guarantee, protocol=asked.protocol, ids=ids)
-    options = Options(guarantee, legs, rate=asked.rate, replicas=asked.replicas, settings=dict(asked.set))
-    with JvmBroker() as broker:
-        outcome = run(options, broker, folder)
+    with _brokers(guarantee) as brokers:
+        each = kinds(guarantee, brokers.count)
+        legs = plan(asked.seed, rounds_in(asked.minutes), each, protocol=asked.protocol, ids=ids)
+        options = Options(guarantee, legs, rate=asked.rate, replicas=asked.replicas, settings=dict(asked.set))
+        outcome = run(options, brokers, folder)
     shown = table(outcome, _again(guarantee, asked))
     (folder / "table.txt").write_text(shown + "\n")
     sys.stdout.write(f"\n{shown}\n")
     sys.stdout.flush()
     return not outcome.broken
+
+
+@contextmanager
+def _brokers(guarantee: str) -> Iterator[Brokers]:
+    """Three for exactly once: a lone one loses the ends of transactions when it is restarted."""
+    if guarantee == "exactly_once":
+        with Trio() as trio:
+            yield Three(trio)
+    else:
+        with JvmBroker() as broker:
+            yield Lone(broker)
 
 
 def _again(guarantee: str, asked: argparse.Namespace) -> str:

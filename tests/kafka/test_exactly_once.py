@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import TIMEOUT, Cluster
 from tests.kafka.scene import Scene, both_guarantees
 from tests.kafka.test_faults import RATE, expect_unharmed
@@ -100,24 +99,6 @@ def test_a_rebalance_in_the_middle_of_a_transaction_repeats_nothing(
             load.stop()
 
         expect_unharmed(scene, second)
-
-
-def test_a_broker_that_dies_between_the_answers_and_their_commit_loses_nothing(
-    hurt_broker: JvmBroker, tmp_path: Path
-) -> None:
-    """kill -9 of the broker while a transaction is open: it is ended or taken back, and nothing comes twice."""
-    with staged(Cluster(hurt_broker.bootstrap_servers), tmp_path) as scene:
-        replica = scene.replica()
-        with scene.publishing(RATE) as load:
-            scene.wait_for_progress(50)
-            wait_for_open_transaction(scene)
-            hurt_broker.kill()
-            time.sleep(0.5)
-            hurt_broker.start()
-            scene.wait_for_progress(50)
-            load.stop()
-
-        expect_unharmed(scene, replica)
 
 
 def test_an_inference_longer_than_the_transactions_timeout_costs_nothing(kafka: Cluster, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.brokers import Lone
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan
 from tests.faults.table import table
@@ -27,10 +28,11 @@ def test_a_mix_of_faults_keeps_the_promise(
     """Killed, ended, suspended, rebalanced, and without a broker: every promise of the guarantee is kept."""
     folder = tmp_path / fresh("mix")
     folder.mkdir()
-    legs = plan(seed, 1, guarantee, protocol=protocol, ids=ids, pace=PACE)
+    each = kinds(guarantee, 1)
+    legs = plan(seed, 1, each, protocol=protocol, ids=ids, pace=PACE)
 
-    outcome = run(Options(guarantee, legs, replicas=2), own_broker, folder)
+    outcome = run(Options(guarantee, legs, replicas=2), Lone(own_broker), folder)
 
     assert not outcome.broken, table(outcome, "this test")
-    assert outcome.faults == dict.fromkeys(kinds(guarantee), 1)
+    assert outcome.faults == dict.fromkeys(each, 1)
     assert outcome.books.errors > 0

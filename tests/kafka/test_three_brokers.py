@@ -10,6 +10,7 @@ import pytest
 
 from tests.kafka.fixtures import or_skip
 from tests.kafka.scene import Scene, both_guarantees
+from tests.kafka.test_exactly_once import staged, wait_for_open_transaction
 from tests.kafka.test_faults import RATE, REPEATS_PER_DEATH, TUNED
 from tests.kafka.trio import Trio
 
@@ -71,6 +72,26 @@ def test_each_broker_is_out_of_the_workers_reach_for_a_while(trio: Trio, tmp_pat
 
         # Beside a leader that can be reached, answers go on that no coordinator takes the offsets of.
         scene.expect_kept(repeats=len(scene.acknowledged), timeout=PATIENCE)
+        scene.expect_right_values()
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log
+
+
+def test_a_broker_that_dies_between_the_answers_and_their_commit_loses_nothing(trio: Trio, tmp_path: Path) -> None:
+    """kill -9 of each broker in turn while a transaction is open: it ends or is taken back, and nothing comes twice."""
+    with staged(trio.cluster, tmp_path) as scene:
+        replica = scene.replica()
+        with scene.publishing(RATE) as load:
+            for node in trio.nodes:
+                scene.wait_for_progress(50, PATIENCE)
+                wait_for_open_transaction(scene)
+                node.kill()
+                scene.wait_for_progress(50, PATIENCE)
+                node.start()
+                trio.wait_until_in_sync()
+            load.stop()
+
+        scene.expect_kept(timeout=PATIENCE)
         scene.expect_right_values()
         replica.terminate()
         assert replica.exit_code() == 0, replica.log

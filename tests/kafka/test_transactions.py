@@ -345,12 +345,12 @@ def test_a_broker_that_is_away_for_longer_than_a_transaction_is_waited_for(
     fill(stage, [b"lost"])
     arrive(stage)
 
-    own_broker.stop()
+    os.kill(own_broker.pid, signal.SIGSTOP)  # one that is restarted and has no other beside it may lose the end
     stage.transactions.commit({stage.requests: 2})
     away_until = time.monotonic() + 3 * SHORT_MS / 1000
     while time.monotonic() < away_until:
         assert stage.transactions.ended(0.05) is None
-    own_broker.start()
+    os.kill(own_broker.pid, signal.SIGCONT)
     ended = ending(stage)
 
     assert ended.failure is not None
