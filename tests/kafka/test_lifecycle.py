@@ -138,13 +138,10 @@ def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path,
             assert "Traceback" not in replica.log
 
 
-@both_guarantees
-def test_a_worker_can_be_stopped_while_the_broker_is_away(
-    hurt_broker: JvmBroker, tmp_path: Path, guarantee: str
-) -> None:
+def test_a_worker_can_be_stopped_while_the_broker_is_away(hurt_broker: JvmBroker, tmp_path: Path) -> None:
     """SIGTERM ends it by the drain's deadline; the next worker answers what it could not, and nothing is lost."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "2"}
-    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
+    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, settings, partitions=1) as scene:
         replica = scene.replica()
         with scene.publishing(1000.0) as load:
             scene.wait_for_progress(100)
