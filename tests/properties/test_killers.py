@@ -84,6 +84,18 @@ def test_the_killers_are_convicted_in_a_few_lives_and_nobody_else(
 
 
 @guarantees
+def test_a_trial_whose_answer_is_not_committed_is_held_again(setup: Setup) -> None:
+    """Every second commit is refused, of offsets alone, of notes, and within transactions."""
+    killers = {(P0, 3): IN_A_BATCH}
+    refused = [Fate(), Fate(refusal="refused for this time")] * 40
+    fates = {"commit": refused, "write offsets": refused, "mark": refused[:20]}
+
+    lives = live_through(replace(with_killers(setup, killers), fates=fates))
+
+    lives.checker.require_convicted(killers)
+
+
+@guarantees
 def test_a_crash_in_any_state_of_a_trial_breaks_no_promise(setup: Setup) -> None:
     """Only who was on trial when a process died is convicted: the killer, and at worst one who was tried just then."""
     killers = {(P0, 3): IN_A_BATCH}

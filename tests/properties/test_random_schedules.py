@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.properties.simulation.process import Spinning
 from tests.properties.simulation.schedules import Play
 
-FEW, MANY = 100, 3000
+FEW, MANY = 50, 3000
 
 guarantees = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 
@@ -52,7 +52,7 @@ def test_no_schedule_of_many_breaks_a_promise(guarantee: str) -> None:
 
 
 @guarantees
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(dice=st.randoms(use_true_random=False))
 def test_no_schedule_found_by_search_breaks_a_promise(guarantee: str, dice: random.Random) -> None:
     """Schedules that Hypothesis makes up, and makes small when they fail."""

@@ -48,6 +48,7 @@ class Group:
         self._appended = count(1)
         self._pending: dict[Transaction, dict[Partition, Committed]] = {}
         self.members: dict[str, Member] = {}
+        self.changes = 0  # of members, their partitions and what they are to have
         self.epoch = 0
         self.target: dict[Partition, str] = {}  # who is to have which partition
         self.bouncing: dict[str, set[Partition]] = {}  # to be revoked and given back within one poll
@@ -57,34 +58,36 @@ class Group:
 
     def join(self, name: str) -> int:
         """Become a member, or one anew after having been expelled. Returns the member's epoch."""
-        self.epoch += 1
+        self._changed()
         self.members[name] = Member(self.epoch)
         return self.epoch
 
     def rejoin(self, name: str) -> int:
         """A member that gave itself up joins again by its name. Its epoch is its old one, unless that moved on."""
+        self.changes += 1
         self.members[name] = Member(self.epoch)
         return self.epoch
 
     def leave(self, name: str) -> None:
         """Gone, by its own word or because nothing was heard of it: its epoch counts no more."""
         if self.members.pop(name, None) is not None:
-            self.epoch += 1
+            self._changed()
 
     def assign(self, target: Mapping[Partition, str]) -> None:
         """Who is to have what from now on; members learn of it one by one."""
         self.target = dict(target)
-        self.epoch += 1
+        self._changed()
 
     def bounce(self, name: str, partitions: Iterable[Partition]) -> None:
         """Take these from a member and give them back at once."""
         self.bouncing.setdefault(name, set()).update(partitions)
-        self.epoch += 1
+        self._changed()
 
     def heartbeat(self, name: str, epoch: int, let_go: Iterable[Partition]) -> int | str:
         """A member let go of these, and learns the group's epoch."""
         if (refused := self._refused(name, epoch)) is not None:
             return refused
+        self.changes += 1
         member = self.members[name]
         member.held.difference_update(let_go)
         member.epoch = self.epoch
@@ -96,6 +99,10 @@ class Group:
         free = {p for p, whose in self.target.items() if whose == name and p not in taken}
         self.members[name].held |= free
         return free
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self.epoch += 1
 
     # Offsets
 

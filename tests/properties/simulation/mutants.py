@@ -190,6 +190,6 @@ EXACTLY_ONCE = (
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a trial begins before it is noted", Worker, "_is_noted", _run_before_it_is_noted, KILLERS),
     Mutant("others are decoded beside a trial", Worker, "_take_in", _take_in_beside_a_trial, KILLERS),
-    Mutant("a trial survives the rewind of its record", Trials, "forget", None, SCHEDULES),
+    Mutant("a trial survives the rewind of its record", Trials, "forget", None, KILLERS),
     Mutant("suspects are not tried", Trials, "suspect", None, KILLERS),
 )

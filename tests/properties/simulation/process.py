@@ -198,6 +198,7 @@ class Watched:
             self._process.step(name)
             return found(*args, **kwargs)
 
+        self.__dict__[name] = call
         return call
 
 

@@ -57,6 +57,7 @@ class Play:
             (2, self._stall),
             (2, self._crash),
             (1, self._stop),
+            (1, self._break_device),
             (2, self._revive),
             (3, self._slow_down),
             (3, self._trouble),
@@ -131,8 +132,15 @@ class Play:
 
     def _stop(self) -> None:
         if (replica := self._any_living()) is not None and replica.can_turn:
-            self._note(f"{replica.process.name} is told to stop")
+            replica.signals.hurry_asked = self._dice.random() < 0.3
+            self._note(f"{replica.process.name} is told to stop, at once: {replica.signals.hurry_asked}")
             replica.stop()
+
+    def _break_device(self) -> None:
+        """Every run fails from now on, the one that asks whether the device works, too: the worker stops."""
+        if (replica := self._any_living()) is not None:
+            self._note(f"the device of {replica.process.name} breaks")
+            replica.lanes.is_broken = True
 
     def _revive(self) -> None:
         """A new life at an empty post, and partitions for it."""
@@ -144,7 +152,7 @@ class Play:
 
     def _slow_down(self) -> None:
         """Requests take their time, reports come late and in any order between output partitions."""
-        slowest = self._dice.choice([0.002, 0.03, 0.4])
+        slowest = self._dice.choice([0.002, 0.03, 0.4, 3.0])  # the last one is longer than a transaction may be open
         kinds = self._dice.sample(["produce", "write", "commit", "mark", "write offsets", "commit transaction"], 2)
         seed = self._dice.getrandbits(16)
         for kind in kinds:
@@ -269,7 +277,7 @@ class Play:
             conduct=Conduct(lanes=lanes, inflight_batches=lanes + self._dice.randint(0, 2), revoke_timeout=1.0),
             bounds=Bounds(records=bound, rows=bound * 4, size=bound * 40),
             commit_interval=self._dice.choice([0.001, 0.02, 0.2]),
-            transactional_id=self._dice.choice(["replica-{n}", None]),
+            transactional_id=self._dice.choice(["replica-{n}", "replica-{n}", None, None, "shared by mistake"]),
         )
 
     def _any(self, choices: Sequence[tuple[int, T]]) -> T:

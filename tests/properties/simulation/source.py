@@ -62,6 +62,7 @@ class SimSource:
         self._unheard: list[Callable[[], None]] = []  # results of commits, told in the next poll
         self._let_go: set[Partition] = set()  # and the group was not told yet
         self._own: dict[Partition, tuple[int, str]] = {}  # the last note sent, also of what left and may come back
+        self._served = -1, -1  # the group's changes when there was nothing left to do, and our epoch then
         self._is_beating = False
         self._is_paused = False
         self.is_out_of_touch = False  # it heard nothing of the group for so long that it gives itself up for lost
@@ -145,7 +146,9 @@ class SimSource:
     # The group
 
     def _serve(self) -> None:
-        """What the group wants, with the callbacks that follow."""
+        """What the group wants, with the callbacks that follow; nothing while it wants nothing new."""
+        if (self._group.changes, self.epoch) == self._served and not self.is_out_of_touch:
+            return
         if self._is_expelled():
             self._lose()
             self.epoch = self._group.join(self._name)
@@ -162,6 +165,7 @@ class SimSource:
             self._clock.wait(HEARTBEAT_WAIT, lambda: self.epoch == self._group.epoch)
         if self.epoch == self._group.epoch and not self._is_expelled() and not self._let_go:
             self._take()
+            self._served = self._group.changes, self.epoch
 
     def _is_expelled(self) -> bool:
         """Heard at once, in a poll; what was sent before, with the old epoch, is refused all the same."""
@@ -263,14 +267,18 @@ class SimSource:
         return TIMED_OUT if self._group.is_unstable(partition) else self._group.committed.get(partition)
 
     def _flowing(self) -> list[Held]:
-        return (
-            [] if self._is_paused else [held for held in self.held.values() if held.is_begun and self._has_more(held)]
-        )
+        return [] if self._is_paused else self._with_more(is_begun=True)
 
-    def _has_more(self, held: Held) -> bool:
-        if held.is_withheld or held.position is None:
-            return False
-        return self._broker.end(held.partition) > held.position
+    def _with_more(self, *, is_begun: bool) -> list[Held]:
+        end = self._broker.end
+        return [
+            held
+            for held in self.held.values()
+            if held.is_begun is is_begun
+            and not held.is_withheld
+            and held.position is not None
+            and end(held.partition) > held.position
+        ]
 
     def _has_news(self) -> bool:
         self._wake()
@@ -288,12 +296,9 @@ class SimSource:
 
     # Before the first record
 
-    def _waking(self) -> list[Held]:
-        return [held for held in self.held.values() if not held.is_begun and self._has_more(held)]
-
     def _wake(self) -> None:
         """What has its first record waiting: ask, note the attempt, let it flow."""
-        for held in self._waking():
+        for held in self._with_more(is_begun=False):
             if held.attempt is None:
                 if not held.is_asking and not self._is_in_doubt(held.partition):
                     held.is_asking = True
