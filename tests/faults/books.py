@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.faults.requests import RAW, number_of, request, wrong_value
+from tests.faults.stalls import Stalls
 
 SHOWN = 20  # examples kept of each way in which a promise was broken
 
@@ -42,6 +42,15 @@ class Seen(NamedTuple):
     headers: Mapping[str, str]
 
 
+class Found(NamedTuple):
+    """What is kept of the first answer or dead letter of a request: 400,000 whole ones held 600 MB."""
+
+    partition: int
+    offset: int
+    number: int | None  # of the request that it names
+    is_error: bool
+
+
 class Look(NamedTuple):
     """At second `at` the group had committed this (partition → next offset); right after, the logs ended there."""
 
@@ -60,34 +69,6 @@ class Source(NamedTuple):
         return f"{self.partition}/{self.offset}"
 
 
-@dataclass
-class Stalls:
-    """How long a request partition went without an answer, by what was done when it began."""
-
-    longest: dict[str, float] = field(default_factory=dict)
-    _last: dict[int, float] = field(default_factory=dict)
-    _faults: list[tuple[float, str]] = field(default_factory=list)
-
-    # An answer that was under way may still be read so long after the fault that stops the next, seconds.
-    SLACK = 0.3
-
-    def fault(self, at: float, kind: str) -> None:
-        """This is done from now on."""
-        self._faults.append((at, kind))
-
-    def all_answered_since(self, at: float, partitions: int) -> bool:
-        """Whether an answer came in each of so many partitions after this second."""
-        return sum(last > at for last in self._last.copy().values()) == partitions
-
-    def answered(self, at: float, partition: int) -> None:
-        """One more answer to a request of this partition."""
-        before = self._last.get(partition, at)
-        self._last[partition] = at
-        if at - before > self.SLACK:
-            kind = next((kind for began, kind in reversed(self._faults) if began <= before + self.SLACK), "none")
-            self.longest[kind] = max(self.longest.get(kind, 0.0), at - before)
-
-
 class Books:
     """Owns what is known of one run. One thread calls everything but `published`, which another may call."""
 
@@ -103,8 +84,8 @@ class Books:
         self._partitions = partitions
         self._exactly_once = exactly_once
         self._tell = tell
-        self._first: dict[Source, Seen] = {}
-        self._first_letter: dict[Source, Seen] = {}
+        self._first: dict[Source, Found] = {}
+        self._first_letter: dict[Source, Found] = {}
         self._highest: dict[tuple[int, int], int] = {}
         self._partition_of_key: dict[bytes, int] = {}
         self._reached: dict[Place, int] = {}
@@ -132,7 +113,7 @@ class Books:
         if source in self._first:
             self._break("repeated", f"{source} is answered at {_places(self._first[source], seen)}")
         else:
-            self._first[source] = seen
+            self._first[source] = _found(seen)
             self._check_order(source, seen)
         for fault in self._faults(source, seen):
             self._break("wrong", f"{source}, answered at {seen.partition}/{seen.offset}: {fault}")
@@ -148,7 +129,7 @@ class Books:
             return
         if source in self._first_letter:
             self._break("repeated", f"the dead letter of {source} is at {_places(self._first_letter[source], seen)}")
-        self._first_letter.setdefault(source, seen)
+        self._first_letter.setdefault(source, _found(seen))
         for fault in self._letter_faults(seen):
             self._break("wrong", f"dead letter of {source} at {seen.partition}/{seen.offset}: {fault}")
 
@@ -173,11 +154,11 @@ class Books:
     def close(self) -> None:
         """Nothing more will be read: judge what needs the whole."""
         for source, number in self.requests.items():
-            seen = self._first.get(source)
-            if seen is None:
+            found = self._first.get(source)
+            if found is None:
                 self._break("lost", f"{source}, request {number}, has no answer")
-            elif seen.headers.get("request-id") != f"r-{number}":
-                self._break("wrong", f"{source} is request {number}, answered as {seen.headers.get('request-id')}")
+            elif found.number != number:
+                self._break("wrong", f"{source} is request {number}, answered as request {found.number}")
             if request(number, self._partitions).code and source not in self._first_letter:
                 self._break("lost", f"{source}, request {number}, has no dead letter")
         for source in self._first.keys() - self.requests.keys():
@@ -252,10 +233,10 @@ class Books:
                 self._checked[partition] = max(committed, self._checked[partition])
 
     def _check_commit(self, source: Source, committed: int, look: Look) -> None:
-        seen = self._first.get(source)
-        if seen is None or seen.offset >= look.ends[Place("answers", seen.partition)]:
+        found = self._first.get(source)
+        if found is None or found.offset >= look.ends[Place("answers", found.partition)]:
             self._break("committed past", f"{source} had no answer at {look.at:.3f} s, and {committed} was committed")
-        elif seen.headers.get("status") == "error":
+        elif found.is_error:
             letter = self._first_letter.get(source)
             if letter is None or letter.offset >= look.ends[Place("dead", letter.partition)]:
                 self._break(
@@ -268,5 +249,10 @@ def _source(text: str) -> Source | None:
     return Source(int(parts[1]), int(parts[2])) if len(parts) == 3 and all(p.isdecimal() for p in parts[1:]) else None
 
 
-def _places(first: Seen, again: Seen) -> str:
+def _found(seen: Seen) -> Found:
+    number = number_of(seen.headers.get("request-id", ""))
+    return Found(seen.partition, seen.offset, number, seen.headers.get("status") == "error")
+
+
+def _places(first: Found, again: Seen) -> str:
     return f"{first.partition}/{first.offset} and {again.partition}/{again.offset}"

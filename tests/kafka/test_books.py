@@ -137,7 +137,7 @@ def test_an_answer_to_another_request_is_wrong() -> None:
     """The publisher knows which request lies where: an answer that names another was given to the wrong one."""
     found = books([1], [answered(3, 0, {"source": "requests/1/0"})])
 
-    assert "is request 1, answered as r-3" in found.examples["wrong"][0]
+    assert "is request 1, answered as request 3" in found.examples["wrong"][0]
 
 
 def test_an_answer_to_nothing_is_wrong() -> None:
