@@ -49,6 +49,17 @@ def test_a_good_cluster_tells_partitions_limits_and_sessions(kafka: Cluster) -> 
     assert topics.notes == ()
 
 
+def test_a_lone_replica_is_no_place_for_transactions(kafka: Cluster) -> None:
+    """Of the topics that are written to, and only where transactions are."""
+    requests, answers = kafka.create_topic("requests"), kafka.create_topic("answers")
+    config = settings(kafka, requests, response_topic=answers)
+
+    (note,) = examine(config, LOGGER, with_transactions=True).notes
+
+    assert note.startswith(f"topic {answers} has one replica: ")
+    assert examine(config, LOGGER).notes == ()
+
+
 def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
     """One start shows all there is to mend, and makes no topic."""
     config = settings(kafka, "nothing-1", response_topic="nothing-2", dead_letter_topic="nothing-3")
@@ -145,7 +156,7 @@ def test_exactly_once_is_welcome_on_a_real_cluster(kafka: Cluster) -> None:
 
     topics = examine(asked, LOGGER, with_transactions=True)
 
-    assert topics.notes == ()
+    assert topics.partitions == {requests: 1, answers: 1}
     assert known_requests(asked, answers, 10.0)[28] >= 3
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -158,7 +158,17 @@ class _Examination:
             return 0
         if found.error is not None:
             self._problems.append(self._why_unusable(setting, topic, found.error))
+        elif self._with_transactions and setting != "REQUEST_TOPICS":
+            self._note_lone_replica(topic, [partition.replicas for partition in found.partitions.values()])
         return len(found.partitions)
+
+    def _note_lone_replica(self, topic: str, replicas: Iterable[Sized]) -> None:
+        """A coordinator that finds no leader takes a marker's partition for deleted, and the transaction for ended."""
+        if min(map(len, replicas), default=2) < 2:
+            self._notes.append(
+                f"topic {topic} has one replica: Kafka can lose the end of a transaction when that broker is restarted "
+                "(seen with 4.3.1), and answers are repeated or held back then; give it two or more"
+            )
 
     def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
