@@ -34,6 +34,10 @@ both_guarantees = pytest.mark.parametrize("guarantee", GUARANTEES)
 quick_at_least_once = pytest.mark.parametrize(
     "guarantee", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.slow)]
 )
+# At least once with the long runs only.
+quick_exactly_once = pytest.mark.parametrize(
+    "guarantee", [pytest.param("at_least_once", marks=pytest.mark.slow), "exactly_once"]
+)
 # Random rows, all different: an answer that belongs to another request is seen by its value.
 ROWS = np.random.default_rng(7).standard_normal((65_536, WIDTH), dtype=np.float32)
 

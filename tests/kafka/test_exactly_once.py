@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.cluster import TIMEOUT, Cluster
-from tests.kafka.scene import Scene, both_guarantees
+from tests.kafka.scene import Scene, quick_exactly_once
 from tests.kafka.test_faults import RATE, expect_unharmed
 from tests.kafka.test_killers import wait_until_running
 from tests.kafka.test_lifecycle import spin
@@ -131,7 +131,7 @@ def test_partitions_that_move_during_an_inference_longer_than_the_timeout_lose_n
         assert first.is_running
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_fresh_group_at_the_end_loses_nothing_when_it_dies_before_its_first_commit(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica
-from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees
+from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, quick_exactly_once
 from tests.kafka.test_lifecycle import spin
 from tests.models import least_divided, spinner
 
@@ -64,7 +64,7 @@ def expect_clean_end(replica: Replica) -> None:
 
 
 @traps
-@both_guarantees
+@quick_exactly_once
 def test_a_record_that_kills_the_process_is_convicted(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """After four deaths it is answered INTERNAL and dead-lettered without being run; all others get their quotients."""
     requests = [divide_by(number, partition) for partition in (0, 1) for number in range(1, 41)]
@@ -102,7 +102,7 @@ def expect_quotients(scene: Scene) -> None:
             assert np.frombuffer(found.value or b"", "<i8")[0] == -(-LEAST // divisor), found
 
 
-@both_guarantees
+@quick_at_least_once
 def test_a_record_that_hangs_is_convicted(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """The watchdog ends the worker (3) each time; after four times the record is not run any more."""
     settings = {**COMES_BACK, "MODEL__RUN_TIMEOUT_S": "1"}
@@ -136,7 +136,7 @@ def test_two_killers_in_a_row_are_convicted_one_after_the_other(kafka: Cluster, 
         expect_quotients(scene)
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_record_whose_worker_was_killed_is_not_convicted(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Three workers are killed from outside while it runs: the fourth runs it alone, and it gets its answer."""
     with Scene(kafka, tmp_path, COMES_BACK, guarantee=guarantee, model=spinner(), partitions=1) as scene:
