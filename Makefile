@@ -52,10 +52,13 @@ types: setup
 rooms: setup
 	$(BIN)/lint-imports
 
-# core, codecs, loop and delivery: every branch, from these tests alone.
+# core, codecs, loop and delivery: every branch, from these tests alone. The simulator lives thousands of lives, which
+# coverage would make three times as long.
+SIMULATOR = $(foreach of,crash_everywhere random_schedules killers mutants,tests/properties/test_$(of).py)
 unit: setup
-	$(BIN)/coverage run -m pytest tests/unit tests/properties
+	$(BIN)/coverage run -m pytest -m "not slow" tests/unit tests/properties $(SIMULATOR:%=--ignore %)
 	$(BIN)/coverage report
+	$(BIN)/pytest -m "not slow" $(SIMULATOR)
 
 # The rest, on brokers, side by side: a test on a real Kafka mostly waits.
 system: setup
@@ -85,6 +88,7 @@ faults: setup
 
 # Half an hour of one kind of fault after the other, with the figures of each run.
 long: setup
+	$(BIN)/pytest -m slow tests/properties
 	$(BIN)/pytest -s -m slow tests/integration tests/kafka
 	$(BIN)/pytest -s tests/kafka/long_runs.py
 

@@ -223,7 +223,11 @@ class ExactlyOnce:
         self._transactions.abort()
 
     def _hear(self, timeout: float) -> None:
-        ending = self._transactions.ended(timeout)
+        try:
+            ending = self._transactions.ended(timeout)
+        except KafkaFatal:  # whoever shut us out has taken it back: it is in doubt no more
+            self._is_ending = False
+            raise
         if ending is None:
             return
         inside, offsets, was_meant = self._inside, self._offsets, self._is_taken_back

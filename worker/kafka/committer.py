@@ -3,10 +3,10 @@
 Owns the producer while it works, and replaces it when nobody knows what became of a transaction. A broker that is away
 is waited for, for as long as it takes.
 
-A call of the client's may never come back: `send_offsets_to_transaction` does not, whatever its timeout, when a broker
-dies in the middle of it (librdkafka 2.16; seen in three of four kills under load). So each call has a time by which it
-must be back. A committer that misses it `is_stuck`; whoever asked abandons it and takes another one, which shuts the
-lost one out. Should the call come back after all, thread and client end.
+A call of the client's may never come back: `send_offsets_to_transaction` does not, whatever its timeout, when it is
+called again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). It is
+called once, and each call has a time by which it must be back. A committer that misses it `is_stuck`; whoever asked
+abandons it and takes another one, which shuts the lost one out. Should the call come back, thread and client end.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from worker.settings import KafkaSettings
 SLICE = 0.5
 # Between two calls that were answered at once, and are to be made again.
 PAUSE = 0.01
+# Seconds of `send_offsets_to_transaction`. A coordinator that is there answers in milliseconds.
+OFFSETS_TIMEOUT = 3.0
 # A call that is not back so long after its time will not come back. A busy machine holds one up for a second or two.
 STUCK_AFTER = 5.0
 # Of the time between two looks at it so much counts: a process that stood still (SIGSTOP) has not waited.
@@ -70,7 +72,7 @@ class Committer:
         self._log = log
         self._failure = failure
         self._end_by = math.inf
-        self._call = ""
+        self._call, self._allowed = "", 0.0
         self._calls = 0  # begun and ended: odd while one is under way
         self._seen, self._seen_at, self._waited = 0, 0.0, 0.0  # at the last look, and for how long it is the same
         self._is_abandoned = False
@@ -100,7 +102,7 @@ class Committer:
         now, calls = time.monotonic(), self._calls
         self._waited = self._waited + min(LOOK, now - self._seen_at) if calls == self._seen and calls % 2 else 0.0
         self._seen, self._seen_at = calls, now
-        return self._waited > SLICE + STUCK_AFTER
+        return self._waited > self._allowed + STUCK_AFTER
 
     def abandon(self) -> str:
         """Wait for it no more. Returns why."""
@@ -151,9 +153,13 @@ class Committer:
 
     def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:
         producer = self.producer
-        trouble = self._insist(
-            "send_offsets_to_transaction", lambda timeout: producer.send_offsets(offsets, member, timeout)
+        trouble = self._made(
+            "send_offsets_to_transaction",
+            lambda timeout: producer.send_offsets(offsets, member, timeout),
+            OFFSETS_TIMEOUT,
         )
+        if trouble is not None and trouble.reaction is Reaction.AGAIN:
+            return trouble._replace(reaction=Reaction.RENEW)
         return trouble or self._insist("commit_transaction", producer.commit)
 
     def _insist(
@@ -161,9 +167,8 @@ class Committer:
     ) -> Trouble | None:
         """Make a call until it is decided, or for as long as the broker keeps the transaction open."""
         give_up_at = self.producer.opened_at + (self._timeout_ms / 1000 if patience is None else patience)
-        self._call = name
         while True:
-            trouble = self._made(call)
+            trouble = self._made(name, call, SLICE)
             if trouble is None or trouble.reaction is not Reaction.AGAIN:
                 return trouble
             if time.monotonic() >= self._end_by:
@@ -172,9 +177,10 @@ class Committer:
                 return trouble._replace(reaction=Reaction.RENEW)
             self.producer.serve(PAUSE)
 
-    def _made(self, call: Callable[[float], Trouble | None]) -> Trouble | None:
+    def _made(self, name: str, call: Callable[[float], Trouble | None], timeout: float) -> Trouble | None:
+        self._call, self._allowed = name, timeout
         self._calls += 1
-        trouble = call(max(0.0, min(SLICE, self._end_by - time.monotonic())))
+        trouble = call(max(0.0, min(timeout, self._end_by - time.monotonic())))
         self._calls += 1
         if self._is_abandoned:
             raise _Over

@@ -365,6 +365,22 @@ def test_a_partition_lost_again_is_not_given_back(world: World) -> None:
     assert world.delivery.is_idle
 
 
+def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: World) -> None:
+    """Fenced off, the worker ends; what it has to say to the group it may say."""
+    send(world, 4)
+    turn(world)
+
+    def fenced(_: float) -> None:
+        raise KafkaFatal("another replica uses the transactional id")
+
+    world.transactions.ended = fenced  # type: ignore[method-assign]
+
+    with pytest.raises(KafkaFatal):
+        turn(world)
+
+    assert not world.delivery.is_in_doubt(P0)
+
+
 def test_when_it_is_urgent_nothing_waits_for_the_interval(world: World) -> None:
     """A drain, or a record on trial, commits as soon as there is something to commit."""
     take(world, 0, partition=P1)

@@ -102,7 +102,7 @@ class Stage:
 
     def hurry(self) -> None:
         """A call is taken for lost soon."""
-        self._monkeypatch.setattr(committer, "SLICE", 0.01)
+        self._monkeypatch.setattr(committer, "OFFSETS_TIMEOUT", 0.01)
         self._monkeypatch.setattr(committer, "STUCK_AFTER", 0.03)
         self._monkeypatch.setattr(committer, "LOOK", 0.01)
 
@@ -131,13 +131,25 @@ def commit(opened: KafkaTransactions, value: bytes = b"v") -> Ending:
 
 def test_what_may_be_repeated_is_repeated(stage: Stage) -> None:
     """A call without an answer is made again, and its transaction is committed."""
-    producer = ScriptedProducer(send_offsets=[TIMED_OUT], commit=[TIMED_OUT, TIMED_OUT])
+    producer = ScriptedProducer(initialise=[TIMED_OUT], commit=[TIMED_OUT, TIMED_OUT])
     opened = stage.opened(producer)
     opened.wait_until_ready(PATIENCE)
 
     assert commit(opened).failure is None
 
-    assert producer.calls == ["initialise", *["send_offsets"] * 2, *["commit"] * 3]
+    assert producer.calls == [*["initialise"] * 2, "send_offsets", *["commit"] * 3]
+
+
+def test_offsets_that_were_not_answered_for_are_not_sent_again(stage: Stage) -> None:
+    """The client might not come back from the second call: another producer goes on instead."""
+    producer, other = ScriptedProducer(send_offsets=[TIMED_OUT]), ScriptedProducer()
+    opened = stage.opened(producer, other)
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).failure == TIMED_OUT.text
+
+    assert producer.calls == ["initialise", "send_offsets", "drop"]
+    assert other.calls == ["initialise"]
 
 
 def test_what_requires_an_abort_is_taken_back_by_the_same_producer(stage: Stage) -> None:
