@@ -373,7 +373,7 @@ def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: Wor
     def fenced(_: float) -> None:
         raise KafkaFatal("another replica uses the transactional id")
 
-    world.transactions.ended = fenced  # type: ignore[method-assign]
+    world.transactions.ended = fenced  # type: ignore[assignment, method-assign]
 
     with pytest.raises(KafkaFatal):
         turn(world)
