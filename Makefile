@@ -64,15 +64,16 @@ unit: setup
 system: setup
 	@$(MAKE) --no-print-directory -j2 kafka others
 
-# Whole workers on a real Kafka, but for the commands around them.
+# Whole workers on a real Kafka, but for the commands around them and the clients within them.
 kafka: setup
-	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka $(COMMANDS:%=--ignore %)
+	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka $(ELSEWHERE:%=--ignore %)
 
 # The commands, the contracts of fakes and real things, workers on the mock broker, the clients and pages that users see.
 others: setup
 	$(BIN)/pytest -m "not slow" --durations=10 --ignore tests/deploy/test_compose.py \
-		$(COMMANDS) tests/contract tests/integration tests/clients tests/deploy
-COMMANDS = $(foreach of,check publish_consume dead_letters replay_rights security tracing,tests/kafka/test_$(of).py)
+		$(ELSEWHERE) tests/contract tests/integration tests/clients tests/deploy
+ELSEWHERE = $(foreach of,check publish_consume dead_letters replay_rights security tracing positions source_sink topics \
+	transactions,tests/kafka/test_$(of).py)
 
 # The image and the compose file, really built, run, stopped and killed; the README, and a Kafka with TLS and SASL.
 test-deploy: setup

@@ -166,24 +166,6 @@ def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> 
     assert "after a kill      readers wait until the replica is back, or 10 to 20 s" in result.stdout
 
 
-def test_an_inference_too_long_for_a_transaction_is_a_problem(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When partitions move, a transaction stays open for the batches that run."""
-    monkeypatch.setattr("worker.commands.check._run_seconds", lambda _, rows: rows / 4)
-    wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
-
-    result = check(wanted, "--json")
-    welcome = check(deployment.environment, "--json")
-
-    (problem,) = json.loads(result.stdout)["problems"]
-    assert result.exit_code == 2
-    assert problem["text"].startswith(
-        "WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: an inference of 32 rows takes 8.0 s, and when partitions move a "
-    )
-    assert welcome.exit_code == 0
-
-
 def test_everything_that_is_wrong_is_told_at_once(deployment: Deployment) -> None:
     """A mistyped name, a missing model and a missing topic: none hides another, and the rest is still shown."""
     wrong = {
