@@ -130,8 +130,8 @@ def test_a_fresh_group_at_the_end_loses_nothing_by_a_death(kafka: Cluster, proto
     topic = kafka.create_topic()
     send(kafka, topic, 10)
     config = settings(kafka, topic, auto_offset_reset="latest")
-    source = joined(config, told := Told(), MEMBERSHIPS[protocol])
-    poll_until(source, lambda: bool(told.held))
+    source = joined(config, Told(), MEMBERSHIPS[protocol])
+    poll_until(source, lambda: kafka.committed(config.group_id, topic) == {0: 10})
     send(kafka, topic, 5)
     source.close()  # it was handed nothing, and committed nothing but its start
     send(kafka, topic, 5)
@@ -147,8 +147,8 @@ def test_the_start_is_committed_before_the_first_record_comes(kafka: Cluster) ->
     topic = kafka.create_topic()
     send(kafka, topic, 10)
     config = settings(kafka, topic, auto_offset_reset="latest")
-    source = joined(config, told := Told())
-    poll_until(source, lambda: bool(told.held))
+    source = joined(config, Told())
+    poll_until(source, lambda: kafka.committed(config.group_id, topic) == {0: 10})
     send(kafka, topic, 3)
 
     records = read(source, 3)
@@ -167,8 +167,9 @@ def test_the_end_is_where_the_first_open_transaction_is(kafka: Cluster) -> None:
     producer.produce(topic, b"in a transaction", b"k")
     producer.flush()
     send(kafka, topic, 3)
-    source = joined(settings(kafka, topic, auto_offset_reset="latest"), told := Told())
-    poll_until(source, lambda: bool(told.held))
+    config = settings(kafka, topic, auto_offset_reset="latest")
+    source = joined(config, Told())
+    poll_until(source, lambda: kafka.committed(config.group_id, topic) == {0: 10})
 
     producer.commit_transaction()
 
