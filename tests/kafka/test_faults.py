@@ -18,7 +18,7 @@ from confluent_kafka import Consumer
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster
 from tests.kafka.replica import Replica
-from tests.kafka.scene import GUARANTEES, Scene, both_guarantees
+from tests.kafka.scene import GUARANTEES, Scene, quick_exactly_once
 
 RATE = 1000.0  # requests per second
 INFLIGHT = 500
@@ -202,7 +202,7 @@ def expect_unharmed(scene: Scene, replica: Replica) -> None:
     scene.expect_all_committed(timeout=0.0)
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_broker_that_stalls_loses_nothing(hurt_broker: JvmBroker, tmp_path: Path, guarantee: str) -> None:
     """A broker that is there and does not answer for four seconds is waited for."""
     with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, TUNED, guarantee=guarantee) as scene:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica
-from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, quick_exactly_once
+from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_exactly_once
 from tests.kafka.test_lifecycle import spin
 from tests.models import least_divided, spinner
 
@@ -102,7 +102,8 @@ def expect_quotients(scene: Scene) -> None:
             assert np.frombuffer(found.value or b"", "<i8")[0] == -(-LEAST // divisor), found
 
 
-@quick_at_least_once
+@pytest.mark.slow
+@both_guarantees
 def test_a_record_that_hangs_is_convicted(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """The watchdog ends the worker (3) each time; after four times the record is not run any more."""
     settings = {**COMES_BACK, "MODEL__RUN_TIMEOUT_S": "1"}

@@ -20,7 +20,10 @@ PACE = 0.25  # of the long run's times
 @pytest.mark.timeout(240)  # 30 s on an idle machine
 @pytest.mark.parametrize(
     ("guarantee", "protocol", "ids", "seed"),
-    [("at_least_once", "classic", "unique", 6), ("exactly_once", "consumer", "stable", 7)],
+    [
+        pytest.param("at_least_once", "classic", "unique", 6, marks=pytest.mark.slow),
+        ("exactly_once", "consumer", "stable", 7),
+    ],
 )
 def test_a_mix_of_faults_keeps_the_promise(
     own_broker: JvmBroker, tmp_path: Path, guarantee: str, protocol: str, ids: str, seed: int
