@@ -253,7 +253,7 @@ class Worker:
         return self._source.put_on_trial(trial.record.partition, trial.record.offset)
 
     def _begin_trial(self, trial: Trial, now: float) -> None:
-        self._delivery.hasten(is_urgent=True)
+        self._pace()
         request = self._codec.decode(trial.record)
         if isinstance(request, Rejection):
             self._refuse([(trial.place, request)])
@@ -271,10 +271,10 @@ class Worker:
     def _end_trial(self, trial: Trial) -> None:
         if self._trials.end():
             self._source.release(trial.record.partition)
-        self._relax()
+        self._pace()
 
-    def _relax(self) -> None:
-        """Nobody waits for a commit any more, unless somebody does."""
+    def _pace(self) -> None:
+        """A commit is urgent while somebody waits for it: a drain, or a trial."""
         self._delivery.hasten(is_urgent=self._is_draining or self._trials.current is not None)
 
     # Bringing home
@@ -384,7 +384,7 @@ class Worker:
     def _forget(self, partitions: Sequence[Partition]) -> None:
         self._batcher.forget(partitions)
         self._trials.forget(partitions)
-        self._relax()
+        self._pace()
 
     # Partitions come and go
 
@@ -440,7 +440,7 @@ class Worker:
         self._is_draining = True
         self._is_behind = False  # nothing more is taken
         self._source.pause()
-        self._delivery.hasten(is_urgent=True)
+        self._pace()
         while self._ledger.records or not self._delivery.is_idle:
             if self._signals.hurry_asked or self._clock() > self._drain_deadline:
                 raise DeadlineMissed(

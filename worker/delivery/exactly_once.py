@@ -168,7 +168,7 @@ class ExactlyOnce:
 
     def lost(self, partitions: Sequence[Partition]) -> int:
         """Forget these partitions; what was sent for them and is not committed is taken back, with its company."""
-        if not self._is_ending and not self._offsets.keys().isdisjoint(partitions):
+        if not self._is_ending and self._has_inside(partitions):
             self._abort()
         self._drop_waiting(partitions)
         self._astray.difference_update(partitions)
@@ -179,7 +179,10 @@ class ExactlyOnce:
         return self._is_ending and partition in self._offsets
 
     def _holds(self, partitions: Collection[Partition]) -> bool:
-        return any(place.line.partition in partitions for place in (*self._inside, *self._waiting))
+        return self._has_inside(partitions) or any(place.line.partition in partitions for place in self._waiting)
+
+    def _has_inside(self, partitions: Collection[Partition]) -> bool:
+        return not self._offsets.keys().isdisjoint(partitions)
 
     def _is_due(self, now: float) -> bool:
         return (self._is_complete or now >= self._commit_due) and not self._group.is_marking(self._offsets)

@@ -142,7 +142,7 @@ class Gates:
     def acquit(self, partition: Partition, offset: int) -> None:
         """Note that its trial was broken off; see `Source`. Sent behind that note, it takes its place."""
         mark = self._own[partition] = Mark(offset, Attempts(self._attempts.get(partition, 0)))
-        self._marks.send({partition: mark})
+        self._marks.send(partition, mark)
 
     def attend(self, assignments: Assignments) -> None:
         """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""

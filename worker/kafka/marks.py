@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -42,24 +42,23 @@ class Marks:
         self._taken: dict[Partition, Mark] = {}
         self._not_before: dict[Partition, float] = {}
 
-    def send(self, marks: Mapping[Partition, Mark]) -> None:
-        """Begin one asynchronous commit; never raises."""
-        positions = [TopicPartition(*p, mark.offset, str(mark.attempts)) for p, mark in marks.items()]
-        lost_at = self._clock() + PATIENCE
+    def send(self, partition: Partition, mark: Mark) -> None:
+        """Begin an asynchronous commit; never raises."""
+        position = TopicPartition(*partition, mark.offset, str(mark.attempts))
         try:
-            self._consumer.commit(offsets=positions, asynchronous=True)
+            self._consumer.commit(offsets=[position], asynchronous=True)
         except (KafkaException, RuntimeError):  # it never left
-            self._not_before.update(dict.fromkeys(marks, self._clock() + RETRY_AFTER))
+            self._not_before[partition] = self._clock() + RETRY_AFTER
         else:
-            self._under_way.update((p, (mark, lost_at)) for p, mark in marks.items())
-            self._unheard.update(marks.keys())
+            self._under_way[partition] = mark, self._clock() + PATIENCE
+            self._unheard[partition] += 1
 
     def note(self, partition: Partition, mark: Mark) -> bool:
         """Commit this, again after a failure. To be called until it is so: True."""
         if self._taken.get(partition) == mark:
             return True
         if not self.is_under_way([partition]) and self._clock() >= self._not_before.get(partition, 0.0):
-            self.send({partition: mark})
+            self.send(partition, mark)
         return False
 
     def heard(self, partition: Partition, mark: Mark, *, is_taken: bool) -> None:
