@@ -2,7 +2,7 @@
 
 | promise | broken when |
 |---|---|
-| nothing lost | a request has no answer, or a bad one no dead letter |
+| nothing lost | a request that lies in its topic has no answer, or a bad one no dead letter |
 | nothing repeated (exactly once) | a second answer or dead letter for one request can be read |
 | order | a request's first answer stands behind that of a later request of its partition, in one response partition |
 | right | value, code, key, partition or place of an answer is not what the request makes due |
@@ -11,6 +11,9 @@
 Commit safety is judged per *look*: what the group had committed, then where the logs ended (the high watermark, open
 transactions included). Once all below those ends is read, every request below the commit must have its answer there. No
 acknowledgement is needed for it: a request topic without transactions has no holes.
+
+What was asked is what lies in the request topic. A publisher whose broker dies may send one request again that was
+written, and hears of the second place only: both are requests, and both get their answer.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ SHOWN = 20  # examples kept of each way in which a promise was broken
 
 
 class Place(NamedTuple):
-    """One partition of one of the topics that the checker reads; `topic` is "answers" or "dead"."""
+    """One partition of one of the topics that the checker reads; `topic` is "requests", "answers" or "dead"."""
 
     topic: str
     partition: int
@@ -73,7 +76,7 @@ class Books:
     """Owns what is known of one run. One thread calls everything but `published`, which another may call."""
 
     def __init__(self, partitions: int, *, exactly_once: bool, tell: Callable[[str, str], None]) -> None:
-        self.requests: dict[Source, int] = {}
+        self.requests: dict[Source, int] = {}  # what lies there → its number
         self.answers = self.errors = self.dead_letters = self.looks = 0
         self.committed: dict[int, int] = {}  # as last seen: partition → next offset
         self.moved_back = 0  # commits that a later look found lower
@@ -84,6 +87,7 @@ class Books:
         self._partitions = partitions
         self._exactly_once = exactly_once
         self._tell = tell
+        self._acknowledged: dict[Source, int] = {}
         self._first: dict[Source, Found] = {}
         self._first_letter: dict[Source, Found] = {}
         self._highest: dict[tuple[int, int], int] = {}
@@ -94,7 +98,13 @@ class Books:
 
     def published(self, source: Source, number: int) -> None:
         """The n-th request is acknowledged there."""
-        self.requests[source] = number
+        self._acknowledged[source] = number
+
+    def requested(self, seen: Seen) -> None:
+        """A request was read."""
+        number = number_of(seen.headers.get("request-id", ""))
+        assert number is not None, "only the load publishes there"
+        self.requests[Source(seen.partition, seen.offset)] = number
 
     def reached(self, place: Place, offset: int, at: float) -> None:
         """All below this offset of a topic is read."""
@@ -142,9 +152,16 @@ class Books:
         self._pending.append(look)
         self._judge_looks(at)
 
-    def unanswered(self) -> int:
-        """How many of the acknowledged requests have no answer yet."""
-        return len(self.requests) - len(self._first)
+    @property
+    def is_all_done(self) -> bool:
+        """Whether all that was acknowledged is read, and all that is read is answered and committed."""
+        requests = len(self.requests)
+        return len(self._acknowledged) <= requests <= len(self._first) and sum(self.committed.values()) == requests
+
+    @property
+    def published_twice(self) -> int:
+        """Requests that lie in the topic and of which the publisher never heard."""
+        return len(self.requests) - len(self._acknowledged)
 
     @property
     def unjudged(self) -> int:
@@ -161,8 +178,11 @@ class Books:
                 self._break("wrong", f"{source} is request {number}, answered as request {found.number}")
             if request(number, self._partitions).code and source not in self._first_letter:
                 self._break("lost", f"{source}, request {number}, has no dead letter")
+        for source, number in self._acknowledged.items():
+            if self.requests.get(source) != number:
+                self._break("wrong", f"request {number} is acknowledged at {source}, and does not lie there")
         for source in self._first.keys() - self.requests.keys():
-            self._break("wrong", f"{source} is answered, and no such request is acknowledged")
+            self._break("wrong", f"{source} is answered, and no request lies there")
 
     @property
     def broken(self) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from itertools import cycle
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +34,7 @@ class Lone:
         self._broker = broker
         self.stop = broker.stop
         self.kill = broker.kill
+        self.suspend = broker.suspend
         self.start = broker.heal
 
     @property
@@ -45,10 +44,6 @@ class Lone:
     @property
     def log(self) -> Path:
         return self._broker.log
-
-    def suspend(self) -> None:
-        """It is there and does not answer."""
-        os.kill(self._broker.pid, signal.SIGSTOP)
 
 
 class Three:
@@ -76,7 +71,7 @@ class Three:
         self._next().kill()
 
     def suspend(self) -> None:
-        os.kill(self._next().pid, signal.SIGSTOP)
+        self._next().suspend()
 
     def start(self) -> None:
         self._away.heal()

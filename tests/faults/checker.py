@@ -1,4 +1,4 @@
-"""Reads what came of a run from Kafka and enters it in the books: answers and dead letters, and the group's commits.
+"""Reads a run from Kafka and enters it in the books: requests, answers and dead letters, and the group's commits.
 
 Two threads, each with a consumer of its own that joins no group: one reads with `read_committed`, and so sees what a
 reader of exactly once is promised; one looks at the commits every 100 ms and whenever it is asked to.
@@ -35,8 +35,12 @@ class Topics(NamedTuple):
     @property
     def places(self) -> dict[tuple[str, int], Place]:
         """What is read: (topic, partition) → place."""
-        answers = {(self.answers, number): Place("answers", number) for number in range(self.partitions)}
-        return answers | {(self.dead, number): Place("dead", number) for number in range(self.dead_partitions)}
+        read = (
+            (self.requests, "requests", self.partitions),
+            (self.answers, "answers", self.partitions),
+            (self.dead, "dead", self.dead_partitions),
+        )
+        return {(topic, number): Place(what, number) for topic, what, count in read for number in range(count)}
 
 
 class Checker:
@@ -153,7 +157,9 @@ class Checker:
 
     def _enter(self, place: Place, seen: Seen) -> None:
         at = f"{seen.partition}/{seen.offset}"
-        if place.topic == "answers":
+        if place.topic == "requests":
+            self._books.requested(seen)
+        elif place.topic == "answers":
             said = {"source": seen.headers.get("source"), "status": seen.headers.get("status")}
             self._history.write("answered", at=at, **said)
             self._books.answered(seen, self._history.now)

@@ -169,12 +169,8 @@ class Mix:
     def _await_answers(self) -> None:
         """Until every request has its answer and is committed, or the time is over: the books say what is missing."""
         deadline = time.monotonic() + ALL_ANSWERED_WITHIN
-        while not self._is_all_done() and time.monotonic() < deadline:
+        while not self._books.is_all_done and time.monotonic() < deadline:
             self._rest(SLICE)
-
-    def _is_all_done(self) -> bool:
-        requests = len(self._books.requests)
-        return not self._books.unanswered() and sum(self._books.committed.values()) == requests
 
     def _tell(self, what: str) -> None:
         found = ", ".join(f"{count} {name}" for name, count in self._books.found.items())

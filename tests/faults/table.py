@@ -49,7 +49,8 @@ def _head(outcome: Outcome) -> Iterator[str]:
 
 def _promises(outcome: Outcome) -> Iterator[str]:
     books = outcome.books
-    yield _row("requests", len(books.requests))
+    again = books.published_twice
+    yield _row("requests", len(books.requests), f"{again:,} of them published again by their client" if again else "")
     yield _row("answers", books.answers, f"{books.errors:,} of them errors")
     yield _row("dead letters", books.dead_letters)
     for name, words in PROMISES:

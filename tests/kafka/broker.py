@@ -195,6 +195,11 @@ class JvmBroker:
         """Kill -9. What was acknowledged is in the operating system's cache and survives."""
         self._end(signal.SIGKILL)
 
+    def suspend(self) -> None:
+        """SIGSTOP: it is there and does not answer, until `heal`."""
+        assert self._process is not None, "not running"
+        self._process.send_signal(signal.SIGSTOP)
+
     def heal(self) -> None:
         """Let it run again, whatever was done to it."""
         if self._process is None:
@@ -217,12 +222,6 @@ class JvmBroker:
     def log(self) -> Path:
         """What it wrote to its standard output."""
         return self._folder / "broker.log"
-
-    @property
-    def pid(self) -> int:
-        """The running process, for signals (SIGSTOP makes a broker that is there and does not answer)."""
-        assert self._process is not None, "not running"
-        return self._process.pid
 
     def _end(self, how: signal.Signals) -> None:
         assert self._process is not None, "not running"

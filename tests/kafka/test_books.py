@@ -20,6 +20,12 @@ def lying_at(number: int) -> Source:
     return Source(number % PARTITIONS, number // PARTITIONS)
 
 
+def asked_for(number: int, at: Source | None = None) -> Seen:
+    """Request n, as it lies in its topic."""
+    asked, lies = request(number, PARTITIONS), at or lying_at(number)
+    return Seen(*lies, asked.key, asked.value, {"request-id": f"r-{number}"})
+
+
 def answered(
     number: int, offset: int, headers: Headers = NONE, *, partition: int = 0, as_if: int | None = None
 ) -> Seen:
@@ -49,6 +55,7 @@ def books(
     found = Books(PARTITIONS, exactly_once=exactly_once, tell=lambda _promise, _how: None)
     for number in asked:
         found.published(lying_at(number), number)
+        found.requested(asked_for(number))
     for seen in answers:
         found.answered(seen, 0.0)
     for seen in letters:
@@ -142,7 +149,32 @@ def test_an_answer_to_another_request_is_wrong() -> None:
 
 def test_an_answer_to_nothing_is_wrong() -> None:
     """Nobody asked for it."""
-    assert "no such request" in books([], [answered(1, 0)]).examples["wrong"][0]
+    assert "no request lies there" in books([], [answered(1, 0)]).examples["wrong"][0]
+
+
+def test_a_request_that_was_published_twice_is_two_requests() -> None:
+    """Its publisher heard of one place only. Each is answered once, and one that is not is lost."""
+    again = Source(1, 1)
+    answers = [answered(1, 0), answered(1, 1, {"source": "requests/1/1"})]
+    for given, broken in ((answers, []), (answers[:1], ["lost"])):
+        found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
+        found.published(lying_at(1), 1)
+        found.requested(asked_for(1))
+        found.requested(asked_for(1, again))
+        for seen in given:
+            found.answered(seen, 0.0)
+        found.close()
+
+        assert (found.published_twice, found.broken) == (1, broken)
+
+
+def test_an_acknowledged_request_that_is_not_there_is_noticed() -> None:
+    """The brokers lost it: nothing that follows can be trusted."""
+    found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None)
+    found.published(lying_at(1), 1)
+    found.close()
+
+    assert "does not lie there" in found.examples["wrong"][0]
 
 
 @pytest.mark.parametrize(

