@@ -33,7 +33,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.compare import GIVE_UP, LOOK_EVERY, PARTITIONS, WIDTH, fill, settings, wait_for
+from tests.bench.ground import GIVE_UP, LOOK_EVERY, PARTITIONS, WIDTH, fill, settings, wait_for
 from tests.bench.pace import append_times, latencies
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, fresh

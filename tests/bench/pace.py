@@ -18,7 +18,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 from confluent_kafka import TopicPartition as At
 from numpy.typing import NDArray
 
-from tests.bench.compare import HEADERS, PARTITIONS, WIDTH
+from tests.bench.ground import HEADERS, PARTITIONS, WIDTH
 
 TICK = 0.001  # the pace's unit, seconds
 GIVE_UP = 60.0  # seconds without the last answer

@@ -37,7 +37,7 @@ class Replica:
     """One `inference-worker run`. Owns its process and its log file.
 
     `settings` names them as the environment does, without the prefix: `{"KAFKA__GROUP_ID": "g"}`. `variables` are
-    environment variables that are not the worker's own.
+    environment variables that are not the worker's own. `root` is another checkout, whose worker is to run.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class Replica:
         folder: Path,
         name: str = "replica",
         variables: Mapping[str, str] | None = None,
+        *,
+        root: Path | None = None,
     ) -> None:
         self.name = name
         self._port = free_port()
@@ -60,6 +62,7 @@ class Replica:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
+                cwd=root,
             )
 
     def wait_until_ready(self, timeout: float = START_TIMEOUT) -> Replica:
