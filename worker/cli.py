@@ -31,6 +31,11 @@ Config = Annotated[
     ),
 ]
 
+Brokers = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", help="The brokers, if not the settings'.", metavar="HOST:PORT,..."),
+]
+
 
 def main() -> None:
     """The console script."""
@@ -126,6 +131,89 @@ def score(
         from worker.scoring.jobs import Asked  # noqa: PLC0415 - see the module's first sentence
 
         return score(config, model, Asked(file, output, limit, may_overwrite=force), batch_size)
+
+    _end(act)
+
+
+@app.command()
+def bench(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="MODEL", help="The ONNX model, if not the settings'; else the demo's.", show_default=False
+        ),
+    ] = None,
+    *,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar='"NAME=VALUE ..."',
+            help="Settings of one worker, as in MAX_BATCH_SIZE=64 LINGER_MS=5; again for another beside it.",
+        ),
+    ] = None,
+    rates: Annotated[
+        str, typer.Option(metavar="N,N%,...", help="Steady loads: requests a second, or parts of the first maximum.")
+    ] = "10%,50%,80%",
+    rounds: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Medians of so many rounds.")] = 3,
+    seconds: Annotated[
+        float, typer.Option(min=0.2, max=3600, metavar="S", help="How long each load lasts in each round.")
+    ] = 2.0,
+    replicas: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Processes of each contender.")] = 1,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Of the topics made; the embedded broker has 4.")
+    ] = 4,
+    rows_per_request: Annotated[int, typer.Option(min=1, max=65_536, metavar="N", help="Rows in a request.")] = 1,
+    encoding: Annotated[
+        Literal["rows", "json", "protobuf", "binary"] | None,
+        typer.Option(
+            metavar="NAME",
+            help="rows (if the model takes them, the default), binary (else), json or protobuf.",
+            show_default=False,
+        ),
+    ] = None,
+    embedded: Annotated[
+        bool, typer.Option("--embedded", help="On a mock broker, also where the settings name brokers.")
+    ] = False,
+    prefix: Annotated[
+        str, typer.Option(metavar="TEXT", help="What the names of topics and groups made begin with.")
+    ] = "inference-worker-bench",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw latency against load, as .png or .svg.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")] = False,
+    config: Config = None,
+    bootstrap_servers: Brokers = None,
+) -> None:
+    """Measure workers under load, from Kafka to Kafka, beside a loop that answers one by one.
+
+    Without brokers in the settings it runs on a mock inside this process.
+    On a Kafka it makes topics of its own, deletes them in the end, and touches no others.
+    """
+
+    def act() -> int:
+        from worker.commands.bench import bench  # noqa: PLC0415 - see the module's first sentence
+        from worker.commands.bench_plan import Order  # noqa: PLC0415 - the same
+
+        return bench(
+            Order(
+                model=model,
+                sets=tuple(sets or ()),
+                rates=rates,
+                rounds=rounds,
+                seconds=seconds,
+                replicas=replicas,
+                partitions=partitions,
+                rows_per_request=rows_per_request,
+                encoding=encoding,
+                embedded=embedded,
+                prefix=prefix,
+                plot=plot,
+                as_json=as_json,
+                config=config,
+                bootstrap_servers=bootstrap_servers,
+            )
+        )
 
     _end(act)
 
@@ -245,10 +333,6 @@ def replay_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each opt
     _end(act)
 
 
-Brokers = Annotated[
-    str | None,
-    typer.Option("--bootstrap-servers", help="The brokers, if not the settings'.", metavar="HOST:PORT,..."),
-]
 AskedModel = Annotated[
     Path | None,
     typer.Option("--model", help="The ONNX model, if not the settings'.", metavar="FILE"),

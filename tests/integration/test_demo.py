@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from worker.benching.replica import Replica
 from worker.commands.demo import demo
 from worker.core.failures import BadConfiguration
-from worker.demo.replica import Replica
 
 
 @pytest.mark.timeout(120)

@@ -9,11 +9,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from worker.benching.replica import Replica
 from worker.core.failures import DeadlineMissed
 from worker.core.records import ClosedBy
 from worker.demo.digits import MODEL, Images
 from worker.demo.load import Load, Tally
-from worker.demo.replica import Replica
 from worker.demo.screen import Screen
 from worker.kafka.publisher import Publisher
 from worker.kafka.reader import Reader

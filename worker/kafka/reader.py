@@ -20,7 +20,7 @@ from worker.kafka.unreadable import Unreadable
 from worker.settings import Connection
 
 # The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
-_READ_AT_MOST = 1000
+READ_AT_MOST = 1000
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 _TUNING: Config = {
@@ -83,10 +83,10 @@ class Reader:
         gone or closed to us; a broker that is away is waited for.
         """
         try:
-            messages = self._consumer.consume(_READ_AT_MOST, 0)
+            messages = self._consumer.consume(READ_AT_MOST, 0)
             if not messages and timeout > 0:
                 first = self._consumer.poll(timeout)
-                messages = [] if first is None else [first, *self._consumer.consume(_READ_AT_MOST, 0)]
+                messages = [] if first is None else [first, *self._consumer.consume(READ_AT_MOST, 0)]
         except KafkaException as error:
             raise KafkaFatal(f"{self._topic} cannot be read: {error.args[0].str()}") from error
         return [record for message in messages if (record := self._record(message)) is not None]

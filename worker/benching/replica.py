@@ -11,35 +11,43 @@ import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
 
-# Two seconds on an idle machine. Whatever slows a busy one down must not end the demo: only what hangs does.
+# Two seconds on an idle machine. What slows a busy one down must not end a demo or a measurement: only what hangs does.
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 30.0
-_SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
+_SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{(.*)\})? (\S+)$")
 
 
 class Replica:
     """An `inference-worker run`. Owns the process and its log; as a context manager it leaves neither behind."""
 
-    def __init__(self, settings: Mapping[str, str], environ: Mapping[str, str]) -> None:
-        """`settings` by their names without the prefix; `environ` is passed on but for settings meant for another."""
+    def __init__(self, settings: Mapping[str, str], environ: Mapping[str, str], *, config: Path | None = None) -> None:
+        """`settings` by their names without the prefix; `environ` is passed on but for settings meant for another.
+
+        `config`: a TOML file with what is not among `settings`.
+        """
         port = _free_port()
         self._url = f"http://127.0.0.1:{port}"
         kept = {name: value for name, value in environ.items() if not name.startswith("WORKER_")}
         own = {f"WORKER_{name}": value for name, value in settings.items()}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process, in __exit__
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "worker", "run"],
+        self._process = subprocess.Popen(  # noqa: S603 - this very program
+            [sys.executable, "-m", "worker", "run", *([] if config is None else ["--config", str(config)])],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env={**kept, **own, "WORKER_TELEMETRY__HTTP_PORT": str(port)},
         )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def wait_until_ready(self) -> None:
         """Until `/readyz` agrees. Raises `Stop` with the end of the log when it never does."""
@@ -68,17 +76,20 @@ class Replica:
 
     def counts(self, metric: str) -> dict[str, float]:
         """A metric's samples by the text of their labels (empty where there are none). Raises `Stop`."""
+        return self.all_counts()[metric]
+
+    def all_counts(self) -> Mapping[str, dict[str, float]]:
+        """The same for every metric, by its name without our prefix; empty for one that there is not. One question."""
         try:
             shown = self._get("/metrics")
         except OSError as error:
             self.check()
             raise self.late(f"the worker does not show its counts: {error}") from error
-        found: dict[str, float] = defaultdict(float)
+        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for line in shown.splitlines():
-            sample = _SAMPLE.match(line)
-            if sample and sample[1] == f"inference_worker_{metric}":
-                found[sample[2] or ""] += float(sample[3])
-        return dict(found)
+            if sample := _SAMPLE.match(line):
+                found[sample[1]][sample[2] or ""] += float(sample[3])
+        return found
 
     def _get(self, path: str) -> str:
         with urllib.request.urlopen(self._url + path, timeout=_ANSWER_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback address

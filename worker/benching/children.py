@@ -1,0 +1,101 @@
+"""Processes of a measurement's own: spawned, deaf to Ctrl-C (their parent ends them), and gone when their parent is.
+
+A child that fails says so in one sentence, which its parent raises. Owns the processes and the pipes to them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import wait
+from types import TracebackType
+from typing import Any, Self
+
+from worker.core.failures import DeadlineMissed, Stop
+
+# Spawned, never forked: a Kafka client does not outlive a fork.
+_SPAWN = multiprocessing.get_context("spawn")
+# Python, its libraries, a model and a broker's first answer on a machine that is busy.
+START_S = 120.0
+_END_S = 5.0
+
+
+class Child:
+    """One process that runs `act(pipe, *given)`. What it sends comes by `receive`; it takes what `send` gives."""
+
+    def __init__(self, name: str, act: Callable[..., None], *given: Any) -> None:
+        self._name = name
+        self._pipe, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_live, args=(theirs, act, given), name=name, daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def send(self, order: Any) -> None:
+        """Raises `Stop` when the process is gone."""
+        try:
+            self._pipe.send(order)
+        except OSError:
+            self.check()
+            raise
+
+    def has_sent(self, timeout: float = 0.0) -> bool:
+        """Whether there is something to receive, also the reason of an end, waiting for it for so many seconds."""
+        return self._pipe.poll(timeout)
+
+    def receive(self, timeout: float = START_S) -> Any:
+        """What it sends next. Raises the child's own `Stop`, or one when it is gone or silent for so long."""
+        if not self._pipe.poll(timeout):
+            raise DeadlineMissed(f"{self._name} did not answer within {timeout:g} s")
+        try:
+            found = self._pipe.recv()
+        except EOFError:
+            self._process.join(_END_S)
+            raise Stop(f"{self._name} ended with {self._process.exitcode}") from None
+        if isinstance(found, Stop):
+            raise found
+        return found
+
+    def check(self) -> None:
+        """Raises `Stop` when it has ended, or is about to."""
+        if not self._process.is_alive():
+            while True:  # to what it said last, and then to the end of the pipe
+                self.receive(0.0)
+
+    def close(self) -> None:
+        """End it. It holds nothing that is worth an orderly end."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _live(pipe: Pipe, act: Callable[..., None], given: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        act(pipe, *given)
+    except Stop as stop:
+        pipe.send(stop)
+    except EOFError:  # no more orders: the parent has closed its end
+        return
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(0)

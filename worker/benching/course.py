@@ -1,0 +1,81 @@
+"""The whole measurement: every contender in every round, each time in another order, and what was found.
+
+Rounds are interleaved, so that a machine that is busy for a while is busy for all. Owns the results, which can be read
+at any time, also after an interruption.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Protocol
+
+from worker.benching.columns import Column, Rate
+from worker.benching.generator import Generator
+from worker.benching.results import Found, Load, Measured
+from worker.benching.turn import Setup, Turn
+
+
+class Watcher(Protocol):
+    """Hears how far it is."""
+
+    def begin(self, what: str) -> None: ...
+
+    def end(self, steps: int) -> None: ...
+
+
+class Course:
+    """Rounds over columns. The first column is the one by whose maximum rates are set, where they are parts of one."""
+
+    def __init__(
+        self, setup: Setup, generator: Generator, columns: Sequence[Column], rates: Sequence[Rate], rounds: int
+    ) -> None:
+        self._setup = setup
+        self._generator = generator
+        self._columns = columns
+        self._rates = rates
+        self._rounds = rounds
+        self._loads: tuple[Load, ...] = ()
+        self._maxima: dict[str, list[Measured]] = defaultdict(list)
+        self._steady: dict[tuple[str, Load], list[Measured]] = defaultdict(list)
+
+    @property
+    def steps(self) -> int:
+        """How many measurements it is, at most."""
+        return self._rounds * len(self._columns) * (1 + len(self._rates))
+
+    def found(self) -> Found:
+        """So far."""
+        return Found(dict(self._maxima), dict(self._steady), self._loads)
+
+    def run(self, watcher: Watcher) -> None:
+        """All of it. Raises `Stop` when a contender or the broker fails."""
+        for number in range(self._rounds):
+            first = number % len(self._columns)
+            for column in (*self._columns[first:], *self._columns[:first]):
+                where = f"round {number + 1} of {self._rounds}, {column.name}"
+                with Turn(self._setup, self._generator, column) as turn:
+                    self._take(turn, column, where, watcher)
+
+    def _take(self, turn: Turn, column: Column, where: str, watcher: Watcher) -> None:
+        watcher.begin(f"{where}: maximum")
+        self._maxima[column.name].append(turn.maximum(self._maximum(column)))
+        watcher.end(1)
+        self._loads = self._loads or self._set_loads(column)
+        for load in self._loads:
+            # More than it can do is a queue that grows, and a load that takes as many times as long to be answered.
+            if load.rate <= (self._maximum(column) or 0.0):
+                watcher.begin(f"{where}: {load.rate:,.0f} a second")
+                self._steady[column.name, load].append(turn.steady(load.rate))
+            watcher.end(1)
+
+    def _maximum(self, column: Column) -> float | None:
+        """Its median so far."""
+        found = [measured.flow.rate for measured in self._maxima[column.name]]
+        return statistics.median(found) if found else None
+
+    def _set_loads(self, column: Column) -> tuple[Load, ...]:
+        maximum = self._maximum(column) or 0.0
+        loads = {Load(rate.at(maximum), rate) for rate in self._rates}
+        return tuple(sorted(load for load in loads if load.rate > 0))

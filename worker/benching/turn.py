@@ -1,0 +1,189 @@
+"""One contender's turn: topics of its own, its processes started, one load after another, and what each cost.
+
+A load that it cannot finish leaves requests behind, which would be the next one's burden: then it begins anew, with
+fresh topics. Owns the contender while the turn lasts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from worker.benching.columns import Column
+from worker.benching.contenders import Batched, Contender
+from worker.benching.figures import Flow, Heard, backlog_flow, steady_flow, window_flow
+from worker.benching.generator import Generator, Site
+from worker.benching.pace import WARM_UP_S, Backlog, Steady, Window
+from worker.benching.results import Measured
+from worker.benching.usage import Usage
+
+# A worker shows its counts once a turn of its loop, which takes a tenth of a second when there is nothing to do.
+_SHOWN_S = 0.15
+# A backlog is long enough for the time asked for, and a bit, and never more than a broker's disk should mind.
+_AMPLE = 1.25
+_BACKLOG_BYTES = 512 * 1024 * 1024
+# To try what a contender can do, before a backlog is made to its measure.
+_TRIAL_S = 1.0
+
+
+class Place(Protocol):
+    """Where loads take place."""
+
+    @property
+    def has_backlogs(self) -> bool:
+        """Whether whatever is sent is kept until it is read."""
+        ...
+
+    def open(self) -> AbstractContextManager[Site]:
+        """Fresh topics and a group for one contender, gone in the end."""
+        ...
+
+
+class Start(Protocol):
+    """Starts a contender there."""
+
+    def __call__(self, column: Column, site: Site) -> Contender: ...
+
+
+class Setup(NamedTuple):
+    """What all turns share. A request has `rows` rows and `request_bytes` bytes.
+
+    `least` and `most`: of a closed loop's window; an open one ends early with `most` requests unanswered, if the place
+    does not keep them all.
+    """
+
+    place: Place
+    start: Start
+    seconds: float
+    rows: int
+    request_bytes: int
+    least: int
+    most: int
+
+
+class _Sample(NamedTuple):
+    instant: float
+    answered: int
+    usage: Usage | None
+    batched: Batched | None
+
+
+class Turn:
+    """A contender at work. Begins at the first load; as a context manager it leaves no process and no topic behind."""
+
+    def __init__(self, setup: Setup, generator: Generator, column: Column) -> None:
+        self._setup = setup
+        self._generator = generator
+        self._column = column
+        self._stack = ExitStack()
+        self._contender: Contender | None = None
+        self._first: _Sample | None = None
+
+    def maximum(self, estimate: float | None) -> Measured:
+        """As many as it can. `estimate`: what is known of that, requests per second; None: it is tried first."""
+        if not self._setup.place.has_backlogs:
+            return self._in_window(self._setup.seconds)
+        if estimate is None:
+            estimate = self._in_window(_TRIAL_S).flow.rate
+            self._end(in_order=True)
+        return self._backlog(estimate)
+
+    def steady(self, rate: float) -> Measured:
+        """So many requests per second."""
+        contender = self._started()
+        self._first = self._look(contender)
+        most = math.inf if self._setup.place.has_backlogs else self._setup.most
+        pace = Steady(rate, max(1, round(rate * self._setup.seconds)), most)
+        sent, heard = self._generator.run(pace, contender.check, self._limit)
+        last = self._look(contender)
+        self._first = self._first._replace(instant=sent.began, answered=0)
+        return self._measured(steady_flow(pace, sent, heard, last.instant), heard, last)
+
+    def _in_window(self, seconds: float) -> Measured:
+        contender = self._started()
+        pace = Window(self._setup.least, self._setup.most, seconds)
+        begun: list[float] = []
+
+        def is_warm() -> bool:
+            if not begun and self._generator.sent:
+                begun.append(time.monotonic())
+            return bool(begun) and time.monotonic() - begun[0] >= WARM_UP_S
+
+        sent, heard = self._generator.run(pace, self._watch(contender, is_warm), self._limit)
+        return self._measured(window_flow(pace, sent, heard), heard, self._look(contender))
+
+    def _backlog(self, estimate: float) -> Measured:
+        count = min(estimate * self._setup.seconds * _AMPLE, _BACKLOG_BYTES / self._setup.request_bytes)
+        pace = Backlog(max(1000, int(count)))
+        site = self._open()
+        sent = self._generator.publish(pace)
+        contender = self._start(site)
+        watch = self._watch(contender, lambda: self._generator.answered > pace.count / 10)
+        heard = self._generator.collect(sent, watch, self._limit)
+        return self._measured(backlog_flow(sent, heard), heard, self._look(contender))
+
+    @property
+    def _limit(self) -> float:
+        """How long the rest of a load may take, seconds."""
+        return max(30.0, 10 * self._setup.seconds)
+
+    def _watch(self, contender: Contender, is_warm: Callable[[], bool]) -> Callable[[], None]:
+        """Looks after the contender, and takes the first sample as soon as it is warm."""
+        self._first = None
+
+        def watch() -> None:
+            contender.check()
+            if self._first is None and is_warm():
+                self._first = self._look(contender, is_shown=True)
+
+        return watch
+
+    def _look(self, contender: Contender, *, is_shown: bool = False) -> _Sample:
+        instant, answered, usage = time.monotonic(), self._generator.answered, contender.usage()
+        if not is_shown:
+            time.sleep(_SHOWN_S)
+        return _Sample(instant, answered, usage, contender.batched())
+
+    def _measured(self, flow: Flow, heard: Heard, last: _Sample) -> Measured:
+        if flow.unanswered:
+            self._end(in_order=False)
+        cpu = peak = rows = busy = None
+        first = self._first
+        if first is not None and last.usage is not None and first.usage is not None:
+            answered = max(1, last.answered - first.answered) * self._setup.rows
+            cpu = (last.usage.cpu_seconds - first.usage.cpu_seconds) / answered * 1e6
+            peak = last.usage.peak_bytes
+        if first is not None and last.batched is not None and first.batched is not None:
+            rows = (last.batched.rows - first.batched.rows) / max(1.0, last.batched.batches - first.batched.batches)
+            busy = (last.batched.busy_seconds - first.batched.busy_seconds) / (last.instant - first.instant)
+        return Measured(flow, heard, cpu, peak, rows, busy)
+
+    def _started(self) -> Contender:
+        return self._start(self._open()) if self._contender is None else self._contender
+
+    def _open(self) -> Site:
+        """Fresh topics, and the generator turned to them."""
+        site = self._stack.enter_context(self._setup.place.open())
+        self._generator.open(site)
+        return site
+
+    def _start(self, site: Site) -> Contender:
+        self._contender = self._stack.enter_context(self._setup.start(self._column, site))
+        self._contender.wait_until_ready()
+        return self._contender
+
+    def _end(self, *, in_order: bool) -> None:
+        contender, self._contender = self._contender, None
+        with self._stack:
+            if in_order and contender is not None:
+                contender.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end(in_order=kind is None)
