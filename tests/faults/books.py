@@ -87,7 +87,7 @@ class Books:
         self._partitions = partitions
         self._exactly_once = exactly_once
         self._tell = tell
-        self._acknowledged: dict[Source, int] = {}
+        self._acknowledged: dict[int, Source | None] = {}  # number → where it lies, as far as its publisher was told
         self._first: dict[Source, Found] = {}
         self._first_letter: dict[Source, Found] = {}
         self._highest: dict[tuple[int, int], int] = {}
@@ -96,9 +96,9 @@ class Books:
         self._pending: deque[Look] = deque()
         self._checked: Counter[int] = Counter()
 
-    def published(self, source: Source, number: int) -> None:
-        """The n-th request is acknowledged there."""
-        self._acknowledged[source] = number
+    def published(self, source: Source | None, number: int) -> None:
+        """The n-th request is acknowledged there; None: somewhere."""
+        self._acknowledged[number] = source
 
     def requested(self, seen: Seen) -> None:
         """A request was read."""
@@ -178,9 +178,12 @@ class Books:
                 self._break("wrong", f"{source} is request {number}, answered as request {found.number}")
             if request(number, self._partitions).code and source not in self._first_letter:
                 self._break("lost", f"{source}, request {number}, has no dead letter")
-        for source, number in self._acknowledged.items():
-            if self.requests.get(source) != number:
-                self._break("wrong", f"request {number} is acknowledged at {source}, and does not lie there")
+        there = set(self.requests.values())
+        for number, told in self._acknowledged.items():
+            if number not in there or (told is not None and self.requests.get(told) != number):
+                self._break(
+                    "wrong", f"request {number} is acknowledged at {told or 'no place'}, and does not lie there"
+                )
         for source in self._first.keys() - self.requests.keys():
             self._break("wrong", f"{source} is answered, and no request lies there")
 

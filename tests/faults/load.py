@@ -77,11 +77,13 @@ class Load:
 
     def _reported(self, number: int, error: KafkaError | None, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
-        if error is not None or partition is None or offset is None:
-            self._failures.append(f"request {number}: {error or 'acknowledged without an offset'}")
+        if error is not None:
+            self._failures.append(f"request {number}: {error}")
             return
-        self._books.published(Source(partition, offset), number)
-        self._history.write("published", number=number, at=f"{partition}/{offset}")
+        # A broker that had it already, and whose first word was lost, does not say where it lies.
+        source = None if partition is None or offset is None else Source(partition, offset)
+        self._books.published(source, number)
+        self._history.write("published", number=number, at=source and str(source))
 
     def _end(self) -> None:
         self._stop.set()
