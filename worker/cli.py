@@ -136,6 +136,64 @@ def score(
 
 
 @app.command()
+def profile(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
+    model: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL", help="The ONNX model, if not the settings'.", show_default=False),
+    ] = None,
+    *,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, metavar="N", help="Advise for so many requests a second, all in all.")
+    ] = None,
+    latency_budget_ms: Annotated[
+        float | None,
+        typer.Option(min=0.001, metavar="MS", help="Advise for this p99 from a request's record to its answer's."),
+    ] = None,
+    rows_per_request: Annotated[int, typer.Option(min=1, max=65_536, metavar="N", help="Rows in a request.")] = 1,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Rows of the batches to measure; else one request, doubled up to 1,024."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, max=3600, metavar="S", help="How long each size is measured.")
+    ] = 1.0,
+    transport_ms: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="MS", help="What your Kafka takes for a request and its answer together, p99."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw rows/s and latency by batch size, as .png or .svg.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")] = False,
+    config: Config = None,
+) -> None:
+    """Measure the model alone, without Kafka, at many batch sizes; and advise which to set.
+
+    With --rate and --latency-budget-ms: MAX_BATCH_SIZE, LINGER_MS, and the replicas needed.
+    """
+
+    def act() -> int:
+        from worker.commands.profile import Order, profile  # noqa: PLC0415 - see the module's first sentence
+
+        return profile(
+            Order(
+                model=model,
+                rate=rate,
+                latency_budget_ms=latency_budget_ms,
+                rows_per_request=rows_per_request,
+                batch_sizes=batch_sizes,
+                seconds=seconds,
+                transport_ms=transport_ms,
+                plot=plot,
+                as_json=as_json,
+                config=config,
+            )
+        )
+
+    _end(act)
+
+
+@app.command()
 def bench(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
     model: Annotated[
         Path | None,

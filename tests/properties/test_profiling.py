@@ -1,0 +1,102 @@
+"""The simulation and the advice through any model, rate and budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from worker.core.batching import BatchPolicy
+from worker.core.failures import BadConfiguration
+from worker.profiling.advice import HEAD_ROOM, Advice, Need, advise
+from worker.profiling.forecast import Forecaster
+from worker.profiling.simulation import Conduct, simulate
+
+SIZES = (1, 4, 16)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds. `luck` makes an inference up to `swing` times as long."""
+
+    fixed: float
+    per_row: float
+    swing: float
+    per_request: float
+
+    def take(self, requests: int) -> float:
+        return self.per_request * requests
+
+    def stack(self, rows: int) -> float:
+        return self.per_request
+
+    def run(self, rows: int, luck: float) -> float:
+        return (self.fixed + self.per_row * rows) * (1 + self.swing * luck)
+
+    def answer(self, requests: int, rows: int) -> float:
+        return self.per_request * requests
+
+    @property
+    def least(self) -> float:
+        """No request is answered sooner."""
+        return 3 * self.per_request + self.fixed + self.per_row
+
+
+COSTS = st.builds(
+    Costs,
+    fixed=st.sampled_from([0.0, 0.0002, 0.005, 0.05]),
+    per_row=st.sampled_from([0.00001, 0.0005, 0.01]),
+    swing=st.sampled_from([0.0, 0.3, 4.0]),
+    per_request=st.sampled_from([0.0, 0.00001, 0.002]),
+)
+
+
+@given(
+    gaps=st.lists(st.sampled_from([0.0, 0.0001, 0.003, 0.05, 2.0]), min_size=1, max_size=60),
+    rows=st.integers(1, 9),
+    request_rows=st.integers(1, 12),
+    linger=st.sampled_from([0.0, 0.001, 0.02]),
+    conduct=st.builds(Conduct, inflight_batches=st.integers(1, 3), chunk=st.sampled_from([1, 3, 256])),
+    costs=COSTS,
+)
+def test_no_request_is_lost_and_none_is_answered_before_its_time(
+    gaps: list[float], rows: int, request_rows: int, linger: float, conduct: Conduct, costs: Costs
+) -> None:
+    """Every row runs exactly once, in batches within the limit, on a lane that runs one at a time."""
+    arrivals = np.cumsum(gaps)
+
+    found = simulate(
+        arrivals, BatchPolicy(rows, 1000, linger), costs, request_rows=request_rows, row_bytes=8, conduct=conduct
+    )
+
+    assert len(found.latencies) == len(gaps)
+    assert (found.latencies >= costs.least * (1 - 1e-9) - 1e-9).all()
+    assert sum(found.batch_rows) == request_rows * len(gaps)
+    assert max(found.batch_rows) <= rows
+    assert found.busy <= found.seconds * (1 + 1e-9)
+
+
+@given(costs=COSTS, rate=st.floats(1.0, 5000.0), more=st.floats(1.0, 20.0), budget=st.floats(0.002, 5.0))
+@settings(max_examples=15)
+def test_more_rate_never_needs_fewer_replicas(costs: Costs, rate: float, more: float, budget: float) -> None:
+    """Whatever the model costs; and what is advised keeps within the budget and leaves head room."""
+    few, many = (_advised(Need(asked, budget), costs) for asked in (rate, rate * more))
+    assume(few is not None and many is not None)
+    assert few is not None
+    assert many is not None
+
+    assert few.replicas <= many.replicas
+    for found in (few, many):
+        assert found.forecast.p99 <= budget
+        assert found.load <= 1 - HEAD_ROOM + 1e-6
+        assert found.forecast.rate * found.replicas >= found.need.rate * (1 - 1e-9)
+        assert all((c.replicas(found.need.rate) or found.replicas) >= found.replicas for c in found.capacities)
+
+
+def _advised(need: Need, costs: Costs) -> Advice | None:
+    try:
+        return advise(need, SIZES, Forecaster(costs, 0.001, requests=300))
+    except BadConfiguration:
+        return None

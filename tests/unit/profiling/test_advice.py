@@ -1,0 +1,128 @@
+"""What to set, for models whose costs are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.unit.profiling.builders import steady
+from worker.core.failures import BadConfiguration
+from worker.profiling.advice import FILL, HEAD_ROOM, Advice, Need, advise
+from worker.profiling.costs import MeasuredCosts
+from worker.profiling.forecast import Batching, Forecaster
+
+SIZES = (1, 2, 4, 8, 16, 32)
+TRANSPORT = 0.005
+
+
+def forecaster(
+    *, fixed: float, per_row: float = 0.0, sizes: Sequence[int] = SIZES, request_rows: int = 1
+) -> Forecaster:
+    """One inference takes `fixed` seconds and `per_row` more for each row."""
+    costs = MeasuredCosts(steady(sizes, fixed=fixed, per_row=per_row))
+    return Forecaster(costs, TRANSPORT, request_rows=request_rows, requests=2000)
+
+
+def advised(rate: float, budget: float, *, fixed: float = 0.01, per_row: float = 0.0001) -> Advice:
+    return advise(Need(rate, budget), SIZES, forecaster(fixed=fixed, per_row=per_row))
+
+
+def test_one_session_that_serves_the_rate_needs_no_batches() -> None:
+    """Ten requests a second at 10 ms each: one at a time, one replica."""
+    found = advised(10, 0.1)
+
+    assert not found.is_batching
+    assert found.replicas == 1
+    assert found.forecast.batching == Batching(1, 0.0)
+    assert found.load == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_rate_beyond_one_session_is_served_by_batches_on_one_replica() -> None:
+    """At 300 a second one by one takes five replicas; the smallest batch that does with one is advised."""
+    found = advised(300, 0.1)
+
+    assert found.is_batching
+    assert found.replicas == 1
+    assert found.forecast.batching == Batching(8, 0.0)
+    assert found.alone.replicas(300) == 5
+    assert found.forecast.p99 <= 0.1 * FILL
+
+
+def test_batches_that_gain_nothing_are_not_advised() -> None:
+    """Where each row costs as much as the first, replicas are all that helps."""
+    found = advised(200, 0.2, fixed=0.0, per_row=0.01)
+
+    assert not found.is_batching
+    assert found.replicas == 3
+
+
+def test_a_replica_keeps_head_room() -> None:
+    """However generous the budget: a backlog must be caught up with."""
+    found = advised(2000, 60.0)
+
+    assert found.load <= 1 - HEAD_ROOM + 1e-9
+
+
+def test_a_budget_that_costs_replicas_says_what_a_larger_one_saves() -> None:
+    """Few of them meet a tight budget only at little load."""
+    found = advised(1500, 0.0285)
+
+    assert found.roomier is not None
+    replicas, budget = found.roomier
+    assert replicas < found.replicas
+    assert advised(1500, budget * 1.001).replicas == replicas
+
+
+def test_a_generous_budget_has_nothing_to_gain_from_a_larger_one() -> None:
+    """Then only head room counts."""
+    assert advised(1500, 5.0).roomier is None
+
+
+def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
+    """Kafka and one inference alone take longer; and the least that is named is accepted."""
+    with pytest.raises(BadConfiguration) as refusal:
+        advised(100, 0.012)
+
+    told = str(refusal.value)
+    assert told.startswith("--latency-budget-ms 12 cannot be met: the least is ")
+    least = float(told.removeprefix("--latency-budget-ms 12 cannot be met: the least is ").partition(". ")[0])
+    assert 0.015 / FILL <= least / 1000 <= 0.025 / FILL  # of a hundred requests one waits for another
+    assert advised(100, least / 1000).forecast.p99 <= least / 1000
+
+
+def test_a_linger_that_saves_the_lane_work_is_shown_with_its_price() -> None:
+    """It is a choice, and not the advice: a busy lane costs nobody anything but who shares the device."""
+    found = advised(300, 0.2)
+
+    assert found.forecast.batching.linger == 0.0
+    assert found.thrift is not None
+    assert found.thrift.batching.max_rows == found.forecast.batching.max_rows
+    assert found.thrift.batching.linger > 0.0
+    assert found.thrift.lane_busy < 0.8 * found.forecast.lane_busy
+    assert found.forecast.p99 < found.thrift.p99 <= 0.2 * FILL
+
+
+def test_a_linger_that_saves_nothing_is_not_shown() -> None:
+    """Of a lane with little to do, or within a budget that has no room for one."""
+    assert advised(10, 0.1).thrift is None
+    assert advised(300, 0.025).thrift is None
+
+
+def test_requests_of_many_rows_are_counted_as_requests() -> None:
+    """A batch of 32 rows is four requests of eight."""
+    forecasts = forecaster(fixed=0.01, sizes=(8, 16, 32), request_rows=8)
+
+    found = advise(Need(100, 0.1), (8, 16, 32), forecasts)
+
+    assert found.alone.max_rows == 8
+    assert found.alone.ceiling == pytest.approx(100, rel=0.05)
+    assert found.forecast.batching.max_rows == 16
+
+
+def test_the_best_size_takes_most_within_the_budget() -> None:
+    """It is what the numbers behind the advice end in."""
+    found = advised(10, 0.1)
+
+    assert found.best.max_rows == 32
+    assert found.best.within == max(capacity.within for capacity in found.capacities)

@@ -1,0 +1,169 @@
+"""`inference-worker profile`: what batching buys with this model on this device, and what to set.
+
+The model alone, without Kafka: loaded from the settings as a worker loads it, stacked, run and split as a worker does.
+Measuring, knee and advice are the business of `worker.profiling`; here they meet the model, the clock and the terminal.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.app import GC_THRESHOLDS
+from worker.commands import figure
+from worker.commands.command_line import with_options
+from worker.commands.profile_plot import draw
+from worker.commands.profile_report import Profile, Subject
+from worker.commands.profile_screen import show
+from worker.commands.terminal import console, print_json, progress
+from worker.core.failures import BadConfiguration
+from worker.core.stacking import Stacker
+from worker.inference import Model, load
+from worker.profiling.advice import Advice, Need, advise
+from worker.profiling.costs import TRANSPORT_SECONDS, MeasuredCosts
+from worker.profiling.forecast import Forecaster
+from worker.profiling.knee import knee
+from worker.profiling.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
+from worker.settings import ScoringSettings, load_scoring
+
+# The sizes double up to so many rows, unless others are asked for: in every table that we know, the knee comes sooner.
+LARGEST = 1024
+MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked for on the command line."""
+
+    model: Path | None = None
+    rate: float | None = None
+    latency_budget_ms: float | None = None
+    rows_per_request: int = 1
+    batch_sizes: str | None = None
+    seconds: float = 1.0
+    transport_ms: float | None = None
+    plot: Path | None = None
+    as_json: bool = False
+    config: Path | None = None
+
+    @property
+    def transport(self) -> float:
+        """Seconds."""
+        return TRANSPORT_SECONDS if self.transport_ms is None else self.transport_ms / 1000
+
+    @property
+    def need(self) -> Need | None:
+        """Raises `BadConfiguration` for half of one."""
+        if self.rate is None and self.latency_budget_ms is None:
+            return None
+        if self.rate is None or self.latency_budget_ms is None:
+            raise BadConfiguration("--rate and --latency-budget-ms go together: advice needs both")
+        return Need(self.rate, self.latency_budget_ms / 1000)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of a batch, ascending; one request's are always among them. Raises `BadConfiguration`."""
+        one = self.rows_per_request
+        if self.batch_sizes is None:
+            return [
+                size for size in (one << n for n in range(17)) if size <= max(LARGEST, 8 * one) and size <= MOST_ROWS
+            ]
+        return sorted({one, *_numbers(self.batch_sizes, one)})
+
+
+def profile(order: Order) -> int:
+    """0. Raises `BadConfiguration` for what cannot be measured or met."""
+    need, sizes = order.need, order.sizes
+    if order.plot is not None:
+        figure.check(order.plot)
+    settings = load_scoring(order.config, with_options(os.environ, bootstrap_servers=None, model=order.model))
+    # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
+    model = load(settings.model, max_batch_size=2, max_request_rows=settings.batching.max_request_rows)
+    gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
+    bench = Bench(model, _stacker(model, settings), order.rows_per_request, time.perf_counter)
+    row_bytes = bench.requests(1)[0].size
+    swept = _swept(bench, sizes, row_bytes, settings, order.seconds)
+    found = Profile(
+        _subject(model, settings, order),
+        swept.sizes,
+        swept.too_large,
+        knee({size.rows: size.rows_per_s for size in swept.sizes}),
+        order.transport,
+    )
+    try:
+        if need is not None:
+            found.advice = _advice(need, swept, row_bytes, settings, order)
+    finally:  # a budget that is too tight makes no measurement worthless
+        _tell(found, order)
+    return 0
+
+
+def _tell(found: Profile, order: Order) -> None:
+    if order.plot is not None:
+        figure.save(order.plot, lambda empty: draw(empty, found))
+    if order.as_json:
+        print_json(found.as_json())
+    else:
+        show(console(), found)
+
+
+def _swept(bench: Bench, sizes: Sequence[int], row_bytes: int, settings: ScoringSettings, seconds: float) -> Sweep:
+    """A batch that would close by bytes before it has its rows is not measured: it would never run."""
+    most = max(settings.batching.max_batch_bytes // row_bytes, sizes[0])
+    fitting = [size for size in sizes if size <= most]
+    with progress("measuring", ROUNDS * len(fitting)) as tell:
+        swept = sweep(bench, fitting, seconds, tell)
+    if swept.too_large is None and len(fitting) < len(sizes):
+        reason = f"WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at {most:,} rows"
+        return swept._replace(too_large=TooLarge(sizes[len(fitting)], reason))
+    return swept
+
+
+def _advice(need: Need, swept: Sweep, row_bytes: int, settings: ScoringSettings, order: Order) -> Advice:
+    forecasts = Forecaster(
+        MeasuredCosts(swept.sizes),
+        order.transport,
+        request_rows=order.rows_per_request,
+        row_bytes=row_bytes,
+        max_bytes=settings.batching.max_batch_bytes,
+        inflight_batches=settings.batching.max_inflight_batches,
+    )
+    return advise(need, [size.rows for size in swept.sizes], forecasts)
+
+
+def _stacker(model: Model, settings: ScoringSettings) -> Stacker:
+    return Stacker(
+        model.signature,
+        refuse_non_finite_input=settings.model.non_finite_input == "reject",
+        refuse_non_finite_output=settings.model.non_finite_output == "error",
+    )
+
+
+def _subject(model: Model, settings: ScoringSettings, order: Order) -> Subject:
+    return Subject(
+        model.signature.name,
+        model.signature.version,
+        str(settings.model.path),
+        model.device.name,
+        model.device.reason,
+        settings.model.intra_op_num_threads,
+        order.rows_per_request,
+        order.seconds,
+    )
+
+
+def _numbers(text: str, least: int) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadConfiguration(f"--batch-sizes {text}: expected row counts, comma-separated, such as 1,8,64") from None
+    for number in numbers:
+        if not least <= number <= MOST_ROWS:
+            raise BadConfiguration(
+                f"--batch-sizes {text}: {number} is not between {least}, the rows of one request, and {MOST_ROWS}"
+            )
+    return numbers

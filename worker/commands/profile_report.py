@@ -1,0 +1,121 @@
+"""What `profile` found, as values. `as_json` is the whole of it; `profile_screen` and `profile_plot` show it to people.
+
+The members of the JSON are a contract: names stay, new ones may come. Rates are per second, `_ms` is milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from worker.profiling.advice import FILL, HEAD_ROOM, Advice, Capacity
+from worker.profiling.costs import ANSWER_SECONDS, BATCH_SECONDS, TAKE_SECONDS
+from worker.profiling.forecast import Forecast
+from worker.profiling.knee import Knee
+from worker.profiling.sweep import Measured, TooLarge
+
+# At a p99 of so many medians the machine had something else to do, or the device slowed down to cool.
+UNSTEADY = 5.0
+
+
+class Subject(NamedTuple):
+    """What was measured, and how: the model, where it ran, and for how many seconds each size."""
+
+    name: str
+    version: str
+    path: str
+    device: str
+    why: str
+    threads: int
+    request_rows: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Profile:
+    """Made by the command. `transport` in seconds; `advice` once a rate and a budget were given and can be met."""
+
+    subject: Subject
+    sizes: Sequence[Measured]
+    too_large: TooLarge | None
+    knee: Knee
+    transport: float
+    advice: Advice | None = None
+
+    @property
+    def unsteady(self) -> list[Measured]:
+        """Sizes whose slowest runs say more about the machine than about the model."""
+        return [size for size in self.sizes if size.run_seconds(99) > UNSTEADY * size.run_seconds(50)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values: one member for each section."""
+        return {
+            "model": self.subject._asdict(),
+            "sizes": [_size(size) for size in self.sizes],
+            "too_large": None if self.too_large is None else self.too_large._asdict(),
+            "unsteady": [size.rows for size in self.unsteady],
+            "knee": self.knee._asdict(),
+            "advice": None if self.advice is None else _advice(self.advice, self.transport),
+        }
+
+
+def _size(size: Measured) -> dict[str, Any]:
+    return {
+        "rows": size.rows,
+        "inferences": size.inferences,
+        "rows_per_s": round(size.rows_per_s, 1),
+        "inference_ms": {"p50": _ms(size.run_seconds(50)), "p99": _ms(size.run_seconds(99))},
+        "stack_ms": _ms(size.stack_seconds),
+        "split_ms": _ms(size.split_seconds),
+    }
+
+
+def _advice(advice: Advice, transport: float) -> dict[str, Any]:
+    batching = advice.forecast.batching
+    return {
+        "rate": advice.need.rate,
+        "latency_budget_ms": _ms(advice.need.budget),
+        "batch": advice.is_batching,
+        "settings": {
+            "WORKER_BATCHING__MAX_BATCH_SIZE": batching.max_rows,
+            "WORKER_BATCHING__LINGER_MS": _ms(batching.linger),
+        },
+        "replicas": advice.replicas,
+        "each": _forecast(advice.forecast) | {"load": round(advice.load, 3)},
+        "capacities": [_capacity(capacity, advice.need.rate) for capacity in advice.capacities],
+        "roomier": None
+        if advice.roomier is None
+        else {"replicas": advice.roomier[0], "latency_budget_ms": _ms(advice.roomier[1])},
+        "thrift": None if advice.thrift is None else _forecast(advice.thrift),
+        "assumed": {
+            "transport_ms": _ms(transport),
+            "request_cpu_ms": _ms(TAKE_SECONDS + ANSWER_SECONDS),
+            "batch_cpu_ms": _ms(BATCH_SECONDS),
+            "head_room": HEAD_ROOM,
+            "budget_filled": FILL,
+        },
+    }
+
+
+def _forecast(forecast: Forecast) -> dict[str, Any]:
+    return {
+        "linger_ms": _ms(forecast.batching.linger),
+        "rate": round(forecast.rate, 3),
+        "latency_ms": {"p50": _ms(forecast.p50), "p99": _ms(forecast.p99)},
+        "mean_rows": round(forecast.mean_rows, 2),
+        "lane_busy": round(forecast.lane_busy, 3),
+    }
+
+
+def _capacity(capacity: Capacity, rate: float) -> dict[str, Any]:
+    return {
+        "rows": capacity.max_rows,
+        "at_most": round(capacity.ceiling, 1),
+        "within_budget": round(capacity.within, 1),
+        "replicas": capacity.replicas(rate),
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 4)

@@ -1,0 +1,197 @@
+"""What `profile` found, for people: the table, where it bends, and what to set.
+
+Fits 80 columns and a pipe. Names come from the model: nothing of them reaches the terminal raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.bar import Bar
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from worker.commands.profile_report import Profile
+from worker.commands.shown import printable
+from worker.profiling.advice import HEAD_ROOM, Advice
+from worker.profiling.costs import ANSWER_SECONDS, TAKE_SECONDS
+from worker.profiling.knee import Knee
+
+# Lines longer than this are hard to read, however wide the terminal is.
+WIDEST = 110
+
+
+def show(console: Console, profile: Profile) -> None:
+    """Write it, the advice last."""
+    screen = _Screen(console)
+    subject = profile.subject
+    screen.title(f"Model {subject.name}, version {subject.version}")
+    for line in _subject(profile):
+        screen.write(line)
+    screen.title("Batch sizes")
+    screen.write(_sizes(profile))
+    for line in _remarks(profile):
+        screen.write(line)
+    if profile.advice is not None:
+        _show_advice(screen, profile.advice, profile.transport)
+
+
+class _Screen:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._is_empty = True
+
+    def title(self, text: str) -> None:
+        if not self._is_empty:
+            self._console.print()
+        self._is_empty = False
+        self._console.print(Text(printable(text), "bold"))
+
+    def write(self, what: RenderableType, indent: int = 2) -> None:
+        """Without the spaces that a table fills its last column with."""
+        with self._console.capture() as written:
+            self._console.print(Padding(what, (0, 0, 0, indent)), width=min(self._console.width, WIDEST))
+        self._console.file.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+
+
+def _subject(profile: Profile) -> Iterator[Text]:
+    subject = profile.subject
+    yield Text(printable(f"on {subject.device}: {subject.why}"))
+    threads = "all cores" if subject.threads == 0 else _count(subject.threads, "thread")
+    on_cpu = f"; an inference on the CPU has {threads}" if subject.device == "cpu" else ""
+    yield Text(f"{_count(subject.request_rows, 'row')} in a request; {subject.seconds:g} s for each size{on_cpu}")
+
+
+def _sizes(profile: Profile) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=True)
+    for head in ("rows", "rows/s"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("", ratio=1, max_width=40)
+    for head in ("gain", "p50 ms", "p99 ms", "stack ms", "split ms"):
+        table.add_column(head, justify="right", no_wrap=True)
+    best, first = max(size.rows_per_s for size in profile.sizes), profile.sizes[0].rows_per_s
+    for size in profile.sizes:
+        table.add_row(
+            f"{size.rows:,}",
+            f"{size.rows_per_s:,.0f}",
+            Bar(best, 0, size.rows_per_s),
+            f"{size.rows_per_s / first:.1f}",
+            *map(_figure, (size.run_seconds(50), size.run_seconds(99), size.stack_seconds, size.split_seconds)),
+            style="bold" if size.rows == profile.knee.rows else "",
+        )
+    return table
+
+
+def _remarks(profile: Profile) -> Iterator[Text]:
+    yield Text("p50 and p99 of one inference. Stacking and splitting overlap with the next.", "dim")
+    if profile.too_large is not None:
+        what = f"{profile.too_large.rows:,} rows and more are left out: {profile.too_large.reason}"
+        yield Text(printable(what), "yellow")
+    if unsteady := profile.unsteady:
+        rows = ", ".join(f"{size.rows:,}" for size in unsteady)
+        yield Text(
+            f"The p99 of {rows} rows is far above the p50: the machine had other work, or slowed down. Measure again "
+            "when it is quiet, or for longer (--seconds).",
+            "yellow",
+        )
+    yield Text(_bend(profile.knee))
+
+
+def _bend(knee: Knee) -> str:
+    told = f"Knee: {_count(knee.rows, 'row')}, {knee.rows_per_s:,.0f} rows/s, {knee.share:.0%} of the best."
+    if knee.is_last:
+        return f"{told} It may rise further: --batch-sizes measures larger ones."
+    return told if knee.gain > 1 else f"{told} Larger batches gain next to nothing."
+
+
+def _show_advice(screen: _Screen, advice: Advice, transport: float) -> None:
+    need = advice.need
+    screen.title(f"Advice for {_rate(need.rate)} requests/s with a p99 of {need.budget * 1000:g} ms")
+    screen.write(Text(_verdict(advice)))
+    batching = advice.forecast.batching
+    for name, value in (("MAX_BATCH_SIZE", batching.max_rows), ("LINGER_MS", f"{batching.linger * 1000:g}")):
+        screen.write(Text(f"WORKER_BATCHING__{name}={value}", "bold green"), indent=4)
+    screen.write(Text(_prediction(advice)))
+    screen.write(_capacities(advice), indent=4)
+    for line in _alternatives(advice):
+        screen.write(Text(line))
+    screen.write(Text(_assumed(transport), "dim"))
+
+
+def _verdict(advice: Advice) -> str:
+    replicas, rows = _count(advice.replicas, "replica"), advice.forecast.batching.max_rows
+    if advice.is_batching:
+        without = advice.alone.replicas(advice.need.rate)
+        instead = "would never meet it" if without is None else f"would take {without:,}"
+        return f"Batch: with up to {rows:,} rows in a batch {replicas} will do; one request at a time {instead}."
+    if advice.replicas == 1:
+        return "Do not batch: one session already serves your rate within the budget."
+    return f"Do not batch: it saves no replica. {replicas} serve your rate within the budget."
+
+
+def _prediction(advice: Advice) -> str:
+    each, of_all = advice.forecast, "It" if advice.replicas == 1 else f"Each of {advice.replicas:,} replicas"
+    return (
+        f"{of_all} gets {_rate(each.rate)} requests/s, {advice.load:.0%} of what it could do. From request to answer: "
+        f"p50 {_ms(each.p50)}, p99 {_ms(each.p99)}. {each.mean_rows:.1f} rows in a batch, the lane busy "
+        f"{each.lane_busy:.0%} of the time."
+    )
+
+
+def _capacities(advice: Advice) -> Table:
+    """The numbers behind it."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    for head in ("MAX_BATCH_SIZE", "requests/s at most", "within the budget", "replicas"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for capacity in advice.capacities:
+        replicas = capacity.replicas(advice.need.rate)
+        table.add_row(
+            f"{capacity.max_rows:,}",
+            _rate(capacity.ceiling),
+            _rate(capacity.within) if capacity.within else "never",
+            "" if replicas is None else f"{replicas:,}",
+            style="bold" if capacity.max_rows == advice.forecast.batching.max_rows else "",
+        )
+    return table
+
+
+def _alternatives(advice: Advice) -> Iterator[str]:
+    if advice.roomier is not None:
+        replicas, budget = advice.roomier
+        yield f"With a budget of {_ms(budget)} {_count(replicas, 'replica')} would do."
+    if (thrift := advice.thrift) is not None:
+        yield (
+            f"LINGER_MS={thrift.batching.linger * 1000:g} would keep the lane busy {thrift.lane_busy:.0%} of the time "
+            f"instead, at a p99 of {_ms(thrift.p99)}: worth it where others share the device."
+        )
+    if advice.replicas > 1:
+        yield f"The request topics need {advice.replicas:,} partitions or more, with keys that spread over them."
+
+
+def _assumed(transport: float) -> str:
+    return (
+        f"Simulated with the worker's own batcher: requests at random instants, {HEAD_ROOM:.0%} of a replica kept free "
+        f"to catch up with a backlog, {(TAKE_SECONDS + ANSWER_SECONDS) * 1e6:.0f} µs of the loop for a request, and "
+        f"{_ms(transport)} for Kafka (--transport-ms: the p99 of a request's and an answer's way, measured on the "
+        "embedded broker)."
+    )
+
+
+def _figure(seconds: float) -> str:
+    """Milliseconds, three digits or so."""
+    milliseconds = seconds * 1000
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.2f}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.1f} ms" if seconds < 0.1 else f"{seconds * 1000:,.0f} ms"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"
+
+
+def _count(number: int, unit: str) -> str:
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"

@@ -1,0 +1,7 @@
+"""What batching buys on a device, and what to set: measured, simulated, advised.
+
+    runner ──▶ sweep ──▶ Measured per size ──▶ knee
+                              └──▶ MeasuredCosts ──▶ simulation ──▶ advice
+
+Nothing here knows Kafka, ONNX Runtime, settings or a clock of its own: `commands/profile.py` brings them.
+"""
