@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.bench.contenders import LOOPS
@@ -17,6 +18,15 @@ from tests.kafka.replica import Replica, cpu_seconds
 
 WORKER = "worker"
 ROOT = Path(__file__).parents[2]
+PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
+# Each peer with the distribution whose version matters.
+PEERS = {
+    "faststream": "faststream",
+    "arroyo": "sentry-arroyo",
+    "quix": "quixstreams",
+    "quix_sink": "quixstreams",
+    "mlserver": "mlserver",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,27 +48,22 @@ class Running:
     @property
     def cpu(self) -> float:
         """Seconds of the processor so far, its children's too."""
-        return sum(map(cpu_seconds, family(self.pid)))
+        return sum(map(cpu_seconds, _family(self.pid)))
 
 
-def family(pid: int) -> list[int]:
+def _family(pid: int) -> list[int]:
     """A process and all below it (Linux)."""
-    below = [
-        int(child)
-        for thread in Path(f"/proc/{pid}/task").iterdir()
-        for child in (thread / "children").read_text().split()
-    ]
-    return [pid, *(each for child in below for each in family(child))]
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    below = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    return [pid, *(each for child in below for each in _family(child))]
 
 
 @contextmanager
 def running(name: str, job: Job, responses: str) -> Iterator[Running]:
-    """A contender at work; killed in the end. `worker@DIR` is another checkout's worker."""
+    """A contender at work, the worker when it is ready; killed in the end. `worker@DIR` is another checkout's."""
     kind, _, root = name.partition("@")
     if kind == WORKER:
-        chosen = settings(job.cluster, ",".join(job.requests), responses, job.model, job.batch) | dict(job.settings)
-        home = Path(root).resolve() if root else None
-        with Replica(chosen, job.model.parent, fresh("bench"), root=home) as replica:
+        with started_worker(job, responses, Path(root).resolve() if root else None) as replica:
             yield Running(name, replica.pid, job.model.parent, replica=replica.wait_until_ready())
         return
     log_path = job.model.parent / f"{name}.log"
@@ -69,9 +74,40 @@ def running(name: str, job: Job, responses: str) -> Iterator[Running]:
             process.kill()
 
 
+def started_worker(job: Job, responses: str, root: Path | None = None) -> Replica:
+    """Just started, with its defaults but for the job's batch and settings."""
+    chosen = settings(job.cluster, ",".join(job.requests), responses, job.model, job.batch) | dict(job.settings)
+    return Replica(chosen, job.model.parent, fresh("bench"), root=root)
+
+
 def _process(name: str, job: Job, responses: str, log: int) -> subprocess.Popen[bytes]:
-    assert name in LOOPS, f"no contender {name}"
     bootstrap, requests = job.cluster.bootstrap_servers, ",".join(job.requests)
-    task = Task(bootstrap, requests, responses, fresh("bench"), str(job.model), job.batch)
-    program = [sys.executable, "-m", "tests.bench.contenders", name, *task.words()]
+    words = Task(bootstrap, requests, responses, fresh("bench"), str(job.model), job.batch).words()
+    if name in PEERS:
+        program = [str(PEERS_PYTHON), "-m", f"tests.bench.peers.{name}", *words]
+    else:
+        assert name in LOOPS, f"no contender {name}"
+        program = [sys.executable, "-m", "tests.bench.contenders", name, *words]
     return subprocess.Popen(program, stdout=log, stderr=log, cwd=ROOT)  # noqa: S603  # ours
+
+
+@cache
+def why_absent(name: str) -> str | None:
+    """Why a contender cannot take part here: a peer that is not installed."""
+    if name not in PEERS:
+        return None
+    if not PEERS_PYTHON.exists():
+        return "not installed: `make bench` installs it"
+    program = [str(PEERS_PYTHON), "-W", "ignore", "-c", f"import tests.bench.peers.{name}"]
+    said = subprocess.run(program, capture_output=True, text=True, check=False, cwd=ROOT)  # noqa: S603  # ours
+    return f"not installed: {said.stderr.strip().splitlines()[-1]}" if said.returncode else None
+
+
+def peer_versions() -> dict[str, str]:
+    """Of those that are installed, and of the clients below them."""
+    if not PEERS_PYTHON.exists():
+        return {}
+    names = sorted({*PEERS.values(), "confluent-kafka", "aiokafka", "onnxruntime"})
+    asked = f"import importlib.metadata as m\nfor n in {names}: print(n, m.version(n))"
+    said = subprocess.run([str(PEERS_PYTHON), "-c", asked], capture_output=True, text=True, check=False)  # noqa: S603
+    return dict(line.split() for line in said.stdout.splitlines())

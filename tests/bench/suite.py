@@ -1,7 +1,9 @@
 """The worker beside loops written by hand and beside other people's frameworks, on one real broker, in one run.
 
-    python -m tests.bench.suite --case raw --rounds 5 --batch 64 --only worker,floor,hand_loop,pass_through
-    python -m tests.bench.suite --case raw --root ../before      # a second worker, of another checkout
+    make bench                                                   # all of it, into tests/bench/RESULTS.md
+    python -m tests.bench.suite --case raw --batch 64 --only worker,floor,hand_loop
+    python -m tests.bench.suite --case raw --root ../before      # a second worker, another checkout's, beside ours
+    python -m tests.bench.suite --rounds 1 --rows 50000          # short: whether it runs, not how fast
 
 Contenders take turns within a round, so that a busy machine is busy for all of them. The machine is part of every
 figure: broker, contender and clock share its cores. Compare ratios, not rows/s.
@@ -10,58 +12,64 @@ figure: broker, contender and clock share its cores. Compare ratios, not rows/s.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
-from functools import partial
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from tests.bench.ground import WIDTH, Job, fill
-from tests.bench.running import WORKER
-from tests.bench.throughput import measure, rows_of, take_turns
+from tests.bench.bench import Asked, Bench
+from tests.bench.cases import raw
+from tests.bench.results import RESULTS, Section, show, write
 from tests.kafka.broker import any_broker
 from tests.kafka.cluster import Cluster
-from tests.models import mlp, save
 
-ALL = (WORKER, "floor", "hand_loop", "one_by_one", "pass_through")
-
-
-def raw(cluster: Cluster, folder: Path, asked: argparse.Namespace, console: Console) -> None:
-    """Raw rows of 256 floats, a model that costs next to nothing."""
-    model = save(mlp(WIDTH, (WIDTH,), 16), folder)
-    requests = fill(cluster, asked.rows)
-    names = [name for name in ALL if name in asked.only] + [f"{WORKER}@{root}" for root in asked.root]
-    workers = [name for name in names if name.startswith(WORKER)]
-    for batch in asked.batch:
-        run = partial(measure, job=Job(cluster, [requests], model, batch), rows=asked.rows, seconds=asked.seconds)
-        figures = take_turns(names, asked.rounds, run, lambda line: console.print(line, style="dim"))
-        columns = ("contender", "results/s", "min-max", *(f"{worker} is" for worker in workers), "CPU us/row")
-        shown = Table(*columns, title=f"raw rows, small model, batch {batch}; medians of {asked.rounds} rounds")
-        for line in rows_of(figures, workers):
-            shown.add_row(*line)
-        console.print(shown)
+CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {"raw": raw.measured}
 
 
-def main() -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="The worker beside other loops.")
-    parser.add_argument("--case", choices=["raw"], default="raw")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=300_000)
-    parser.add_argument("--seconds", type=float, default=6.0, help="a run is timed for no longer")
-    parser.add_argument("--batch", type=int, action="append")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(ALL))
-    parser.add_argument("--root", action="append", default=[], help="another checkout, whose worker runs as well")
-    asked = parser.parse_args()
-    asked.batch = asked.batch or [64, 256]
-    broker = any_broker()
+def main() -> int:
+    """The command line. 1 when a bar is missed."""
+    asked = _arguments()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    broker, began = any_broker(), time.monotonic()
+    sections: list[Section] = []
     try:
         with tempfile.TemporaryDirectory() as folder:
-            raw(Cluster(broker.bootstrap_servers), Path(folder), asked, Console())
+            bench = Bench(Cluster(broker.bootstrap_servers), Path(folder), _asked(asked), _teller(console))
+            for name in asked.case or CASES:
+                for section in CASES[name](bench):
+                    show(section, console)
+                    sections.append(section)
     finally:
         broker.remove()
+    if asked.write:
+        write(sections, (time.monotonic() - began) / 60)
+        console.print(f"written to {RESULTS}")
+    return 0 if all(bar.is_kept for section in sections for bar in section.bars) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="The worker beside other loops, on one real broker.")
+    parser.add_argument("--case", choices=CASES, action="append", help="all unless given")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, help="requests of a run; each case has its own number unless given")
+    parser.add_argument("--seconds", type=float, default=6.0, help="a run is timed for no longer")
+    parser.add_argument("--batch", type=int, action="append", help="64 and 256 unless given, or what a case needs")
+    parser.add_argument("--only", type=lambda text: text.split(","), help="these contenders, comma-separated")
+    parser.add_argument("--root", action="append", default=[], help="another checkout, whose worker runs as well")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
+    return parser.parse_args()
+
+
+def _asked(asked: argparse.Namespace) -> Asked:
+    return Asked(asked.rounds, asked.rows, asked.seconds, asked.batch, asked.only, asked.root)
+
+
+def _teller(console: Console) -> Callable[[str], None]:
+    return lambda line: console.print(line, style="dim", highlight=False, markup=False)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

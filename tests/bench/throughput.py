@@ -1,30 +1,37 @@
-"""Results per second and CPU per row of several contenders that take turns, and the table of their ratios.
+"""Results per second and CPU per result of contenders that take turns, and the table of their ratios.
 
 A run is timed from the first answer in the response topic to the last one, or for so many seconds, by that topic's end
 offsets; CPU time is the contender's own between the same two looks, so that its start is in neither. A first round that
-is not counted warms up the broker. Who begins changes with the round; ratios are medians of ratios within a round.
+is not counted warms up the broker, whose code is not compiled yet. Who begins changes with the round; ratios are
+medians of ratios within a round.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from tests.bench.bench import Bench, split
 from tests.bench.ground import GIVE_UP, LOOK_EVERY, Job, response_topic, there, wait_for
-from tests.bench.running import Running, running
+from tests.bench.running import WORKER, Running, running
+from tests.kafka.replica import Replica
+
+T = TypeVar("T")
 
 
 class Figure(NamedTuple):
-    """One run: results per second, and CPU time per result in microseconds."""
+    """One run: results per second, CPU time per result (µs), the part of the time that the lane was busy (or NaN)."""
 
     rate: float
     cpu: float
+    busy: float = math.nan
 
 
 class Look(NamedTuple):
-    """What is there at an instant."""
+    """What is there at an instant: answers so far, CPU seconds so far."""
 
     at: float
     answers: int
@@ -32,24 +39,33 @@ class Look(NamedTuple):
 
 
 def measure(name: str, job: Job, rows: int, seconds: float) -> Figure:
-    """One run over all the requests, or as many as it answers in so many seconds, into a fresh response topic."""
+    """One run over all the requests, or as many as are answered in so many seconds, into a fresh response topic."""
     with response_topic(job.cluster) as responses, running(name, job, responses) as contender:
         wait_for(job.cluster, responses, 1, contender.why_dead)
-        return timed(contender, lambda: there(job.cluster, responses), rows, seconds)
+        began, lane = time.monotonic(), lane_seconds(contender.replica)
+        looks = look_on(contender, lambda: there(job.cluster, responses), rows, seconds)
+        lane, ended = lane_seconds(contender.replica) - lane, time.monotonic()
+    return between(looks[0], looks[-1])._replace(busy=lane / (ended - began))
 
 
-def timed(contender: Running, answers: Callable[[], int], rows: int, seconds: float) -> Figure:
-    """From now to the last look before all is answered, or before the seconds are over."""
-    first = last = now = _look(contender, answers)
-    while now.answers < rows and now.at - first.at < seconds:
-        last = now
-        assert now.at - first.at < GIVE_UP, f"{contender.name}: {now.answers} of {rows} answers after {GIVE_UP} s"
-        if reason := contender.why_dead():
-            raise AssertionError(reason)
+def look_on(contender: Running, answers: Callable[[], int], rows: int, seconds: float) -> Sequence[Look]:
+    """From now until all is answered, or the seconds are over. The look that found all answered is left out."""
+    looks = [_look(contender, answers)]
+    while True:
         time.sleep(LOOK_EVERY)
         now = _look(contender, answers)
+        if now.answers >= rows or now.at - looks[0].at > seconds:
+            return looks
+        if reason := contender.why_dead():
+            raise AssertionError(reason)
+        assert now.at - looks[0].at < GIVE_UP, f"{contender.name}: {now.answers} of {rows} answers after {GIVE_UP} s"
+        looks.append(now)
+
+
+def between(first: Look, last: Look) -> Figure:
+    """What happened from one look to another."""
     count = last.answers - first.answers
-    assert count > 0, f"{contender.name} answered {now.answers} within {LOOK_EVERY} s: too few requests to time it"
+    assert count > 0, f"no answers between two looks, at {first.answers}: too few requests to time this"
     return Figure(count / (last.at - first.at), (last.cpu - first.cpu) / count * 1e6)
 
 
@@ -58,32 +74,74 @@ def _look(contender: Running, answers: Callable[[], int]) -> Look:
     return Look(time.monotonic(), count, contender.cpu)
 
 
-def take_turns(
-    names: Sequence[str], rounds: int, run: Callable[[str], Figure], tell: Callable[[str], None]
-) -> dict[str, list[Figure]]:
-    """Every contender once a round, in an order that rotates; the first round, which warms up, is left out."""
-    figures: dict[str, list[Figure]] = {name: [] for name in names}
-    for number in range(rounds + 1):
-        shift = number % len(names)
-        for name in [*names[shift:], *names[:shift]]:
-            figure = run(name)
-            if number:
-                figures[name].append(figure)
-                tell(f"round {number} of {rounds}: {name} {figure.rate:,.0f}/s, {figure.cpu:.1f} us of CPU each")
-    return figures
+def lane_seconds(replica: Replica | None) -> float:
+    """How long the worker's lane has been running inferences, by its own metric; NaN for who is no worker."""
+    return math.nan if replica is None else replica.metric("inference_worker_inference_seconds_sum")
 
 
-def ratio(runs: Sequence[Figure], base: Sequence[Figure]) -> float:
-    """The median of the ratios within a round."""
-    return statistics.median(run.rate / other.rate for run, other in zip(runs, base, strict=True))
+class Turns:
+    """What came of contenders that took turns: a figure a round for each, and why others are absent."""
 
+    def __init__(self, figures: Mapping[str, Sequence[Figure]], absent: Mapping[str, str]) -> None:
+        self.figures = figures
+        self.absent = absent
 
-def rows_of(figures: Mapping[str, Sequence[Figure]], bases: Sequence[str]) -> list[list[str]]:
-    """A line for each contender: median, least and most, what part of it each base is, CPU."""
-    lines = []
-    for name, runs in figures.items():
+    def ratio(self, name: str, base: str) -> float:
+        """The median of the ratios within a round; NaN when one of them did not take part."""
+        if name not in self.figures or base not in self.figures:
+            return math.nan
+        pairs = zip(self.figures[name], self.figures[base], strict=True)
+        return statistics.median(run.rate / other.rate for run, other in pairs)
+
+    def busy(self, name: str) -> float:
+        """The part of the time that a worker's lane was busy."""
+        return statistics.median(run.busy for run in self.figures[name]) if name in self.figures else math.nan
+
+    @property
+    def columns(self) -> list[str]:
+        """Of `lines`."""
+        return ["contender", "results/s", "min-max", *(f"{each} is" for each in self._workers), "CPU us each"]
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """One for each contender: the median, least and most, how much faster each worker is, CPU."""
+        shown = [self._line(name) for name in self.figures]
+        return shown + [[name, why, *["-"] * (len(self.columns) - 2)] for name, why in self.absent.items()]
+
+    @property
+    def _workers(self) -> list[str]:
+        return [name for name in self.figures if name.startswith(WORKER)]
+
+    def _line(self, name: str) -> list[str]:
+        runs = self.figures[name]
         rates = [run.rate for run in runs]
-        ratios = [f"{ratio(figures[base], runs):.2f}" for base in bases]
+        ratios = [f"{self.ratio(worker, name):.2f} x" for worker in self._workers]
         cpu = f"{statistics.median(run.cpu for run in runs):.1f}"
-        lines.append([name, f"{statistics.median(rates):,.0f}", f"{min(rates):,.0f}-{max(rates):,.0f}", *ratios, cpu])
-    return lines
+        return [name, f"{statistics.median(rates):,.0f}", f"{min(rates):,.0f}-{max(rates):,.0f}", *ratios, cpu]
+
+
+def compared(bench: Bench, names: Sequence[str], run: Callable[[str], Figure]) -> Turns:
+    """Every contender that can take part here, once a round."""
+    present, absent = split(names)
+    for name, why in absent.items():
+        bench.tell(f"{name} does not take part, {why}")
+
+    def told(name: str) -> Figure:
+        figure = run(name)
+        bench.tell(f"{name}: {figure.rate:,.0f}/s, {figure.cpu:.1f} us of CPU each")
+        return figure
+
+    return Turns(take_turns(present, bench.asked.rounds, told, bench.tell), absent)
+
+
+def take_turns(
+    names: Sequence[str], rounds: int, run: Callable[[str], T], tell: Callable[[str], None]
+) -> dict[str, list[T]]:
+    """Every name once a round, in an order that rotates; the first round, which warms up, is left out."""
+    found: dict[str, list[T]] = {name: [] for name in names}
+    for number in range(rounds + 1):
+        tell(f"round {number} of {rounds}" if number else "warming up")
+        shift = number % max(1, len(names))
+        for name in [*names[shift:], *names[:shift]]:
+            found[name].append(run(name))
+    return {name: runs[1:] for name, runs in found.items()}

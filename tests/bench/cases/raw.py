@@ -1,0 +1,34 @@
+"""Raw rows and a model that costs next to nothing: what is left is the price of everything around the inference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from tests.bench.bench import SMALL, Bench
+from tests.bench.ground import Job, fill
+from tests.bench.results import Bar, Section
+from tests.bench.running import WORKER
+from tests.bench.throughput import compared, measure
+
+NAMES = (
+    *(WORKER, "floor", "hand_loop", "one_by_one", "pass_through"),
+    *("arroyo", "faststream", "quix_sink", "quix"),
+)
+BARS = {"floor": 0.8, "hand_loop": 2.0, "faststream": 5.0, "arroyo": 5.0}
+HOW = """Rows of 256 float32 (1 KiB, keyed), an MLP 256→256→16, 4 partitions, one thread an inference, everything on in
+the worker (validation, order, ledger, delivery reports, metrics). The requests lie in the topic before."""
+
+
+def measured(bench: Bench) -> Iterator[Section]:
+    """At each batch size."""
+    rows = bench.rows(300_000)
+    requests = fill(bench.cluster, rows)
+    for batch in bench.asked.batches or (64, 256):
+        job = Job(bench.cluster, [requests], bench.model(SMALL), batch)
+        turns = compared(
+            bench, bench.contenders(*NAMES), partial(measure, job=job, rows=rows, seconds=bench.asked.seconds)
+        )
+        bars = [Bar(f"the worker beside {base}", turns.ratio(WORKER, base), least) for base, least in BARS.items()]
+        yield Section(f"Raw rows, small model, batch {batch}", HOW, turns.columns, turns.lines, bars)
+    bench.cluster.delete_topic(requests)
