@@ -547,8 +547,8 @@ class FakeEvents:
         self.counted["turned"] += 1
         self.in_flight = in_flight
 
-    def settled(self, taken_at: Sequence[float], now: float) -> None:
-        self.settled_at += taken_at
+    def settled(self, taken_at: Mapping[float, int], now: float) -> None:
+        self.settled_at += [instant for instant, records in taken_at.items() for _ in range(records)]
 
     def committed(self, result: CommitResult) -> None:
         self.commit_results.append(result)
@@ -588,5 +588,5 @@ class RowCodec:
 
 
 def _message(topic: str, record: Record, value: bytes | None, status: str) -> Message:
-    headers = (("source", record.source.encode()), ("status", status.encode()))
+    headers: list[tuple[str, bytes | None]] = [("source", record.source.encode()), ("status", status.encode())]
     return Message(topic, record.key, value, headers, record.partition.number)

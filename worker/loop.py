@@ -306,7 +306,7 @@ class Worker:
             return
         self._refuse(self._whole([*self._suspicion.cleared(), *split.refused]))
         self._rejected_in_a_row = 0
-        self._answer(self._whole(split.predicted))
+        self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
 
     def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
         """Halve a failed batch until the culprit is alone; its neighbours get their results on the way."""
@@ -343,11 +343,7 @@ class Worker:
         return ready
 
     def _answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
-        leaving: list[Place] = []
-        answer = self._ledger.answer
-        for place, outcome in outcomes:
-            leaving += answer(place, outcome)
-        if leaving:
+        if leaving := self._ledger.answer(outcomes):
             self._delivery.send(leaving)
 
     def _refuse(self, rejections: list[tuple[Place, Outcome]]) -> None:

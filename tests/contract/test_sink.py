@@ -134,7 +134,7 @@ def test_answers_with_one_key_keep_their_order(stage: Stage) -> None:
     taken = places(200)
 
     for n, place in enumerate(taken):
-        stage.sink.send(Message(stage.topic, b"key%d" % (n % 5), b"%d" % n, (), 0), place)
+        stage.sink.send(Message(stage.topic, b"key%d" % (n % 5), b"%d" % n, [], 0), place)
     collect(stage.sink, 200)
 
     answers = stage.answers(200)
@@ -148,7 +148,7 @@ def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -
     taken = places(120)
 
     for n, place in enumerate(taken):
-        stage.sink.send(Message(stage.topic, None, b"%d" % n, (), n % 6), place)
+        stage.sink.send(Message(stage.topic, None, b"%d" % n, [], n % 6), place)
     collect(stage.sink, 120)
 
     answers = stage.answers(120)
@@ -162,7 +162,7 @@ def test_a_place_with_two_messages_comes_back_twice(stage: Stage) -> None:
     (place,) = places(1)
 
     for value in (b"answer", b"dead letter"):
-        stage.sink.send(Message(stage.topic, b"k", value, (), 0), place)
+        stage.sink.send(Message(stage.topic, b"k", value, [], 0), place)
 
     assert collect(stage.sink, 2) == [place, place]
 
@@ -171,7 +171,7 @@ def test_an_answer_may_have_no_value(stage: Stage) -> None:
     """A dead letter of a record without a value has none either."""
     (place,) = places(1)
 
-    stage.sink.send(Message(stage.topic, b"k", None, (), 0), place)
+    stage.sink.send(Message(stage.topic, b"k", None, [], 0), place)
     collect(stage.sink, 1)
 
     assert stage.answers(1)[0].value is None

@@ -34,14 +34,14 @@ def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tu
             gate.took_from_reserve(coming)
         if step == "settle":
             for place in held[:many]:
-                ledger.answer(place, rejection(place.offset))
-                ledger.settle(place)
+                ledger.answer([(place, rejection(place.offset))])
+                ledger.settle([place])
             held = held[many:]
         gate.should_pause()
         assert ledger.records <= bound + RESERVE
     for place in held:
-        ledger.answer(place, rejection(place.offset))
-        ledger.settle(place)
+        ledger.answer([(place, rejection(place.offset))])
+        ledger.settle([place])
     assert not gate.should_pause()
     assert gate.room() > 0
 

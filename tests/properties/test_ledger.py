@@ -38,7 +38,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(target=sent, place=consumes(taken), messages=st.integers(1, 2))
     def answer(self, place: Place, messages: int) -> object:
-        leaving = self.ledger.answer(place, rejection(place.offset))
+        leaving = self.ledger.answer([(place, rejection(place.offset))])
         for gone in leaving:
             gone.undelivered = messages
             self.left.setdefault(gone.line.partition, []).append(gone)
@@ -46,7 +46,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(place=consumes(sent))
     def acknowledge(self, place: Place) -> None:
-        self.ledger.settle(place)
+        self.ledger.settle([place])
         if not place.undelivered:
             self.settled.add(place)
 

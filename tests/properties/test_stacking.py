@@ -75,7 +75,7 @@ def outcomes(signature: Signature, batch: Batch) -> list[tuple[Request, Outcome]
     split = lenient.split(batch, echo(batch))
     assert not isinstance(split, RunFailure)
     assert not split.refused
-    return list(split.predicted)
+    return [(prediction.request, prediction) for prediction in split.predicted]
 
 
 def assert_holds(outcome: Outcome | None, content: list[Array]) -> None:
@@ -154,7 +154,7 @@ def test_non_finite_values_convict_their_own_request_alone(values: list[list[flo
     assert [r.record.offset for r in batch.requests] == finite if batch else not finite
     split = strict.split(*_run_leniently(strict.signature, requests))
     assert not isinstance(split, RunFailure)
-    assert [r.record.offset for r, _ in split.predicted] == finite
+    assert [r.record.offset for r, *_ in split.predicted] == finite
     assert sorted(r.record.offset for r, _ in split.refused) == sorted(set(range(len(values))) - set(finite))
 
 

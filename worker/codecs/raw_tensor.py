@@ -10,6 +10,8 @@ the binary-data form are views of it.
 
 from __future__ import annotations
 
+import sys
+
 from worker.codecs.elements import check_booleans
 from worker.codecs.envelope import Envelope
 from worker.codecs.oip import check_inline
@@ -25,6 +27,7 @@ class Rows:
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
         spec = signature.raw_input
+        self._row_bytes = spec.row_bytes if spec and spec.row_bytes else sys.maxsize  # no value is so long
         self._shapes = (tuple(d for d in spec.dims if d is not None),) if spec else ()
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
         self._inline = tuple(RequestedOutput(output.name, binary=False) for output in signature.outputs)
@@ -34,11 +37,16 @@ class Rows:
 
     def request(self, record: Record, value: bytes, envelope: Envelope) -> Request:
         """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
-        rows = self._signature.raw_rows(len(value))
+        rows, rest = divmod(len(value), self._row_bytes)
+        if rest or not 0 < rows <= self._signature.max_rows:
+            rows = self._signature.raw_rows(len(value))
         if self._boolean is not None:
             check_booleans(self._boolean, value)
         size = len(value) + len(record.key or b"") + envelope.size
-        return Request(record, rows, (value,), self._shapes, self._reply(envelope.reply), size)
+        reply = envelope.reply
+        if self._binary or reply.content_type != OCTETS:
+            reply = self._reply(reply)
+        return Request(record, rows, (value,), self._shapes, reply, size)
 
     def _reply(self, reply: Reply) -> Reply:
         """All outputs, as rows again if that can be. Raises `Reject` when they have no form in the type accepted."""

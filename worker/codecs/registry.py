@@ -41,8 +41,10 @@ class Codecs:
     def decode(self, record: Record) -> Request | Rejection:
         """The record as a request that the model takes, or why it is none. Raises nothing, whatever came."""
         envelope = self._envelopes.read(record.headers)
+        value = record.value
         try:
-            value = self._value(record, envelope)
+            if not value or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
+                raise self._refusal_of(record, envelope)
             if envelope.is_rows:
                 return self._rows.request(record, value, envelope)
             body = parse(value, envelope)
@@ -58,18 +60,16 @@ class Codecs:
         """The rejection of a record whose value is not even looked at."""
         return Rejection(record, code, message, self._envelopes.read(record.headers).reply)
 
-    def _value(self, record: Record, envelope: Envelope) -> bytes:
-        """The value, if it may be decoded at all."""
+    def _refusal_of(self, record: Record, envelope: Envelope) -> Reject:
+        """Why the value may not even be decoded."""
         value = record.value
-        if value and len(value) <= self._wire.max_request_bytes and envelope.fault is None:
-            return value
         if record.unreadable is not None:
-            raise Reject(f"{UNREADABLE}: {record.unreadable}")
+            return Reject(f"{UNREADABLE}: {record.unreadable}")
         if envelope.fault is not None:
-            raise Reject(envelope.fault)
+            return Reject(envelope.fault)
         if not value:
-            raise Reject(f"expected a request, got {'an empty' if value is not None else 'a null'} value")
-        raise Reject(
+            return Reject(f"expected a request, got {'an empty' if value is not None else 'a null'} value")
+        return Reject(
             f"the value has {len(value)} bytes, at most {self._wire.max_request_bytes} are taken",
             Code.RESOURCE_EXHAUSTED,
         )

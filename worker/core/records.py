@@ -122,10 +122,21 @@ class Batch:
 
 
 class Prediction(NamedTuple):
-    """What the model says to one request: one array of shape (rows, *dims) per model output, in signature order."""
+    """What the model says to one request: rows `start` to `stop` (None: all) of what one run of the model gave.
+
+    `run` holds one array of shape (rows of the run, *dims) per model output, in signature order. The request's own rows
+    are cut out when they are asked for: encodings that need no array of their own never pay for one.
+    """
 
     request: Request
-    outputs: tuple[Array, ...]
+    run: Sequence[Array]
+    start: int = 0
+    stop: int | None = None
+
+    @property
+    def outputs(self) -> tuple[Array, ...]:
+        """The request's own rows: one view of shape (rows, *dims) per model output."""
+        return tuple([output[self.start : self.stop] for output in self.run])
 
 
 class Rejection(NamedTuple):
@@ -147,7 +158,7 @@ class Message(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
+    headers: list[tuple[str, bytes | None]]
     source_partition: int
 
 

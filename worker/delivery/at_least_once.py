@@ -9,6 +9,7 @@ Called by the loop's thread alone, and owns no thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -43,7 +44,7 @@ class Committer(Protocol):
 
 
 class Events(Protocol):
-    def settled(self, taken_at: Sequence[float], now: float) -> None: ...
+    def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
     def committed(self, result: CommitResult) -> None: ...
 
 
@@ -81,7 +82,7 @@ class AtLeastOnce:
             messages = encode(place.outcome)
             place.outcome = None  # the batch's arrays and the request need not wait for the broker
             if not messages:
-                self._ledger.settle(place)
+                self._ledger.settle([place])
                 continue
             place.undelivered = len(messages)
             size = 0
@@ -152,13 +153,8 @@ class AtLeastOnce:
         delivered = self._sink.poll(timeout)
         if not delivered:
             return
-        settle = self._ledger.settle
-        settled_taken_at: list[float] = []
-        for place in delivered:
-            settle(place)
-            if not place.undelivered:  # its last message: an error and its dead letter come home as two
-                settled_taken_at.append(place.taken_at)
-        self._events.settled(settled_taken_at, now)
+        settled = self._ledger.settle(delivered)
+        self._events.settled(Counter([place.taken_at for place in settled]), now)
 
     def _hear_commit_results(self) -> None:
         for result in self._committer.commit_results():

@@ -14,7 +14,7 @@ worker. Called by the loop's thread alone, and owns no thread.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -67,7 +67,7 @@ class Group(Protocol):
 
 
 class Events(Protocol):
-    def settled(self, taken_at: Sequence[float], now: float) -> None: ...
+    def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
     def committed(self, result: CommitResult) -> None: ...
     def transaction_ended(self, ending: Ending, records: int) -> None: ...
 
@@ -246,11 +246,9 @@ class ExactlyOnce:
 
     def _settle(self, inside: Sequence[Place], offsets: Mapping[Partition, int]) -> None:
         self._failures = 0
-        settle = self._ledger.settle
-        for place in inside:
-            settle(place)
+        self._ledger.settle(inside)
         self._ledger.committed(offsets)
-        self._events.settled([place.taken_at for place in inside], self._clock())
+        self._events.settled(Counter([place.taken_at for place in inside]), self._clock())
         self._events.committed(CommitResult(offsets, {}))
 
     def _count_failure(self, first: Place, failure: str) -> None:

@@ -78,7 +78,7 @@ class TransactionalProducer:
         topic, key, value, headers, _ = message
         partition = partition_of(message, self._partitions)
         try:
-            self._client.produce(topic, value, key, partition, headers=list(headers))
+            self._client.produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
         except BufferError:
             self._send_late(message, place, partition)
         except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
@@ -117,7 +117,7 @@ class TransactionalProducer:
         while self.failure is None:
             self.serve(ROOM_SLICE)
             try:
-                self._client.produce(topic, value, key, partition, headers=list(headers))
+                self._client.produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
                 if time.monotonic() >= deadline:
                     self._refused(message, place, "its queue is full")

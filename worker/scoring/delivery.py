@@ -38,7 +38,7 @@ class FileDelivery:
             outcome, place.outcome = place.outcome, None
             assert outcome is not None
             self._writer.write(place.offset, outcome)
-            self._ledger.settle(place)
+        self._ledger.settle(places)
 
     def push(self) -> None:
         """No more outcomes are coming for now."""

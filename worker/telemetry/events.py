@@ -226,10 +226,11 @@ class WorkerEvents:
         else:
             self._log.debug("device_passed_its_probe")
 
-    def settled(self, taken_at: Sequence[float], now: float) -> None:
-        """The records taken at those instants have their answers acknowledged by the broker."""
-        self._tally.add(metrics.RECORDS_SETTLED, len(taken_at))
-        self._tally.observe_all(metrics.END_TO_END, [now - instant for instant in taken_at])
+    def settled(self, taken_at: Mapping[float, int], now: float) -> None:
+        """So many records taken at each of those instants have their answers acknowledged by the broker."""
+        for instant, records in taken_at.items():
+            self._tally.add(metrics.RECORDS_SETTLED, records)
+            self._tally.observe(metrics.END_TO_END, now - instant, records)
 
     def committed(self, result: CommitResult) -> None:
         self._tally.add(metrics.COMMITS, len(result.committed), "ok")

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-import numpy as np
-
 Labels = tuple[str, ...]
 
 
@@ -83,11 +81,8 @@ class Tally:
         """Label values that are not among these are forgotten: a partition that moved is not ours to report."""
         self._numbers[metric] = dict(values)
 
-    def observe(self, metric: Metric, value: float) -> None:
-        self._histograms[metric].observe(value)
-
-    def observe_all(self, metric: Metric, values: Sequence[float]) -> None:
-        self._histograms[metric].observe_all(values)
+    def observe(self, metric: Metric, value: float, times: int = 1) -> None:
+        self._histograms[metric].observe(value, times)
 
     def number(self, metric: Metric, *labels: str) -> float:
         return self._numbers[metric].get(labels, 0.0)
@@ -104,24 +99,12 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = list(bounds)
-        self._edges = np.array(bounds)
         self._counts = [0] * (len(bounds) + 1)
         self._total = 0.0
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._total += value
-
-    def observe_all(self, values: Sequence[float]) -> None:
-        # Below about 30 values the loop is as fast as numpy: 0.2 µs each, against 7 µs for one call.
-        if len(values) < 32:
-            for value in values:
-                self.observe(value)
-            return
-        array = np.asarray(values)
-        found = np.bincount(np.searchsorted(self._edges, array), minlength=len(self._counts))
-        self._counts = [before + more for before, more in zip(self._counts, found.tolist(), strict=True)]
-        self._total += float(array.sum())
+    def observe(self, value: float, times: int = 1) -> None:
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._total += value * times
 
     @property
     def buckets(self) -> Buckets:

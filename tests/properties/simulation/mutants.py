@@ -7,7 +7,7 @@ which test catches which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -54,24 +54,26 @@ def _settle_what_is_sent(self: AtLeastOnce, places: Sequence[Place]) -> None:
     _send(self, places)
     for place in places:
         for _ in range(place.undelivered):
-            self._ledger.settle(place)
+            self._ledger.settle([place])
 
 
-def _settle_past_a_gap(self: OffsetLedger, place: Place) -> None:
-    place.undelivered -= 1
-    line = place.line
-    if place.undelivered <= 0 and place in line.sent:
-        line.sent.remove(place)
-        line.next_offset = max(line.next_offset, place.offset + 1)
-        self._release(place)
+def _settle_past_a_gap(self: OffsetLedger, places: Iterable[Place]) -> None:
+    for place in places:
+        place.undelivered -= 1
+        line = place.line
+        if place.undelivered <= 0 and place in line.sent:
+            line.sent.remove(place)
+            line.next_offset = max(line.next_offset, place.offset + 1)
+            self._release(place)
 
 
-def _settle_with_the_first_message(self: OffsetLedger, place: Place) -> None:
-    place.undelivered = 0
-    while place.line.sent and place.line.sent[0].undelivered <= 0:
-        first = place.line.sent.popleft()
-        place.line.next_offset = first.offset + 1
-        self._release(first)
+def _settle_with_the_first_message(self: OffsetLedger, places: Iterable[Place]) -> None:
+    for place in places:
+        place.undelivered = 0
+        while place.line.sent and place.line.sent[0].undelivered <= 0:
+            first = place.line.sent.popleft()
+            place.line.next_offset = first.offset + 1
+            self._release(first)
 
 
 def _commit_all_that_was_taken(
@@ -82,13 +84,15 @@ def _commit_all_that_was_taken(
     return {**{line.partition: line.next_offset for line in lines if line.next_offset > line.committed}, **offsets}
 
 
-def _answer_out_of_turn(_: OffsetLedger, place: Place, outcome: Outcome) -> Sequence[Place]:
-    place.outcome = outcome
-    if place not in place.line.held:
-        return ()
-    place.line.held.remove(place)
-    place.line.sent.append(place)
-    return (place,)
+def _answer_out_of_turn(_: OffsetLedger, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
+    leaving = []
+    for place, outcome in outcomes:
+        place.outcome = outcome
+        if place in place.line.held:
+            place.line.held.remove(place)
+            place.line.sent.append(place)
+            leaving.append(place)
+    return leaving
 
 
 # Both

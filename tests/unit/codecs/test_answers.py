@@ -279,4 +279,4 @@ def test_a_size_counts_everything() -> None:
     message = Message("t", b"kk", b"vvv", [("é", b"1"), ("n", None)], 0)
 
     assert size_of(message) == OVERHEAD + 2 + 3 + (2 + 1 + 10) + (1 + 10)
-    assert size_of(Message("t", None, None, (), 0)) == OVERHEAD
+    assert size_of(Message("t", None, None, [], 0)) == OVERHEAD

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS
 from worker.codecs.envelope import ECHOED, Envelope, Envelopes
@@ -169,7 +171,29 @@ def test_what_is_remembered_is_bounded() -> None:
         envelopes.read([("content-type", b"application/json; n=%d" % number)])
         envelopes.read([("request-id", b"%d" % number)])
         envelopes.read([("content-type", b"nonsense %d" % number)])
+        envelopes.read([AS_ROWS, ("accept", b"*/*; n=%d" % number)])
+        envelopes.read([AS_ROWS, (f"x-{number}", b"")])
 
-    assert len(envelopes._known) == 64
-    assert all(envelope.fault is None for envelope in envelopes._known.values())
-    assert {name for name, _ in envelopes._known} == {"content-type"}
+    assert len(envelopes._alone) == len(envelopes._layouts) == len(envelopes._forms) == 64
+    assert all(envelope.fault is None for envelope in envelopes._alone.values())
+    assert {name for name, _ in envelopes._alone} == {"content-type"}
+
+
+HEADER = st.tuples(
+    st.sampled_from(
+        ["content-type", "Content-Type", "accept", "request-id", "correlation-id", "traceparent", "x", HEAD_LENGTH]
+    ),
+    st.one_of(
+        st.none(),
+        st.sampled_from([b"", OCTETS.encode(), JSON.encode(), b"text/plain", b"*/*", b"application/json;q=0", b"17"]),
+        st.sampled_from([b"\xff", b"r-1", b"long" * 400]),
+    ),
+)
+
+
+@given(st.lists(st.lists(HEADER, max_size=5), min_size=1, max_size=12))
+def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, bytes | None]]]) -> None:
+    """Remembered or not, the same headers mean the same."""
+    remembers = Envelopes(JSON)
+    for headers in [*requests, *requests]:
+        assert remembers.read(headers) == Envelopes(JSON)._read(headers)

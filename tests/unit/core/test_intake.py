@@ -155,5 +155,5 @@ def use_up_all_but_one(intake: Intake) -> None:
 
 def settle(ledger: OffsetLedger, places: list[Place]) -> None:
     for place in places:
-        ledger.answer(place, rejection(place.offset))
-        ledger.settle(place)
+        ledger.answer([(place, rejection(place.offset))])
+        ledger.settle([place])

@@ -13,9 +13,9 @@ def track(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> lis
 
 def settle(ledger: OffsetLedger, *places: Place) -> None:
     for place in places:
-        ledger.answer(place, rejection(place.offset))
+        ledger.answer([(place, rejection(place.offset))])
     for place in places:
-        ledger.settle(place)
+        ledger.settle([place])
 
 
 def test_an_answer_waits_for_the_earlier_ones_of_its_partition() -> None:
@@ -23,9 +23,9 @@ def test_an_answer_waits_for_the_earlier_ones_of_its_partition() -> None:
     ledger = OffsetLedger()
     first, second, third = track(ledger, 0, 1, 2)
 
-    assert ledger.answer(third, rejection(2)) == []
-    assert ledger.answer(first, rejection(0)) == [first]
-    assert ledger.answer(second, rejection(1)) == [second, third]
+    assert ledger.answer([(third, rejection(2))]) == []
+    assert ledger.answer([(first, rejection(0))]) == [first]
+    assert ledger.answer([(second, rejection(1))]) == [second, third]
 
 
 def test_partitions_do_not_wait_for_each_other() -> None:
@@ -34,7 +34,7 @@ def test_partitions_do_not_wait_for_each_other() -> None:
     track(ledger, 0)
     [other] = track(ledger, 0, partition=P1)
 
-    assert ledger.answer(other, rejection(0, P1)) == [other]
+    assert ledger.answer([(other, rejection(0, P1))]) == [other]
 
 
 def test_a_commit_stops_at_the_first_unsettled_record() -> None:
@@ -42,12 +42,12 @@ def test_a_commit_stops_at_the_first_unsettled_record() -> None:
     ledger = OffsetLedger()
     places = track(ledger, 3, 7, 9)
     for place in places:
-        ledger.answer(place, rejection(place.offset))
+        ledger.answer([(place, rejection(place.offset))])
 
-    ledger.settle(places[1])
+    ledger.settle([places[1]])
     assert ledger.committable() == {}
 
-    ledger.settle(places[0])
+    ledger.settle([places[0]])
     assert ledger.committable() == {P0: 8}
 
 
@@ -95,13 +95,13 @@ def test_a_forgotten_partition_leaves_nothing_behind() -> None:
     """Sent or held, its records are no longer counted, and its old places are nobody's."""
     ledger = OffsetLedger()
     sent, held = track(ledger, 0, 1)
-    ledger.answer(sent, rejection(0))
+    ledger.answer([(sent, rejection(0))])
 
     assert ledger.forget([P0, P1]) == 2
 
     assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
-    assert ledger.answer(held, rejection(1)) == []
-    ledger.settle(sent)
+    assert ledger.answer([(held, rejection(1))]) == []
+    ledger.settle([sent])
     assert ledger.committable() == {}
 
 
@@ -112,8 +112,8 @@ def test_late_work_does_not_touch_a_partition_that_came_back() -> None:
     ledger.forget([P0])
     [new] = track(ledger, 0)
 
-    assert ledger.answer(old, rejection(0)) == []
-    ledger.settle(old)
+    assert ledger.answer([(old, rejection(0))]) == []
+    ledger.settle([old])
 
     assert new.outcome is None
     assert ledger.records == 1
@@ -126,7 +126,7 @@ def test_a_partition_awaits_delivery_while_its_answers_are_on_the_way() -> None:
     [place] = track(ledger, 0)
     assert not ledger.awaits_delivery([P0])
 
-    ledger.answer(place, rejection(0))
+    ledger.answer([(place, rejection(0))])
 
     assert ledger.awaits_delivery([P0, P1])
     assert not ledger.awaits_delivery([P1])
@@ -139,10 +139,10 @@ def test_the_oldest_record_of_each_partition_tells_its_stall() -> None:
     settle(ledger, *track(ledger, 8, partition=P1))
     assert ledger.oldest_by_partition() == {P0: 3.0}
 
-    ledger.answer(first, rejection(3))
+    ledger.answer([(first, rejection(3))])
     assert ledger.oldest_by_partition() == {P0: 3.0}
 
-    ledger.settle(first)
+    ledger.settle([first])
     assert ledger.oldest_by_partition() == {P0: 4.0}
 
 

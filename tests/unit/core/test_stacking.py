@@ -102,7 +102,8 @@ def test_non_finite_values_pass_where_they_are_allowed() -> None:
 def judged(by: Stacker, stacked: Batch, *outputs: Array) -> list[tuple[Request, Outcome]]:
     found = by.split(stacked, outputs)
     assert not isinstance(found, RunFailure)
-    return sorted([*found.predicted, *found.refused], key=lambda judged: stacked.requests.index(judged[0]))
+    predicted = [(prediction.request, prediction) for prediction in found.predicted]
+    return sorted([*predicted, *found.refused], key=lambda judged: stacked.requests.index(judged[0]))
 
 
 def test_each_request_gets_its_own_rows() -> None:

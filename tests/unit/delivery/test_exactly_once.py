@@ -38,7 +38,7 @@ def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = 
         wrong = Rejection(
             record(place.offset, partition=partition, value=value), Code.INTERNAL, "no", Reply("raw"), value == b"skip"
         )
-        places += world.ledger.answer(place, wrong)
+        places += world.ledger.answer([(place, wrong)])
     world.delivery.send(places)
     return places
 

@@ -122,7 +122,7 @@ def commit(opened: KafkaTransactions, value: bytes = b"v") -> Ending:
     """One answer in a transaction of its own."""
     opened.begin()
     (place,) = places(1)
-    opened.send(Message("answers", b"k", value, (), 0), place)
+    opened.send(Message("answers", b"k", value, [], 0), place)
     opened.commit({REQUESTS: 1})
     ending = opened.ended(PATIENCE)
     assert ending is not None

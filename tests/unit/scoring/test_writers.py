@@ -160,7 +160,7 @@ def test_what_is_written_is_settled(lines: LineWriter, tally: Tally) -> None:
     place = ledger.track(Partition("lines", 0), 1, 1, 4, 0.0)
     before = delivery.is_idle
 
-    delivery.send(ledger.answer(place, predicted(1)))
+    delivery.send(ledger.answer([(place, predicted(1))]))
 
     assert (before, delivery.is_idle) == (False, True)
     assert tally.outcomes == 1

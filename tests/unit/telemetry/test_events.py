@@ -153,7 +153,7 @@ def test_runs_answers_and_commits_are_counted(watched: Watched) -> None:
     watched.events.batch_ran(1, 0.02, "Gather: out of data bounds")
     watched.events.device_probed(None)
     watched.events.rejected(rejection())
-    watched.events.settled([999.9, 999.0], now=1000.0)
+    watched.events.settled({999.9: 1, 999.0: 1}, now=1000.0)
     watched.events.committed(CommitResult({P0: 5}, {P1: "no coordinator"}))
     watched.turn(in_flight=1)
 
@@ -390,7 +390,7 @@ def test_nothing_per_batch_or_record_is_logged_above_debug(watched: Watched, log
         watched.events.taken(1)
         watched.events.batch_closed(batch(1), 0.0)
         watched.events.batch_ran(1, 0.1, None)
-        watched.events.settled([watched.now], watched.now)
+        watched.events.settled({watched.now: 1}, watched.now)
         watched.events.committed(CommitResult({P0: 1}, {}))
         watched.events.transaction_ended(Ending(None, 0.005), records=1)
         watched.events.device_probed(None)
