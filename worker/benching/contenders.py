@@ -5,6 +5,7 @@ Owns the processes of one contender, from its start until it is closed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,8 +23,12 @@ _COUNTED = ("batches_total", "batch_rows_total", "inference_seconds_sum")
 
 
 class Batched(NamedTuple):
-    """What workers counted since their start: batches closed, rows in them, and seconds of inference."""
+    """What a replica had counted at an `instant`: batches closed, rows in them, and seconds of inference.
 
+    It shows its counts a few times a second, so the instant lies before that of the question.
+    """
+
+    instant: float
     batches: float
     rows: float
     busy_seconds: float
@@ -38,7 +43,7 @@ class Contender(Protocol):
 
     def usage(self) -> Usage | None: ...
 
-    def batched(self) -> Batched | None: ...
+    def batched(self) -> Sequence[Batched]: ...
 
     def stop(self) -> None: ...
 
@@ -70,10 +75,9 @@ class Workers:
     def usage(self) -> Usage | None:
         return usage_of(replica.pid for replica in self._replicas)
 
-    def batched(self) -> Batched:
-        """Raises `Stop` when one does not tell."""
-        pages = [replica.all_counts() for replica in self._replicas]
-        return Batched(*(sum(sum(page[name].values()) for page in pages) for name in _COUNTED))
+    def batched(self) -> Sequence[Batched]:
+        """Of each replica. Raises `Stop` when one does not tell."""
+        return [_batched(replica) for replica in self._replicas]
 
     def stop(self) -> None:
         """In good order. Raises `Stop` unless each exits with 0."""
@@ -85,6 +89,14 @@ class Workers:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
+
+
+def _batched(replica: Replica) -> Batched:
+    asked = time.monotonic()
+    counts = replica.all_counts()
+    age = sum(counts["loop_heartbeat_age_seconds"].values())
+    instant = (asked + time.monotonic()) / 2 - age
+    return Batched(instant, *(sum(counts[name].values()) for name in _COUNTED))
 
 
 class PlainLoops:
@@ -111,9 +123,9 @@ class PlainLoops:
     def usage(self) -> Usage | None:
         return usage_of(child.pid for child in self._children)
 
-    def batched(self) -> None:
+    def batched(self) -> Sequence[Batched]:
         """They know no batches."""
-        return
+        return ()
 
     def stop(self) -> None:
         """They hold nothing."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -21,8 +21,9 @@ from worker.benching.pace import WARM_UP_S, Backlog, Steady, Window
 from worker.benching.results import Measured
 from worker.benching.usage import Usage
 
-# A worker shows its counts once a turn of its loop, which takes a tenth of a second when there is nothing to do.
-_SHOWN_S = 0.15
+# A worker shows its counts a few times a second; what it has counted by a given instant shows within this.
+_SHOWN_S = 2.0
+_LOOK_S = 0.05
 # A backlog is long enough for the time asked for, and a bit, and never more than a broker's disk should mind.
 _AMPLE = 1.25
 _BACKLOG_BYTES = 512 * 1024 * 1024
@@ -69,7 +70,7 @@ class _Sample(NamedTuple):
     instant: float
     answered: int
     usage: Usage | None
-    batched: Batched | None
+    batched: Sequence[Batched]
 
 
 class Turn:
@@ -99,9 +100,9 @@ class Turn:
         most = math.inf if self._setup.place.has_backlogs else self._setup.most
         pace = Steady(rate, max(1, round(rate * self._setup.seconds)), most)
         sent, heard = self._generator.run(pace, contender.check, self._limit)
-        last = self._look(contender)
-        self._first = self._first._replace(instant=sent.began, answered=0)
-        return self._measured(steady_flow(pace, sent, heard, last.instant), heard, last)
+        last = self._settled(contender)
+        self._first = self._first._replace(answered=0)
+        return self._measured(steady_flow(pace, sent, heard, last.instant), sent.began, heard, last)
 
     def _in_window(self, seconds: float) -> Measured:
         contender = self._started()
@@ -114,7 +115,7 @@ class Turn:
             return bool(begun) and time.monotonic() - begun[0] >= WARM_UP_S
 
         sent, heard = self._generator.run(pace, self._watch(contender, is_warm), self._limit)
-        return self._measured(window_flow(pace, sent, heard), heard, self._look(contender))
+        return self._measured(window_flow(pace, sent, heard), sent.began, heard, self._settled(contender))
 
     def _backlog(self, estimate: float) -> Measured:
         count = min(estimate * self._setup.seconds * _AMPLE, _BACKLOG_BYTES / self._setup.request_bytes)
@@ -124,7 +125,7 @@ class Turn:
         contender = self._start(site)
         watch = self._watch(contender, lambda: self._generator.answered > pace.count / 10)
         heard = self._generator.collect(sent, watch, self._limit)
-        return self._measured(backlog_flow(sent, heard), heard, self._look(contender))
+        return self._measured(backlog_flow(sent, heard), sent.began, heard, self._settled(contender))
 
     @property
     def _limit(self) -> float:
@@ -138,17 +139,25 @@ class Turn:
         def watch() -> None:
             contender.check()
             if self._first is None and is_warm():
-                self._first = self._look(contender, is_shown=True)
+                self._first = self._look(contender)
 
         return watch
 
-    def _look(self, contender: Contender, *, is_shown: bool = False) -> _Sample:
-        instant, answered, usage = time.monotonic(), self._generator.answered, contender.usage()
-        if not is_shown:
-            time.sleep(_SHOWN_S)
-        return _Sample(instant, answered, usage, contender.batched())
+    def _look(self, contender: Contender) -> _Sample:
+        """As it is now; counts of batches are as old as they are."""
+        return _Sample(time.monotonic(), self._generator.answered, contender.usage(), contender.batched())
 
-    def _measured(self, flow: Flow, heard: Heard, last: _Sample) -> Measured:
+    def _settled(self, contender: Contender) -> _Sample:
+        """After a load, with all that was counted during it."""
+        sample = self._look(contender)
+        while any(one.instant < sample.instant for one in sample.batched):
+            if time.monotonic() > sample.instant + _SHOWN_S:
+                break
+            time.sleep(_LOOK_S)
+            sample = sample._replace(batched=contender.batched())
+        return sample
+
+    def _measured(self, flow: Flow, began: float, heard: Heard, last: _Sample) -> Measured:
         if flow.unanswered:
             self._end(in_order=False)
         cpu = peak = rows = busy = None
@@ -157,9 +166,10 @@ class Turn:
             answered = max(1, last.answered - first.answered) * self._setup.rows
             cpu = (last.usage.cpu_seconds - first.usage.cpu_seconds) / answered * 1e6
             peak = last.usage.peak_bytes
-        if first is not None and last.batched is not None and first.batched is not None:
-            rows = (last.batched.rows - first.batched.rows) / max(1.0, last.batched.batches - first.batched.batches)
-            busy = (last.batched.busy_seconds - first.batched.busy_seconds) / (last.instant - first.instant)
+        if first is not None and first.batched:
+            counted = list(zip(first.batched, last.batched, strict=True))
+            rows = sum(b.rows - a.rows for a, b in counted) / max(1.0, sum(b.batches - a.batches for a, b in counted))
+            busy = sum((b.busy_seconds - a.busy_seconds) / (last.instant - max(a.instant, began)) for a, b in counted)
         return Measured(flow, heard, cpu, peak, rows, busy)
 
     def _started(self) -> Contender:

@@ -31,7 +31,7 @@ from worker.settings import Connection, Settings, load
 _BOOTSTRAP, _MODEL = "WORKER_KAFKA__BOOTSTRAP_SERVERS", "WORKER_MODEL__PATH"
 _ADDRESSES = {f"WORKER_KAFKA__{key.upper()}" for key in Connection.model_fields if key != "config"}
 # What a worker must have to be checked; each turn puts its own in their place.
-_FILLED_IN = {"REQUEST_TOPICS": "requests", "RESPONSE_TOPIC": "answers", "GROUP_ID": "bench"}
+_FILLED_IN = {key: f"inference-worker-bench-{key.lower()}" for key in ("REQUEST_TOPICS", "RESPONSE_TOPIC", "GROUP_ID")}
 # Different requests, taken in turns: enough that none is learned by heart, and not much memory.
 _KINDS, _KINDS_BYTES = 256, 8 * 1024 * 1024
 

@@ -77,8 +77,10 @@ def show(accounts: Sequence[Account], facts: Mapping[str, Any]) -> None:
     for title, lines in _loads(accounts):
         _print(screen, title, _steady(lines, is_wide=is_wide))
     screen.print()
-    for sentence in (*_legend(accounts, facts), *warnings(accounts)):
-        screen.print(Text(printable(sentence)))
+    for sentence in _legend(accounts, facts):
+        screen.print(Text(sentence))
+    for warning in warnings(accounts):
+        screen.print(Text(printable(warning), "yellow"))
 
 
 def _subject(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A server of one request at a time on a clock of its own, and a sender beside it: a load without a second of waiting."""
+"""A server of one request at a time on a clock of its own, and a sender beside it: a load that takes no time."""
 
 from __future__ import annotations
 
