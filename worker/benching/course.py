@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from worker.benching.columns import Column, Rate
-from worker.benching.generator import Generator
 from worker.benching.results import Found, Load, Measured
-from worker.benching.turn import Setup, Turn
+
+
+class Turn(Protocol):
+    """A contender at work, under one load after another."""
+
+    def maximum(self, estimate: float | None) -> Measured: ...
+
+    def steady(self, rate: float) -> Measured: ...
 
 
 class Watcher(Protocol):
@@ -29,14 +36,17 @@ class Course:
     """Rounds over columns. The first column is the one by whose maximum rates are set, where they are parts of one."""
 
     def __init__(
-        self, setup: Setup, generator: Generator, columns: Sequence[Column], rates: Sequence[Rate], rounds: int
+        self,
+        turn_of: Callable[[Column], AbstractContextManager[Turn]],
+        columns: Sequence[Column],
+        rates: Sequence[Rate],
+        rounds: int,
     ) -> None:
-        self._setup = setup
-        self._generator = generator
+        self._turn_of = turn_of
         self._columns = columns
         self._rates = rates
         self._rounds = rounds
-        self._loads: tuple[Load, ...] = ()
+        self._loads: tuple[Load, ...] | None = None
         self._maxima: dict[str, list[Measured]] = defaultdict(list)
         self._steady: dict[tuple[str, Load], list[Measured]] = defaultdict(list)
 
@@ -47,7 +57,7 @@ class Course:
 
     def found(self) -> Found:
         """So far."""
-        return Found(dict(self._maxima), dict(self._steady), self._loads)
+        return Found(dict(self._maxima), dict(self._steady), self._loads or ())
 
     def run(self, watcher: Watcher) -> None:
         """All of it. Raises `Stop` when a contender or the broker fails."""
@@ -55,14 +65,15 @@ class Course:
             first = number % len(self._columns)
             for column in (*self._columns[first:], *self._columns[:first]):
                 where = f"round {number + 1} of {self._rounds}, {column.name}"
-                with Turn(self._setup, self._generator, column) as turn:
+                with self._turn_of(column) as turn:
                     self._take(turn, column, where, watcher)
 
     def _take(self, turn: Turn, column: Column, where: str, watcher: Watcher) -> None:
         watcher.begin(f"{where}: maximum")
         self._maxima[column.name].append(turn.maximum(self._maximum(column)))
         watcher.end(1)
-        self._loads = self._loads or self._set_loads(column)
+        if self._loads is None:
+            self._loads = self._set_loads(column)
         for load in self._loads:
             # More than it can do is a queue that grows, and a load that takes as many times as long to be answered.
             if load.rate <= (self._maximum(column) or 0.0):

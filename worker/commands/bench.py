@@ -11,6 +11,7 @@ import secrets
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -20,7 +21,7 @@ from worker.benching.generator import Generator
 from worker.benching.places import Cluster, Mock, kept_by_mock
 from worker.benching.report import Account, accounts_of, document
 from worker.benching.results import Found
-from worker.benching.turn import Place, Setup
+from worker.benching.turn import Place, Setup, Turn
 from worker.commands import figure
 from worker.commands.bench_plan import Order, Plan
 from worker.commands.bench_plot import draw
@@ -60,7 +61,8 @@ def _measure(plan: Plan) -> tuple[Found, bool]:
         with ExitStack() as stack:
             place = stack.enter_context(_place(plan))
             generator = stack.enter_context(Generator(plan.requests))
-            course = Course(_setup(plan, place), generator, plan.columns, plan.rates, plan.order.rounds)
+            setup = _setup(plan, place)
+            course = Course(partial(Turn, setup, generator), plan.columns, plan.rates, plan.order.rounds)
             with Steps(course.steps) as steps:
                 course.run(steps)
     except KeyboardInterrupt:

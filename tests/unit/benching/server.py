@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,7 +37,7 @@ class Server:
         self.answered_at.append(self.free_at)
 
     def answered(self) -> int:
-        return sum(at <= self.now for at in self.answered_at)
+        return bisect_right(self.answered_at, self.now)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

@@ -1,0 +1,85 @@
+"""`bench` on a real Kafka: a backlog is worked off, and afterwards the cluster is as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
+from tests.models import mlp, save
+from worker import cli
+
+
+def topics(cluster: Cluster, prefix: str) -> list[str]:
+    """Those that begin so."""
+    return [name for name in cluster.admin.list_topics(timeout=TIMEOUT).topics if name.startswith(prefix)]
+
+
+def groups(cluster: Cluster, prefix: str) -> list[str]:
+    """Those that begin so."""
+    listed = cluster.admin.list_consumer_groups(request_timeout=TIMEOUT).result(TIMEOUT).valid
+    return [group.group_id for group in listed if group.group_id.startswith(prefix)]
+
+
+def environment(cluster: Cluster, model: Path, requests: str) -> dict[str, str]:
+    """A user's, with a worker's settings in it."""
+    return {
+        "WORKER_KAFKA__BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
+        "WORKER_KAFKA__REQUEST_TOPICS": requests,
+        "WORKER_KAFKA__RESPONSE_TOPIC": f"{requests}-answers",
+        "WORKER_KAFKA__DEAD_LETTER_TOPIC": f"{requests}-letters",
+        "WORKER_KAFKA__GROUP_ID": f"{requests}-group",
+        "WORKER_MODEL__PATH": str(model),
+    }
+
+
+@pytest.mark.timeout(180)
+def test_a_backlog_is_worked_off_and_nothing_is_left(kafka: Cluster, tmp_path: Path) -> None:
+    """Exactly once, too. Topics and groups were its own, and are gone; the user's are as they were."""
+    model, requests, prefix = save(mlp(), tmp_path), kafka.create_topic("orders"), fresh("measured")
+    kafka.produce(requests, [Sent(b"k", b"not for bench")])
+    short = ("--rounds", "1", "--seconds", "0.5", "--rates", "50")
+    asked = ["bench", "--set", "GUARANTEE=exactly_once", *short, "--prefix", prefix, "--json"]
+
+    run = CliRunner().invoke(cli.app, asked, env=environment(kafka, model, requests))
+
+    assert run.exit_code == 0, run.output
+    found = json.loads(run.stdout)
+    assert found["maximum_of"] == "backlog"
+    assert len(found["contenders"]) == 3
+    for contender in found["contenders"]:
+        assert contender["maximum"]["requests_per_second"]["median"] > 0
+        assert contender["maximum"]["unanswered"] == 0
+        assert not contender["errors"]
+    assert topics(kafka, prefix) == []
+    assert groups(kafka, prefix) == []
+    assert len(kafka.read_all(requests)) == 1
+    assert kafka.committed(f"{requests}-group", requests) == {}
+
+
+@pytest.mark.timeout(120)
+def test_a_run_that_is_stopped_deletes_its_topics(kafka: Cluster, tmp_path: Path) -> None:
+    """Also those of the turn that it was in."""
+    model, prefix = save(mlp(), tmp_path), fresh("stopped")
+    command = [sys.executable, "-m", "worker", "bench", "--rounds", "50", "--seconds", "0.5", "--prefix", prefix]
+    environ = {**os.environ, **environment(kafka, model, "orders")}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as bench:
+        deadline = time.monotonic() + TIMEOUT
+        while not topics(kafka, prefix):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        time.sleep(2.0)
+        bench.send_signal(signal.SIGTERM)
+        _, errors = bench.communicate(timeout=TIMEOUT)
+
+    assert bench.returncode == 7, errors
+    assert b"Traceback" not in errors
+    assert topics(kafka, prefix) == []

@@ -1,0 +1,94 @@
+"""The order of a measurement: who has a turn when, and which loads they get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+
+from tests.unit.benching.measurements import WORKER, measured
+from worker.benching.columns import ONE_BY_ONE, PASS_THROUGH, Column, rates_of
+from worker.benching.course import Course, Turn
+from worker.benching.results import Measured
+
+COLUMNS = (WORKER, ONE_BY_ONE, PASS_THROUGH)
+
+
+class Stage:
+    """Contenders that can do what the test says, and a list of what was asked of them."""
+
+    def __init__(self, maxima: Mapping[str, float]) -> None:
+        self.maxima = maxima
+        self.asked: list[tuple[str, float | None]] = []
+        self.steps = 0
+
+    def turn_of(self, column: Column) -> AbstractContextManager[Turn]:
+        return self._turn(column)
+
+    @contextmanager
+    def _turn(self, column: Column) -> Iterator[Turn]:
+        yield _Turn(self, column.name)
+
+    def begin(self, what: str) -> None: ...
+
+    def end(self, steps: int) -> None:
+        self.steps += steps
+
+
+class _Turn:
+    def __init__(self, stage: Stage, name: str) -> None:
+        self._stage, self._name = stage, name
+
+    def maximum(self, estimate: float | None) -> Measured:
+        self._stage.asked.append((self._name, None))
+        return measured(self._stage.maxima[self._name])
+
+    def steady(self, rate: float) -> Measured:
+        self._stage.asked.append((self._name, rate))
+        return measured(rate, 10.0)
+
+
+def run(rates: str, rounds: int, **maxima: float) -> tuple[Stage, Course]:
+    stage = Stage(dict(zip([column.name for column in COLUMNS], maxima.values(), strict=True)))
+    course = Course(stage.turn_of, COLUMNS, rates_of(rates), rounds)
+    course.run(stage)
+    return stage, course
+
+
+def test_every_round_begins_with_another_contender() -> None:
+    """A machine that is slow at first, or slow for a while, is slow for all."""
+    stage, _ = run("100", 3, worker=9000.0, single=9000.0, copy=9000.0)
+
+    order = [name for name, rate in stage.asked if rate is None]
+
+    first, second, third = (column.name for column in COLUMNS)
+    assert order == [first, second, third, second, third, first, third, first, second]
+
+
+def test_parts_are_of_the_first_workers_maximum() -> None:
+    """All contenders get the same loads, or they could not be compared."""
+    stage, course = run("50%,10%", 2, worker=8000.0, single=5000.0, copy=90_000.0)
+
+    assert [load.rate for load in course.found().loads] == [800, 4000]
+    assert {rate for _, rate in stage.asked if rate} == {800, 4000}
+
+
+def test_nobody_gets_more_than_it_can_do() -> None:
+    """A queue that grows says nothing of a latency, and takes as many times as long to be worked off."""
+    stage, course = run("1000,4000", 2, worker=8000.0, single=1500.0, copy=90_000.0)
+
+    assert {rate for name, rate in stage.asked if name == ONE_BY_ONE.name} == {None, 1000}
+    assert len(course.found().steady[WORKER.name, course.found().loads[1]]) == 2
+
+
+def test_every_step_is_counted_also_those_left_out() -> None:
+    """The bar reaches its end."""
+    stage, course = run("1000,4000", 2, worker=8000.0, single=1500.0, copy=90_000.0)
+
+    assert stage.steps == course.steps == 18
+
+
+def test_a_contender_that_answers_nothing_ends_no_course() -> None:
+    """The loads that are parts of nothing are none."""
+    _, course = run("50%", 1, worker=0.0, single=1500.0, copy=90_000.0)
+
+    assert [load.rate for load in course.found().loads] == []

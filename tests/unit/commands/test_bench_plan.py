@@ -1,0 +1,137 @@
+"""What `bench` makes of the environment: every worker has the caller's settings, and none of the caller's topics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.models import mlp, save
+from worker.benching.columns import Column
+from worker.benching.generator import Site
+from worker.codecs.examples import Encoding
+from worker.commands.bench_plan import Order, Plan
+from worker.core.failures import BadConfiguration
+from worker.settings import Connection
+
+KAFKA = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092"}
+SITE = Site(Connection(bootstrap_servers="localhost:9092"), "b-requests", "b-answers", "b-rejected", "b")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save(mlp(), tmp_path)
+
+
+def own(plan: Plan, column: Column, number: int = 0) -> Mapping[str, str]:
+    """What a replica is started with."""
+    return plan._own(column, SITE, number)
+
+
+def test_with_nothing_set_it_is_the_demos_model_on_a_mock() -> None:
+    """`inference-worker bench` alone does something."""
+    plan = Plan(Order(), {})
+
+    assert plan.is_embedded
+    assert plan.settings.model.name == "digits"
+    assert plan.encoding is Encoding.ROWS
+    assert plan.request_bytes == 256
+
+
+def test_a_replica_has_nothing_of_the_callers_topics(model: Path) -> None:
+    """Not to read, not to write, not as a member of the group: whatever the environment says."""
+    environ = KAFKA | {
+        "WORKER_MODEL__PATH": str(model),
+        "WORKER_KAFKA__REQUEST_TOPICS": "orders",
+        "WORKER_KAFKA__RESPONSE_TOPIC": "results",
+        "WORKER_KAFKA__DEAD_LETTER_TOPIC": "letters",
+        "WORKER_KAFKA__GROUP_ID": "production",
+        "WORKER_KAFKA__GROUP_INSTANCE_ID": "pod-0",
+        "WORKER_KAFKA__AUTO_OFFSET_RESET": "latest",
+        "WORKER_DELIVERY__TRANSACTIONAL_ID": "production-0",
+        "WORKER_DELIVERY__GUARANTEE": "exactly_once",
+        "WORKER_BATCHING__LINGER_MS": "7",
+    }
+    plan = Plan(Order(), environ)
+
+    found = own(plan, plan.columns[0], number=1)
+
+    for theirs in ("orders", "results", "letters", "production", "pod-0", "latest", "production-0"):
+        assert theirs not in found.values()
+    assert found["KAFKA__REQUEST_TOPICS"] == "b-requests"
+    assert found["KAFKA__GROUP_INSTANCE_ID"] == found["DELIVERY__TRANSACTIONAL_ID"] == "b-1"
+    assert found["BATCHING__LINGER_MS"] == "7"
+
+
+def test_what_a_file_names_is_replaced_too(tmp_path: Path, model: Path) -> None:
+    """An empty variable would leave it in force."""
+    file = tmp_path / "worker.toml"
+    file.write_text(
+        f'[kafka]\nbootstrap_servers = "localhost:9092"\ndead_letter_topic = "letters"\n[model]\npath = "{model}"\n'
+    )
+    plan = Plan(Order(config=file), {})
+
+    assert not plan.is_embedded
+    assert plan.settings.model.path == model
+    assert own(plan, plan.columns[0])["KAFKA__DEAD_LETTER_TOPIC"] == "b-rejected"
+
+
+def test_a_set_goes_before_the_environment(model: Path) -> None:
+    """And holds for its own column alone."""
+    order = Order(model=model, sets=("LINGER_MS=1", "MAX_BATCH_SIZE=8"))
+    plan = Plan(order, KAFKA | {"WORKER_BATCHING__LINGER_MS": "7"})
+
+    first, second = (own(plan, column) for column in plan.columns[:2])
+
+    assert first["BATCHING__LINGER_MS"] == "1"
+    assert second["BATCHING__LINGER_MS"] == "7"
+    assert plan.part(plan.columns[1]).max_batch_size == 8
+
+
+def test_a_mock_is_reached_without_anybodys_password(model: Path) -> None:
+    """How the caller's brokers are reached is no business of it; its clients must ask it often."""
+    environ = KAFKA | {
+        "WORKER_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+        "WORKER_KAFKA__SASL_MECHANISM": "PLAIN",
+        "WORKER_KAFKA__SASL_USERNAME": "u",
+        "WORKER_KAFKA__SASL_PASSWORD": "p",
+        "WORKER_KAFKA__CONFIG": '{"client.id": "me"}',
+    }
+    plan = Plan(Order(model=model, embedded=True), environ)
+
+    found = own(plan, plan.columns[0])
+
+    assert not [name for name in found if "SASL" in name]
+    assert json.loads(found["KAFKA__CONFIG"]) == {"fetch.wait.max.ms": "2", "client.id": "me"}
+
+
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        (Order(sets=("MAX_BATCH_SIZE=0",)), "--set MAX_BATCH_SIZE=0: WORKER_BATCHING__MAX_BATCH_SIZE"),
+        (Order(sets=("GUARANTEE=exactly_once",)), "must be set for exactly_once; the embedded broker is a mock"),
+        (Order(rates="fast"), "--rates fast"),
+        (Order(model=Path("absent.onnx")), "cannot read absent.onnx"),
+    ],
+)
+def test_what_cannot_be_begun_is_told_before_anything_is(order: Order, told: str) -> None:
+    """In one sentence with the cure."""
+    with pytest.raises(BadConfiguration, match=told):
+        Plan(order, {})
+
+
+def test_models_that_take_something_else_cannot_be_compared(tmp_path: Path, model: Path) -> None:
+    """The same requests go to all."""
+    other = save(mlp(inputs=5), tmp_path, "other")
+
+    with pytest.raises(BadConfiguration, match="only models that take the same"):
+        Plan(Order(model=model, sets=(f"PATH={other}",)), {})
+
+
+def test_a_window_fills_the_batches_of_all_lanes() -> None:
+    """Of the largest set, twice over, in requests and not in rows."""
+    plan = Plan(Order(sets=("MAX_BATCH_SIZE=64", "MAX_BATCH_SIZE=8"), rows_per_request=4, replicas=2), {})
+
+    assert plan.least_window == 64 * 4 * 2 / 4
