@@ -70,10 +70,12 @@ class Course:
 
     def _take(self, turn: Turn, column: Column, where: str, watcher: Watcher) -> None:
         watcher.begin(f"{where}: maximum")
-        self._maxima[column.name].append(turn.maximum(self._maximum(column)))
-        watcher.end(1)
+        self._measure_maximum(turn, column)
         if self._loads is None:
+            # The loads of all rounds hang on it, and a machine that was just then busy would make them too low.
+            self._measure_maximum(turn, column)
             self._loads = self._set_loads(column)
+        watcher.end(1)
         for load in self._loads:
             # More than it can do is a queue that grows, and a load that takes as many times as long to be answered.
             if load.rate <= (self._maximum(column) or 0.0):
@@ -81,12 +83,15 @@ class Course:
                 self._steady[column.name, load].append(turn.steady(load.rate))
             watcher.end(1)
 
+    def _measure_maximum(self, turn: Turn, column: Column) -> None:
+        self._maxima[column.name].append(turn.maximum(self._maximum(column)))
+
     def _maximum(self, column: Column) -> float | None:
         """Its median so far."""
         found = [measured.flow.rate for measured in self._maxima[column.name]]
         return statistics.median(found) if found else None
 
     def _set_loads(self, column: Column) -> tuple[Load, ...]:
-        maximum = self._maximum(column) or 0.0
+        maximum = max(measured.flow.rate for measured in self._maxima[column.name])
         loads = {Load(rate.at(maximum), rate) for rate in self._rates}
         return tuple(sorted(load for load in loads if load.rate > 0))

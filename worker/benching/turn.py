@@ -90,7 +90,7 @@ class Turn:
             return self._in_window(self._setup.seconds)
         if estimate is None:
             estimate = self._in_window(_TRIAL_S).flow.rate
-            self._end(in_order=True)
+        self._end(in_order=True)  # a backlog lies there before anybody reads it
         return self._backlog(estimate)
 
     def steady(self, rate: float) -> Measured:
