@@ -57,6 +57,7 @@ class Served:
         publishing = threading.Thread(target=self._publish, args=(due, row), daemon=True)
         publishing.start()
         while np.isnan(answered).any():
+            assert self.worker.is_running, self.worker.log
             assert time.monotonic() < due[-1] + GIVE_UP, f"{np.isnan(answered).sum()} answers miss:\n{self.worker.log}"
             for message in [self._reader.poll(0.05), *self._reader.consume(1000, 0)]:
                 if message is not None and message.error() is None:

@@ -135,7 +135,7 @@ def _prediction(advice: Advice) -> str:
     each, of_all = advice.forecast, "It" if advice.replicas == 1 else f"Each of {advice.replicas:,} replicas"
     return (
         f"{of_all} gets {_rate(each.rate)} requests/s, {advice.load:.0%} of what it could do. From request to answer: "
-        f"p50 {_ms(each.p50)}, p99 {_ms(each.p99)}. {each.mean_rows:.1f} rows in a batch, the lane busy "
+        f"p99 {_ms(each.p99)}, p50 {_ms(each.p50)} or less. {each.mean_rows:.1f} rows in a batch, the lane busy "
         f"{each.lane_busy:.0%} of the time."
     )
 

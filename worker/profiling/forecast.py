@@ -28,7 +28,10 @@ class Batching(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """One replica at `rate` requests a second. Latencies in seconds, `lane_busy` as a share of the time."""
+    """One replica at `rate` requests a second. Latencies in seconds, `lane_busy` as a share of the time.
+
+    Both latencies hold the p99 of what Kafka takes: the p50 is rather less.
+    """
 
     batching: Batching
     rate: float
@@ -40,7 +43,7 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Forecaster:
-    """Asks the simulation. `transport`: seconds that Kafka takes; `max_bytes`: a batch's, as in the settings."""
+    """Asks the simulation. `transport`: seconds that Kafka takes, p99; `max_bytes`: a batch's, as in the settings."""
 
     costs: Costs
     transport: float

@@ -108,8 +108,9 @@ class Bench:
         """So many rows in requests, as the codecs leave them."""
         specs = self._stacker.signature.inputs
         sizes = [min(self._request_rows, rows - first) for first in range(0, rows, self._request_rows)]
-        made = {size: _request(specs, self._runner.blank(size), size) for size in set(sizes)}
-        return [made[size] for size in sizes]
+        blanks = {size: self._runner.blank(size) for size in set(sizes)}
+        # A copy for each, as records are: one that is read over and over would lie in the processor's cache.
+        return [_request(specs, blanks[size], size) for size in sizes]
 
     def time(self, requests: Sequence[Request]) -> Timing | RunFailure:
         """One batch of them."""

@@ -21,7 +21,7 @@ def forecaster(
 ) -> Forecaster:
     """One inference takes `fixed` seconds and `per_row` more for each row."""
     costs = MeasuredCosts(steady(sizes, fixed=fixed, per_row=per_row))
-    return Forecaster(costs, TRANSPORT, request_rows=request_rows, requests=2000)
+    return Forecaster(costs, TRANSPORT, request_rows=request_rows, requests=1000)
 
 
 def advised(rate: float, budget: float, *, fixed: float = 0.01, per_row: float = 0.0001) -> Advice:
