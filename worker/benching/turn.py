@@ -6,7 +6,6 @@ fresh topics. Owns the contender while the turn lasts.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -53,8 +52,8 @@ class Start(Protocol):
 class Setup(NamedTuple):
     """What all turns share. A request has `rows` rows and `request_bytes` bytes.
 
-    `least` and `most`: of a closed loop's window; an open one ends early with `most` requests unanswered, if the place
-    does not keep them all.
+    `least` and `most`: of a closed loop's window. An open one ends early with `kept` requests unanswered: no more are
+    safe there.
     """
 
     place: Place
@@ -64,6 +63,7 @@ class Setup(NamedTuple):
     request_bytes: int
     least: int
     most: int
+    kept: float
 
 
 class _Sample(NamedTuple):
@@ -97,8 +97,7 @@ class Turn:
         """So many requests per second."""
         contender = self._started()
         self._first = self._look(contender)
-        most = math.inf if self._setup.place.has_backlogs else self._setup.most
-        pace = Steady(rate, max(1, round(rate * self._setup.seconds)), most)
+        pace = Steady(rate, max(1, round(rate * self._setup.seconds)), self._setup.kept)
         sent, heard = self._generator.run(pace, contender.check, self._limit)
         last = self._settled(contender)
         self._first = self._first._replace(answered=0)

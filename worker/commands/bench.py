@@ -5,6 +5,7 @@ Results go to standard output, progress to standard error. How it is measured st
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import secrets
@@ -71,7 +72,8 @@ def _measure(plan: Plan) -> tuple[Found, bool]:
 
 
 def _setup(plan: Plan, place: Place) -> Setup:
-    most = min(_MOST, kept_by_mock(plan.request_bytes)) if plan.is_embedded else _MOST
+    kept = kept_by_mock(plan.request_bytes) if plan.is_embedded else math.inf
+    most = int(min(_MOST, kept))
     return Setup(
         place=place,
         start=plan.start,
@@ -80,6 +82,7 @@ def _setup(plan: Plan, place: Place) -> Setup:
         request_bytes=plan.request_bytes,
         least=min(most, plan.least_window),
         most=most,
+        kept=kept,
     )
 
 

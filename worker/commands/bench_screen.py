@@ -12,7 +12,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from worker.benching.columns import Kind
@@ -39,7 +39,7 @@ class Steps:
             BarColumn(20),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
             console=screen,
             transient=True,
             disable=not screen.is_terminal,
