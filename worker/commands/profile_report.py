@@ -1,6 +1,22 @@
 """What `profile` found, as values. `as_json` is the whole of it; `profile_screen` and `profile_plot` show it to people.
 
-The members of the JSON are a contract: names stay, new ones may come. Rates are per second, `_ms` is milliseconds.
+The members of the JSON are a contract: names stay, new ones may come. `_ms` is milliseconds, `_s` a second.
+
+| member | holds |
+|---|---|
+| `model` | `name`, `version`, `path`, `device`, `why` there, `threads`, `request_rows`, `seconds` for each size |
+| `sizes` | by `rows`: `inferences`, `rows_per_s`, `inference_ms` (`p50`, `p99`), `stack_ms` and `split_ms` (medians) |
+| `too_large` | null, or the first size left out: `rows`, `reason` |
+| `unsteady` | row counts whose p99 says more about the machine than about the model |
+| `knee` | `rows`, `rows_per_s`, `share` of the best, `gain` over one request, `is_last`: larger ones may be better |
+| `advice` | null without a rate and a budget, or when it cannot be met (exit code 2); else what follows |
+| `.rate`, `.latency_budget_ms` | what was asked for |
+| `.batch`, `.settings`, `.replicas` | whether to batch at all, the variables to set, and how many replicas it takes |
+| `.each` | a replica then: `rate`, `load`, `latency_ms`, `mean_rows` of a batch, `lane_busy`, `linger_ms` |
+| `.capacities` | by `rows`: requests/s of a replica `at_most`, `within_budget` (0: never), and `replicas` (or null) |
+| `.roomier` | null, or fewer `replicas` and the `latency_budget_ms` that they need |
+| `.thrift` | null, or as `.each` with the linger that saves the lane most work |
+| `.assumed` | `transport_ms`, `request_cpu_ms`, `batch_cpu_ms`, `head_room`, `budget_filled` |
 """
 
 from __future__ import annotations
