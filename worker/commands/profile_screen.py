@@ -16,7 +16,7 @@ from rich.text import Text
 from worker.commands.profile_report import Profile
 from worker.commands.shown import printable
 from worker.profiling.advice import HEAD_ROOM, Advice
-from worker.profiling.costs import ANSWER_SECONDS, TAKE_SECONDS
+from worker.profiling.costs import ANSWER_SECONDS, TAKE_SECONDS, TRANSPORT_SECONDS
 from worker.profiling.knee import Knee
 
 # Lines longer than this are hard to read, however wide the terminal is.
@@ -132,7 +132,7 @@ def _verdict(advice: Advice) -> str:
 
 
 def _prediction(advice: Advice) -> str:
-    each, of_all = advice.forecast, "It" if advice.replicas == 1 else f"Each of {advice.replicas:,} replicas"
+    each, of_all = advice.forecast, "The replica" if advice.replicas == 1 else f"Each of {advice.replicas:,} replicas"
     return (
         f"{of_all} gets {_rate(each.rate)} requests/s, {advice.load:.0%} of what it could do. From request to answer: "
         f"p99 {_ms(each.p99)}, p50 {_ms(each.p50)} or less. {each.mean_rows:.1f} rows in a batch, the lane busy "
@@ -171,11 +171,11 @@ def _alternatives(advice: Advice) -> Iterator[str]:
 
 
 def _assumed(transport: float) -> str:
+    whose = "our p99 on the embedded broker; --transport-ms takes yours"
     return (
         f"Simulated with the worker's own batcher: requests at random instants, {HEAD_ROOM:.0%} of a replica kept free "
         f"to catch up with a backlog, {(TAKE_SECONDS + ANSWER_SECONDS) * 1e6:.0f} µs of the loop for a request, and "
-        f"{_ms(transport)} for Kafka (--transport-ms: the p99 of a request's and an answer's way, measured on the "
-        "embedded broker)."
+        f"{_ms(transport)} under way in Kafka ({whose if transport == TRANSPORT_SECONDS else 'as you say'})."
     )
 
 

@@ -83,6 +83,19 @@ def test_one_session_that_serves_the_rate_is_told_plainly(model: Path) -> None:
     assert "Do not batch: one session already serves your rate within the budget." in result.stdout
     assert "    WORKER_BATCHING__MAX_BATCH_SIZE=1\n    WORKER_BATCHING__LINGER_MS=0\n" in result.stdout
     assert "within the budget" in result.stdout
+    assert "8.0 ms under way in Kafka" in " ".join(result.stdout.split())
+
+
+def test_the_time_in_kafka_is_yours_if_you_say_so(model: Path) -> None:
+    """It is part of every latency that is told."""
+    wanted = ("--batch-sizes", "1", "--rate", 10, "--latency-budget-ms", 2000)
+
+    near, far = (found(model, *wanted, "--transport-ms", ms)["advice"] for ms in (0, 500))
+
+    assert (near["assumed"]["transport_ms"], far["assumed"]["transport_ms"]) == (0.0, 500.0)
+    assert near["each"]["latency_ms"]["p50"] < 500 <= far["each"]["latency_ms"]["p50"]
+    told = profile(model, *wanted, "--transport-ms", 500).stdout
+    assert "500 ms under way in Kafka (as you say)" in " ".join(told.split())
 
 
 def test_a_rate_that_needs_company_is_advised_to_batch(tmp_path: Path) -> None:
