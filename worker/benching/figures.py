@@ -21,8 +21,9 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 # How late requests may leave (99 of 100 of them): so many seconds, or such a part of the latency that it is counted in.
 LATE_S = 0.002
 LATE_SHARE = 0.2
-# Answers of the second half of a steady load, for each request due in it. Below, a queue grows.
-KEEPS_UP = 0.9
+# Answers of the second half of a steady load for each request due in it, and the latency of its last quarter by that of
+# its first. Below the one and above the other, a queue grows.
+KEEPS_UP, GROWS = 0.9, 2.0
 # A reader that takes full reads more often than not is behind; so is a sender whose window is half empty that often.
 BEHIND = 0.5
 # A backlog's rate is taken between these parts of its answers: the first come from cold caches, and at the end one
@@ -78,16 +79,21 @@ def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
         latency_ms=quantiles,
         lateness_ms=late * 1000,
         is_paced=late <= allowed and heard.behind <= BEHIND,
-        keeps_up=sent.requests == pace.count and _keeps_up(pace, sent, heard),
+        keeps_up=sent.requests == pace.count and _keeps_up(pace, sent, heard, received - due),
     )
 
 
-def _keeps_up(pace: Steady, sent: Sent, heard: Heard) -> bool:
-    """Whether answers of the second half come as fast as they are due, however late each of them is."""
+def _keeps_up(pace: Steady, sent: Sent, heard: Heard, latencies: Floats) -> bool:
+    """Whether answers of the second half come as fast as they are due, or at least no later than those before.
+
+    A machine that has other things to do for a moment holds answers up, and nothing grows.
+    """
     end = sent.began + pace.due(pace.count)
     middle = (sent.began + end) / 2
-    answered = int(np.count_nonzero((heard.instants >= middle) & (heard.instants < end)))
-    return answered >= KEEPS_UP * (pace.count - pace.count // 2) - 1
+    answered = np.count_nonzero((heard.instants >= middle) & (heard.instants < end))
+    quarter = max(1, len(latencies) // 4)
+    growth = float(np.median(latencies[-quarter:])) / max(1e-9, float(np.median(latencies[:quarter])))
+    return bool(answered >= KEEPS_UP * (pace.count - pace.count // 2) - 1) or growth < GROWS
 
 
 def window_flow(pace: Window, sent: Sent, heard: Heard) -> Flow:

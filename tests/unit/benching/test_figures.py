@@ -100,6 +100,16 @@ def test_a_long_latency_alone_is_no_growing_queue() -> None:
     assert flow.keeps_up
 
 
+def test_a_moment_in_which_nothing_is_answered_is_no_growing_queue() -> None:
+    """Just before the end of the load, all of which was answered at once but for that."""
+    pace = Steady(rate=100.0, count=200)
+
+    flow = steady_flow(pace, *Server(service=0.0001, stall=(1.85, 2.2)).bear(pace), ended=110.0)
+
+    assert flow.keeps_up
+    assert flow.latency_ms["p99"] > 200
+
+
 def test_a_server_that_is_too_slow_does_not_keep_up() -> None:
     """Two milliseconds a request, of which a thousand come a second."""
     pace = Steady(rate=1000.0, count=1000)
