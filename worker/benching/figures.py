@@ -21,9 +21,9 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 # How late requests may leave (99 of 100 of them): so many seconds, or such a part of the latency that it is counted in.
 LATE_S = 0.002
 LATE_SHARE = 0.2
-# Answers of the second half of a steady load for each request due in it, and the latency of its last quarter by that of
-# its first. Below the one and above the other, a queue grows.
-KEEPS_UP, GROWS = 0.9, 2.0
+# Answers of the second half of a steady load for each request due in it; and how much more latency its last quarter has
+# than its first, as a part of the load's time. Below the one and above the other, a queue grows.
+KEEPS_UP, GROWS = 0.9, 0.05
 # A reader that takes full reads more often than not is behind; so is a sender whose window is half empty that often.
 BEHIND = 0.5
 # A backlog's rate is taken between these parts of its answers: the first come from cold caches, and at the end one
@@ -92,8 +92,9 @@ def _keeps_up(pace: Steady, sent: Sent, heard: Heard, latencies: Floats) -> bool
     middle = (sent.began + end) / 2
     answered = np.count_nonzero((heard.instants >= middle) & (heard.instants < end))
     quarter = max(1, len(latencies) // 4)
-    growth = float(np.median(latencies[-quarter:])) / max(1e-9, float(np.median(latencies[:quarter])))
-    return bool(answered >= KEEPS_UP * (pace.count - pace.count // 2) - 1) or growth < GROWS
+    growth = float(np.median(latencies[-quarter:]) - np.median(latencies[:quarter]))
+    is_as_fast = answered >= KEEPS_UP * (pace.count - pace.count // 2) - 1
+    return bool(is_as_fast) or growth <= GROWS * pace.due(pace.count)
 
 
 def window_flow(pace: Window, sent: Sent, heard: Heard) -> Flow:
