@@ -35,7 +35,7 @@ def show(console: Console, profile: Profile) -> None:
     for line in _remarks(profile):
         screen.write(line)
     if profile.advice is not None:
-        _show_advice(screen, profile.advice, profile.transport)
+        _show_advice(screen, profile.advice, profile)
 
 
 class _Screen:
@@ -92,8 +92,8 @@ def _remarks(profile: Profile) -> Iterator[Text]:
     if unsteady := profile.unsteady:
         rows = ", ".join(f"{size.rows:,}" for size in unsteady)
         yield Text(
-            f"The p99 of {rows} rows is far above the p50: the machine had other work, or slowed down. Measure again "
-            "when it is quiet, or for longer (--seconds).",
+            f"Batch sizes {rows}: the p99 is far above the p50, so the machine had other work, or slowed down. Measure "
+            "again when it is quiet, or for longer (--seconds).",
             "yellow",
         )
     yield Text(_bend(profile.knee))
@@ -106,10 +106,12 @@ def _bend(knee: Knee) -> str:
     return told if knee.gain > 1 else f"{told} Larger batches gain next to nothing."
 
 
-def _show_advice(screen: _Screen, advice: Advice, transport: float) -> None:
+def _show_advice(screen: _Screen, advice: Advice, profile: Profile) -> None:
     need = advice.need
     screen.title(f"Advice for {_rate(need.rate)} requests/s with a p99 of {need.budget * 1000:g} ms")
     screen.write(Text(_verdict(advice)))
+    if profile.unsteady:
+        screen.write(Text("The machine was unsteady, and so are these figures: measure again to be sure.", "yellow"))
     batching = advice.forecast.batching
     for name, value in (("MAX_BATCH_SIZE", batching.max_rows), ("LINGER_MS", f"{batching.linger * 1000:g}")):
         screen.write(Text(f"WORKER_BATCHING__{name}={value}", "bold green"), indent=4)
@@ -117,10 +119,17 @@ def _show_advice(screen: _Screen, advice: Advice, transport: float) -> None:
     screen.write(_capacities(advice), indent=4)
     for line in _alternatives(advice):
         screen.write(Text(line))
-    screen.write(Text(_assumed(transport), "dim"))
+    screen.write(Text(_assumed(profile.transport), "dim"))
 
 
 def _verdict(advice: Advice) -> str:
+    if advice.roomier is None:
+        return _choice(advice)
+    replicas, budget = advice.roomier
+    return f"{_choice(advice)} The budget is what costs: with {_ms(budget)} {_count(replicas, 'replica')} would do."
+
+
+def _choice(advice: Advice) -> str:
     replicas, rows = _count(advice.replicas, "replica"), advice.forecast.batching.max_rows
     if advice.is_batching:
         without = advice.alone.replicas(advice.need.rate)
@@ -158,9 +167,6 @@ def _capacities(advice: Advice) -> Table:
 
 
 def _alternatives(advice: Advice) -> Iterator[str]:
-    if advice.roomier is not None:
-        replicas, budget = advice.roomier
-        yield f"With a budget of {_ms(budget)} {_count(replicas, 'replica')} would do."
     if (thrift := advice.thrift) is not None:
         yield (
             f"LINGER_MS={thrift.batching.linger * 1000:g} would keep the lane busy {thrift.lane_busy:.0%} of the time "
