@@ -9,7 +9,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from types import TracebackType
@@ -31,7 +32,8 @@ class Child:
         self._name = name
         self._pipe, theirs = _SPAWN.Pipe()
         self._process = _SPAWN.Process(target=_live, args=(theirs, act, given), name=name, daemon=True)
-        self._process.start()
+        with _deaf():
+            self._process.start()
         theirs.close()
 
     @property
@@ -83,8 +85,17 @@ class Child:
         self.close()
 
 
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started meanwhile ignores Ctrl-C from its first instruction on. Only for the main thread."""
+    found = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, found)
+
+
 def _live(pipe: Pipe, act: Callable[..., None], given: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         act(pipe, *given)

@@ -23,7 +23,7 @@ from worker.benching.children import Child
 from worker.benching.figures import Heard
 from worker.benching.pace import Backlog, Pace, Sender, Sent, Steady
 from worker.codecs.examples import EncodedRequest
-from worker.core.failures import DeadlineMissed
+from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.records import Headers, Record
 from worker.kafka.publisher import PATIENCE, Publisher
 from worker.kafka.reader import READ_AT_MOST, Reader
@@ -140,6 +140,8 @@ def _publish_loads(orders: Pipe, requests: Sequence[EncodedRequest], shared: Any
         sent = _sender(publisher, requests, order.mark, shared).run(order.pace)
         if waiting := publisher.flush(PATIENCE):
             raise DeadlineMissed(f"{waiting} requests were not acknowledged within {PATIENCE:g} s")
+        if publisher.refused:
+            raise Incomplete(f"{publisher.refused} requests were refused: {publisher.refusal}")
         orders.send(sent)
 
 

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from worker.benching.generator import Site
-from worker.kafka.embedded import PARTITIONS, EmbeddedBroker
+from worker.kafka.embedded import CLIENT_CONFIG, PARTITION_BYTES, PARTITIONS, EmbeddedBroker
 from worker.kafka.own_topics import OwnTopics
 from worker.settings import Connection
 
-# A mock broker does not wake a waiting fetch when data comes: ask again soon.
-FOR_A_MOCK = {"fetch.wait.max.ms": "2"}
-# What a mock partition keeps, bytes; it drops the oldest without a word. The keys do not share the partitions equally.
-_KEPT = 5_000_000 * PARTITIONS * 0.6
+# Bytes that a mock topic keeps for sure: it drops the oldest without a word, and keys do not share partitions equally.
+_KEPT = PARTITION_BYTES * PARTITIONS * 0.6
 # Of a record beside its value: key, headers and what frames them.
 _OVERHEAD = 150
 
@@ -29,7 +27,7 @@ class Mock:
 
     def __init__(self, config: dict[str, str]) -> None:
         """`config`: librdkafka keys for all clients."""
-        self._config = {**FOR_A_MOCK, **config}
+        self._config = {**CLIENT_CONFIG, **config}
 
     @contextmanager
     def open(self) -> Iterator[Site]:

@@ -19,13 +19,13 @@ from worker.benching.answering import Job
 from worker.benching.columns import Column, Kind, Rate, columns_of, rates_of
 from worker.benching.contenders import Contender, PlainLoops, Workers
 from worker.benching.generator import Site
-from worker.benching.places import FOR_A_MOCK
 from worker.benching.report import Part
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
 from worker.commands.command_line import with_options
 from worker.core.failures import BadConfiguration
 from worker.core.signature import Signature
 from worker.demo.digits import MODEL
+from worker.kafka.embedded import CLIENT_CONFIG
 from worker.settings import Connection, Settings, load
 
 _BOOTSTRAP, _MODEL = "WORKER_KAFKA__BOOTSTRAP_SERVERS", "WORKER_MODEL__PATH"
@@ -172,7 +172,7 @@ class Plan:
             "TELEMETRY__HTTP_ADDRESS": "127.0.0.1",
         }
         if self.is_embedded:
-            own["KAFKA__CONFIG"] = json.dumps({**FOR_A_MOCK, **settings.kafka.config})
+            own["KAFKA__CONFIG"] = json.dumps({**CLIENT_CONFIG, **settings.kafka.config})
         # An empty variable counts as not set, and a file's would hold: what is set there gets another value.
         if settings.kafka.dead_letter_topic is not None:
             own["KAFKA__DEAD_LETTER_TOPIC"] = site.rejected

@@ -15,17 +15,16 @@ from worker.core.records import ClosedBy
 from worker.demo.digits import MODEL, Images
 from worker.demo.load import Load, Tally
 from worker.demo.screen import Screen
+from worker.kafka.embedded import CLIENT_CONFIG
 from worker.kafka.publisher import Publisher
 from worker.kafka.reader import Reader
 from worker.settings import Connection
 
-# A mock broker does not wake a waiting fetch when data comes: ask again soon.
-_FOR_A_MOCK = {"fetch.wait.max.ms": "2"}
 # What both workers share.
 _SETTINGS = {
     "MODEL__PATH": str(MODEL),
     "BATCHING__LINGER_MS": "5",
-    "KAFKA__CONFIG": json.dumps(_FOR_A_MOCK),
+    "KAFKA__CONFIG": json.dumps(CLIENT_CONFIG),
 }
 # The worker shows its counts once per turn of its loop, and nobody counts before the last answer is acknowledged.
 _COUNTS_WITHIN_S = 30.0
@@ -54,7 +53,7 @@ class Contender:
     ) -> None:
         self.name = name
         self.batch_size = batch_size
-        self._connection = Connection(bootstrap_servers=bootstrap_servers, config=_FOR_A_MOCK)
+        self._connection = Connection(bootstrap_servers=bootstrap_servers, config=CLIENT_CONFIG)
         self._topics = topics
         self._requests = 0
         self._stack = ExitStack()
