@@ -1,6 +1,6 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
-.PHONY: help setup demo test lint format types rooms unit system kafka others test-deploy faults long dashboard lock proto clean
+.PHONY: help setup demo test lint format types rooms unit system kafka others test-deploy faults long bench dashboard lock proto clean
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -17,6 +17,7 @@ help:
 	@echo "make test-deploy  the image, compose, the README, TLS: with a Docker engine"
 	@echo "make faults  a random mix of faults against both guarantees: SEED=1 MINUTES=5 GUARANTEE=both"
 	@echo "make long    the slow tests: ten kills, ten restarts, a million waiting requests"
+	@echo "make bench   the worker beside other loops and frameworks, into tests/bench/RESULTS.md"
 	@echo "make format | lock | proto | dashboard | clean"
 
 setup: $(READY)
@@ -93,13 +94,27 @@ long: setup
 	$(BIN)/pytest -s -m slow tests/integration tests/kafka
 	$(BIN)/pytest -s tests/kafka/long_runs.py
 
+# The worker beside loops written by hand and other people's frameworks, which get an environment of their own. One that
+# cannot be installed is left out, and the table says so. BENCH="--case raw --rounds 3" is a part of it.
+PEERS := build/peers/.ready
+BENCH ?= --write
+bench: setup
+	@$(MAKE) --no-print-directory $(PEERS) || echo "make bench: goes on WITHOUT the peers" >&2
+	$(BIN)/python -m tests.bench.suite $(BENCH)
+
+$(PEERS): tests/bench/peers.txt
+	$(PYTHON) -m venv build/peers
+	build/peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/bench/peers.txt
+	@touch $@
+
 dashboard: setup
 	$(BIN)/python -m deploy.observability.dashboard
 
 proto: setup
 	$(BIN)/python schemas/generate.py
 
-# Four locks: the package, its development, and the two images (onnxruntime in the place of its GPU build; CUDA with it).
+# Five locks: the package, its development, the two images (onnxruntime in the place of its GPU build; CUDA with it), and
+# the peers of `make bench`.
 # Versions that are locked stay unless pyproject.toml rules them out; `make lock UPGRADE=--upgrade` takes the newest.
 UPGRADE ?=
 lock:
@@ -113,7 +128,8 @@ lock:
 	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel -c requirements.txt --override "$$dir/cpu.txt" \
 		pyproject.toml -o requirements-cpu.txt && \
 	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) --extra otel -c requirements.txt pyproject.toml "$$dir/cuda.in" \
-		-o requirements-cuda.txt
+		-o requirements-cuda.txt && \
+	"$$dir/bin/uv" pip compile $(LOCK_FLAGS) tests/bench/peers.in -o tests/bench/peers.txt
 ON_CUDA = sys_platform == 'linux' and platform_machine == 'x86_64'
 LOCK_FLAGS = --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-annotate \
 	--no-emit-index-url --custom-compile-command "make lock"

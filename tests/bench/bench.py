@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.bench.ground import WIDTH
 from tests.bench.running import WORKER, why_absent
 from tests.kafka.cluster import Cluster
 from tests.models import mlp, save
 
-WIDTH, OUTPUTS = 256, 16
+OUTPUTS = 16
 SMALL, DEAR = (WIDTH,), (2048, 2048, 2048)
 
 

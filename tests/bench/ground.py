@@ -17,10 +17,9 @@ WIDTH = 256
 PARTITIONS = 4
 LOOK_EVERY = 0.05  # seconds; a look costs the broker about a millisecond
 GIVE_UP = 120.0  # seconds without the last answer
-HEADERS = [("content-type", b"application/octet-stream")]
-
 Values = Sequence[bytes]
 Headers = Sequence[tuple[str, bytes | None]]
+HEADERS: Headers = [("content-type", b"application/octet-stream")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +48,16 @@ def fill(
 ) -> str:
     """A topic with so many keyed requests, raw rows unless told otherwise, spread evenly over its partitions."""
     topic = cluster.create_topic("bench-requests", partitions=partitions)
-    values = values or raw_values()
+    publish(cluster, topic, count, values or raw_values(), headers, partitions=partitions)
+    return topic
+
+
+def publish(
+    cluster: Cluster, topic: str, count: int, values: Values, headers: Headers, *, partitions: int = PARTITIONS
+) -> None:
+    """So many more into a topic."""
     requests = (Sent(b"key-%d" % (n % 997), values[n % len(values)], headers, n % partitions) for n in range(count))
     cluster.produce(topic, requests, {"linger.ms": "20", "batch.size": "500000"})
-    return topic
 
 
 def settings(cluster: Cluster, requests: str, responses: str, model: Path, batch: int = 64) -> dict[str, str]:

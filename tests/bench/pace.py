@@ -1,44 +1,63 @@
-"""Requests at a steady pace, and how long each waits until its answer can be read.
+"""Requests at a steady pace, and how long each waits until its answer can be read; and the most that comes through.
 
-Publisher and reader are processes of their own, so that neither holds the other up. A request carries the instant it
-was sent at in `correlation-id`, which the worker echoes; both read the clock that a machine's processes share. The
-reader reads committed answers alone, whatever the worker's guarantee is.
+Publisher and reader are processes of their own, so that neither holds the other up. A request's key is the instant at
+which it was due, not that at which it was sent: a publisher that falls behind hides nothing. Every contender echoes the
+key; all read the clock that a machine's processes share. The reader reads committed answers alone, whatever the
+worker's guarantee is.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import cast
+from multiprocessing.sharedctypes import Synchronized
+from typing import TypeAlias
 
 import numpy as np
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as At
 from numpy.typing import NDArray
 
-from tests.bench.ground import HEADERS, PARTITIONS, WIDTH
+from tests.bench.ground import HEADERS, PARTITIONS, raw_values
 
 TICK = 0.001  # the pace's unit, seconds
+SECOND = 1_000_000_000  # ns
+OUTSTANDING = 4096  # requests of a closed loop
 GIVE_UP = 60.0  # seconds without the last answer
-SENT_AT = "correlation-id"
+AT_ONCE = 1000  # messages that the reader takes from its client together
 
 Floats = NDArray[np.float64]
+Answered: TypeAlias = "Synchronized[int]"
 
 
 def latencies(bootstrap: str, requests: str, responses: str, rate: int, seconds: float) -> Floats:
-    """Seconds from sending to reading of each request, in the order of their answers."""
+    """Seconds from due to read of each request, in the order of their answers. Older answers do not count."""
+    waited, _ = _exchange(bootstrap, requests, responses, rate, round(rate * seconds))
+    return waited
+
+
+def most(bootstrap: str, requests: str, responses: str, count: int) -> float:
+    """Answers per second of so many requests when some are always outstanding; the first half warms up."""
+    _, read_at = _exchange(bootstrap, requests, responses, 0, count)
+    last = read_at[count // 2 :]
+    return (len(last) - 1) / float(last[-1] - last[0])
+
+
+def _exchange(bootstrap: str, requests: str, responses: str, rate: int, count: int) -> tuple[Floats, Floats]:
+    """For each answer how long its request waited, and when it was read; seconds. Rate 0: a closed loop."""
     processes = multiprocessing.get_context("spawn")
     ours, theirs = processes.Pipe()
-    count = round(rate * seconds)
-    reader = processes.Process(target=_read, args=(theirs, bootstrap, responses, count), daemon=True)
-    publisher = processes.Process(target=_publish, args=(bootstrap, requests, rate, count), daemon=True)
+    answered = processes.Value("q", 0)
+    reader = processes.Process(target=_read, args=(theirs, answered, bootstrap, responses, count), daemon=True)
+    publisher = processes.Process(target=_publish, args=(answered, bootstrap, requests, rate, count), daemon=True)
     reader.start()
     assert ours.recv() == "ready"
     publisher.start()
-    assert ours.poll(seconds + GIVE_UP), f"not all of {count} answers after {seconds + GIVE_UP} s"
-    found: Floats = ours.recv()
+    most_seconds = GIVE_UP + (count / rate if rate else 0)
+    assert ours.poll(most_seconds), f"not all of {count} answers after {most_seconds:.0f} s"
+    found: tuple[Floats, Floats] = ours.recv()
     publisher.join()
     reader.join()
     return found
@@ -50,47 +69,49 @@ def append_times(bootstrap: str, topic: str) -> Floats:
     The topic stamps its records itself (`message.timestamp.type=LogAppendTime`).
     """
     times = []
-    for message in _messages(bootstrap, topic):
-        if message is None:
+    for messages in _messages(bootstrap, topic):
+        if messages is None:
             break
-        kind, milliseconds = message.timestamp()
-        assert kind == TIMESTAMP_LOG_APPEND_TIME
-        times.append(milliseconds / 1000)
+        for message in messages:
+            kind, milliseconds = message.timestamp()
+            assert kind == TIMESTAMP_LOG_APPEND_TIME
+            times.append(milliseconds / 1000)
     return np.sort(np.array(times))
 
 
-def _publish(bootstrap: str, topic: str, rate: int, count: int) -> None:
+def _publish(answered: Answered, bootstrap: str, topic: str, rate: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
-    rows = np.random.default_rng(3).standard_normal((1000, WIDTH), dtype=np.float32)
-    values = [row.tobytes() for row in rows]
-    sent, began = 0, time.monotonic()
+    values, sent, began = raw_values(), 0, time.monotonic_ns()
     while sent < count:
-        due = min(count, int((time.monotonic() - began) * rate))
+        now = time.monotonic_ns()
+        due = min(count, (now - began) * rate // SECOND if rate else answered.value + OUTSTANDING)
         for number in range(sent, due):
-            headers: list[tuple[str, str | bytes | None]] = [*HEADERS, (SENT_AT, b"%d" % time.monotonic_ns())]
-            producer.produce(
-                topic, values[number % 1000], b"k%d" % (number % 997), number % PARTITIONS, headers=headers
-            )
+            at = began + number * SECOND // rate if rate else now
+            producer.produce(topic, values[number % 1000], b"%d" % at, number % PARTITIONS, headers=list(HEADERS))
         sent = due
         producer.poll(TICK)
     assert producer.flush(GIVE_UP) == 0
 
 
-def _read(line: Connection, bootstrap: str, topic: str, count: int) -> None:
+def _read(line: Connection, answered: Answered, bootstrap: str, topic: str, count: int) -> None:
     waited: list[float] = []
-    for message in _messages(bootstrap, topic):
-        if message is None:
+    read_at: list[float] = []
+    is_ready = False
+    for messages in _messages(bootstrap, topic):
+        if messages is None:
+            is_ready = True
             line.send("ready")
-            continue
-        now = time.monotonic_ns()
-        headers = cast("list[tuple[str, bytes]]", message.headers())
-        waited.append((now - int(dict(headers)[SENT_AT])) / 1e9)
-        if len(waited) == count:
-            break
-    line.send(np.array(waited))
+        elif is_ready:
+            now = time.monotonic_ns()
+            waited += [(now - int(message.key() or b"")) / SECOND for message in messages]
+            read_at += [now / SECOND] * len(messages)
+            answered.value = len(waited)
+            if len(waited) >= count:
+                break
+    line.send((np.array(waited), np.array(read_at)))
 
 
-def _messages(bootstrap: str, topic: str) -> Iterator[Message | None]:
+def _messages(bootstrap: str, topic: str) -> Iterator[Sequence[Message] | None]:
     """What is committed, from the beginning and for ever; None when all that was there has been read, once."""
     consumer = Consumer(
         {
@@ -105,17 +126,21 @@ def _messages(bootstrap: str, topic: str) -> Iterator[Message | None]:
     unread = set(range(PARTITIONS))
     try:
         while True:
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                yield message
-            elif error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            elif unread:
-                unread.discard(message.partition())
-                if not unread:
-                    yield None
+            first = consumer.poll(1.0)
+            taken = [] if first is None else [first, *consumer.consume(AT_ONCE, 0)]
+            if messages := [message for message in taken if not _is_end(message, unread)]:
+                yield messages
+            if not unread:
+                unread = {-1}
+                yield None
     finally:
         consumer.close()
+
+
+def _is_end(message: Message, unread: set[int]) -> bool:
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    if error is not None:
+        unread.discard(message.partition() or 0)
+    return error is not None

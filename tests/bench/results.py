@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import importlib.metadata
 import os
@@ -14,8 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.bench.running import peer_versions
-from tests.kafka.broker import VERSION
+from tests.bench.contenders import ABOUT
+from tests.bench.running import PEERS, ROOT, peer_versions
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 OURS = ("confluent-kafka", "onnxruntime-gpu", "onnxruntime", "numpy", "orjson")
@@ -66,28 +67,35 @@ def show(section: Section, console: Console) -> None:
         console.print(f"- {each}", highlight=False, markup=False)
 
 
-def write(sections: Iterable[Section], minutes: float) -> None:
-    """All of it as Markdown, with the machine, the versions and the date."""
-    parts = [_HEAD, *_about(minutes), *(line for section in sections for line in _markdown(section))]
+def write(sections: Iterable[Section], broker: str, minutes: float, load: float) -> None:
+    """All of it as Markdown, with the machine, its load before, the versions and the date."""
+    parts = [
+        _HEAD,
+        *_about(broker, minutes, load),
+        *(line for section in sections for line in _markdown(section)),
+        *_contenders(),
+    ]
     RESULTS.write_text("\n".join(parts) + "\n")
 
 
 _HEAD = """# Measured
 
-Written by `make bench`; not edited by hand. What each contender does and does not do stands in
-[contenders.py](contenders.py) and in [peers/](peers/), and in the table at the end.
+Written by `make bench`, not by hand; what each contender does and does not do stands at the end. Contenders take turns
+within a round; figures are medians of the rounds, ratios are medians of ratios within a round.
 """
+_WORKER = "all that it does by default, with metrics on; only the batch size is set"
+_ALONE = "that library alone, in a process of its own"
 
 
-def _about(minutes: float) -> list[str]:
+def _about(broker: str, minutes: float, load: float) -> list[str]:
     now = datetime.datetime.now(datetime.UTC)
     ours = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in OURS if _has(name))
     peers = ", ".join(f"{name} {version}" for name, version in peer_versions().items()) or "none is installed"
     return [
         f"- {now:%Y-%m-%d}, {minutes:.0f} minutes",
-        f"- {os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.release()}; broker, contenders and",
-        "  clocks share them: compare ratios, not rows/s",
-        f"- Apache Kafka {VERSION} (JVM, one node, loopback), Python {platform.python_version()}, {ours}",
+        f"- {os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.release()}, load average {load:.1f}",
+        "  before; broker, contenders and clocks share them: compare ratios, not rows/s",
+        f"- {broker}, Python {platform.python_version()}, {ours}",
         f"- peers, in an environment of their own: {peers}",
         "",
     ]
@@ -109,3 +117,15 @@ def _markdown(section: Section) -> list[str]:
     rows = [section.columns, ["---", *["---:"] * (len(section.columns) - 1)], *section.lines]
     said = [f"- {each}" for each in [*section.bars, *section.notes]]
     return [f"## {section.title}", "", section.how, "", *(f"| {' | '.join(row)} |" for row in rows), "", *said, ""]
+
+
+def _contenders() -> list[str]:
+    """What each does, in the words of its own module."""
+    about = {"worker": _WORKER, **ABOUT, "onnxruntime": _ALONE}
+    about |= {name: _docstring(ROOT / "tests" / "bench" / "peers" / f"{name}.py") for name in PEERS}
+    lines = [f"| {name} | {what} |" for name, what in about.items()]
+    return ["## Who takes part", "", "| | does |", "| --- | --- |", *lines]
+
+
+def _docstring(module: Path) -> str:
+    return " ".join((ast.get_docstring(ast.parse(module.read_text())) or "").split())

@@ -41,6 +41,8 @@ class Running:
 
     def why_dead(self) -> str | None:
         """What it said last, if it has ended."""
+        if self.replica is not None:
+            return None if self.replica.is_running else f"{self.name} has ended:\n{self.replica.log}"
         if self.process is None or self.process.poll() is None:
             return None
         return f"{self.name} exited with {self.process.returncode}:\n{self.log.read_text(errors='replace')[-2000:]}"
@@ -59,30 +61,33 @@ def _family(pid: int) -> list[int]:
 
 
 @contextmanager
-def running(name: str, job: Job, responses: str) -> Iterator[Running]:
-    """A contender at work, the worker when it is ready; killed in the end. `worker@DIR` is another checkout's."""
+def running(name: str, job: Job, responses: str, rate: int = 0) -> Iterator[Running]:
+    """A contender that has just been started; killed in the end. `worker@DIR` is another checkout's worker.
+
+    `rate` is the most records a second, for a pass-through.
+    """
     kind, _, root = name.partition("@")
     if kind == WORKER:
-        with started_worker(job, responses, Path(root).resolve() if root else None) as replica:
-            yield Running(name, replica.pid, job.model.parent, replica=replica.wait_until_ready())
+        with _worker(job, responses, Path(root).resolve() if root else None) as replica:
+            yield Running(name, replica.pid, job.model.parent, replica=replica)
         return
     log_path = job.model.parent / f"{name}.log"
-    with log_path.open("wb") as log, _process(name, job, responses, log.fileno()) as process:
+    with log_path.open("wb") as log, _process(name, job, responses, rate, log.fileno()) as process:
         try:
             yield Running(name, process.pid, log_path, process)
         finally:
             process.kill()
 
 
-def started_worker(job: Job, responses: str, root: Path | None = None) -> Replica:
+def _worker(job: Job, responses: str, root: Path | None) -> Replica:
     """Just started, with its defaults but for the job's batch and settings."""
     chosen = settings(job.cluster, ",".join(job.requests), responses, job.model, job.batch) | dict(job.settings)
     return Replica(chosen, job.model.parent, fresh("bench"), root=root)
 
 
-def _process(name: str, job: Job, responses: str, log: int) -> subprocess.Popen[bytes]:
+def _process(name: str, job: Job, responses: str, rate: int, log: int) -> subprocess.Popen[bytes]:
     bootstrap, requests = job.cluster.bootstrap_servers, ",".join(job.requests)
-    words = Task(bootstrap, requests, responses, fresh("bench"), str(job.model), job.batch).words()
+    words = Task(bootstrap, requests, responses, fresh("bench"), str(job.model), job.batch, rate).words()
     if name in PEERS:
         program = [str(PEERS_PYTHON), "-m", f"tests.bench.peers.{name}", *words]
     else:

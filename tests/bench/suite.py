@@ -3,7 +3,7 @@
     make bench                                                   # all of it, into tests/bench/RESULTS.md
     python -m tests.bench.suite --case raw --batch 64 --only worker,floor,hand_loop
     python -m tests.bench.suite --case raw --root ../before      # a second worker, another checkout's, beside ours
-    python -m tests.bench.suite --rounds 1 --rows 50000          # short: whether it runs, not how fast
+    python -m tests.bench.suite --rounds 1 --rows 50000 --seconds 3   # short: whether it runs, not how fast
 
 Contenders take turns within a round, so that a busy machine is busy for all of them. The machine is part of every
 figure: broker, contender and clock share its cores. Compare ratios, not rows/s.
@@ -12,6 +12,7 @@ figure: broker, contender and clock share its cores. Compare ratios, not rows/s.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -21,19 +22,27 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench.bench import Asked, Bench
-from tests.bench.cases import raw
+from tests.bench.cases import compute, formats, growth, latency, raw, start
 from tests.bench.results import RESULTS, Section, show, write
-from tests.kafka.broker import any_broker
+from tests.kafka.broker import ADDRESS_VARIABLE, VERSION, Broker, GivenBroker, JvmBroker
 from tests.kafka.cluster import Cluster
 
-CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {"raw": raw.measured}
+CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {
+    "raw": raw.measured,
+    "compute": compute.measured,
+    "formats": formats.measured,
+    "latency": latency.measured,
+    "growth": growth.measured,
+    "start": start.measured,
+}
 
 
 def main() -> int:
     """The command line. 1 when a bar is missed."""
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 120)
-    broker, began = any_broker(), time.monotonic()
+    load, began = os.getloadavg()[0], time.monotonic()
+    broker, said = _broker()
     sections: list[Section] = []
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -44,10 +53,17 @@ def main() -> int:
                     sections.append(section)
     finally:
         broker.remove()
-    if asked.write:
-        write(sections, (time.monotonic() - began) / 60)
-        console.print(f"written to {RESULTS}")
+        if asked.write:  # also what there is when a case fails
+            write(sections, said, (time.monotonic() - began) / 60, load)
+            console.print(f"written to {RESULTS}")
     return 0 if all(bar.is_kept for section in sections for bar in section.bars) else 1
+
+
+def _broker() -> tuple[Broker, str]:
+    """The one that is given, or one for us alone; and what it is, in words."""
+    if os.environ.get(ADDRESS_VARIABLE):
+        return GivenBroker(), f"the Kafka that {ADDRESS_VARIABLE} names"
+    return JvmBroker().start(), f"Apache Kafka {VERSION} (JVM, one node, loopback)"
 
 
 def _arguments() -> argparse.Namespace:

@@ -6,7 +6,7 @@ Read by contenders that run in other environments than this project's: it import
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,10 @@ Run = Callable[[Floats], Floats]
 
 
 class Task(NamedTuple):
-    """From where to where, and with what; `batch` in rows. On the command line in this order."""
+    """From where to where, and with what; on the command line in this order.
+
+    `batch` is in rows; `rate` is the most records a second, for those that can be held back; 0: all there are.
+    """
 
     bootstrap: str
     requests: str
@@ -25,33 +28,34 @@ class Task(NamedTuple):
     group: str
     model: str
     batch: int
+    rate: int = 0
 
     @classmethod
     def from_command_line(cls) -> Task:
-        """The last words of the command line."""
-        *words, batch = sys.argv[-6:]
-        return cls(*words, int(batch))  # type: ignore[arg-type, call-arg]  # as many words as there are fields
+        """Of the last words of the command line."""
+        bootstrap, requests, responses, group, model, batch, rate = sys.argv[-len(cls._fields) :]
+        return cls(bootstrap, requests, responses, group, model, int(batch), int(rate))
 
     def words(self) -> list[str]:
         """The other way round."""
         return [str(field) for field in self]
 
 
-def model_call(task: Task) -> Run:
-    """(rows, width) in, (rows, outputs) out: one thread, as the worker's default is."""
+def model_call(model: str, batch: int) -> Run:
+    """(rows, width) in, (rows, outputs) out, warm at this batch: one thread, as is the worker's default."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(task.model, options, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
 
     def run(rows: Floats) -> Floats:
         results: Floats = session.run(None, {name: rows})[0]
         return results
 
-    run(np.zeros((task.batch, session.get_inputs()[0].shape[1]), np.float32))  # the first run is slow
+    run(np.zeros((batch, session.get_inputs()[0].shape[1]), np.float32))
     return run
 
 
-def joined(values: list[bytes]) -> Floats:
+def joined(values: Sequence[bytes]) -> Floats:
     """Raw values as one array, a row each."""
     return np.frombuffer(b"".join(values), "<f4").reshape(len(values), -1)

@@ -22,7 +22,7 @@ the worker (validation, order, ledger, delivery reports, metrics). The requests 
 
 def measured(bench: Bench) -> Iterator[Section]:
     """At each batch size."""
-    rows = bench.rows(300_000)
+    rows = bench.rows(400_000)
     requests = fill(bench.cluster, rows)
     for batch in bench.asked.batches or (64, 256):
         job = Job(bench.cluster, [requests], bench.model(SMALL), batch)

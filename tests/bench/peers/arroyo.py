@@ -32,7 +32,7 @@ class Steps(ProcessingStrategyFactory[KafkaPayload]):
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._run: Run = model_call(task)
+        self._run: Run = model_call(task.model, task.batch)
         self._producer = KafkaProducer(
             build_kafka_configuration({"enable.idempotence": True}, bootstrap_servers=[task.bootstrap]),
             use_simple_futures=True,

@@ -18,7 +18,7 @@ from tests.bench.task import Task, joined, model_call
 def main() -> None:
     """Until killed."""
     task = Task.from_command_line()
-    run = model_call(task)
+    run = model_call(task.model, task.batch)
     broker = KafkaBroker(task.bootstrap, enable_idempotence=True, logger=None)
 
     @broker.subscriber(

@@ -28,7 +28,8 @@ class Onnx(MLModel):
 
     async def load(self) -> bool:
         """Called once at the start."""
-        self._run = model_call(Task.from_command_line())
+        task = Task.from_command_line()
+        self._run = model_call(task.model, task.batch)
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:

@@ -14,7 +14,7 @@ from tests.bench.task import Task, joined, model_call
 def main() -> None:
     """Until killed."""
     task = Task.from_command_line()
-    run = model_call(task._replace(batch=1))
+    run = model_call(task.model, 1)
     app = Application(
         task.bootstrap,
         consumer_group=task.group,

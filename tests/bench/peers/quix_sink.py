@@ -22,7 +22,7 @@ class Answers(BatchingSink):
     def __init__(self, task: Task) -> None:
         super().__init__()
         self._task = task
-        self._run = model_call(task)
+        self._run = model_call(task.model, task.batch)
         self._producer = Producer({"bootstrap.servers": task.bootstrap, "enable.idempotence": True})
 
     def write(self, batch: SinkBatch) -> None:

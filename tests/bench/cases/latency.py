@@ -1,0 +1,123 @@
+"""How long an answer takes, at parts of the most that comes through, and with next to nothing to do."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.bench.bench import SMALL, Bench
+from tests.bench.ground import PARTITIONS, Job, response_topic
+from tests.bench.pace import OUTSTANDING, latencies, most
+from tests.bench.results import Bar, Section
+from tests.bench.running import WORKER, Running, running
+from tests.bench.throughput import lane_seconds, take_turns
+
+ECHO, LOOPS = "echo", ("one_by_one", "one_by_one_eager")
+PARTS = (0.1, 0.5, 0.8)
+BATCH = 64
+LINGER = 5.0  # ms, the worker's default
+LOW = 500  # requests a second
+WARM_UP = 2.0  # seconds at each pace that are not counted
+MS = 1000.0
+HOW = f"""Rows of 256 float32, an MLP 256→256→16, batches of {BATCH}, LINGER_MS={LINGER:g}, 4 partitions. Open loop:
+a request counts from the instant it is due until its answer is read. `echo` is a pass-through that polls, with producer
+linger 0. The most that comes through is a closed loop's, {OUTSTANDING} requests always outstanding, publisher and
+reader on the same cores; allowed is the linger, twice one batch's inference, and 1.5 times echo's p99 in that round."""
+HOW_LOW = f"""The same at {LOW} requests a second, the worker with LINGER_MS=0."""
+
+
+class Delay(NamedTuple):
+    """Milliseconds: median and tail of the answers, and one batch's inference (NaN for who is no worker)."""
+
+    p50: float
+    p99: float
+    inference: float
+
+
+def measured(bench: Bench) -> Iterator[Section]:
+    """Under load, and with little to do."""
+    yield under_load(bench)
+    yield with_little(bench)
+
+
+def under_load(bench: Bench) -> Section:
+    """At each part of the worker's most, beside the echo."""
+    rate = _most(bench)
+    bench.tell(f"the most that comes through: {rate:,.0f}/s")
+    paces = [round(rate * part) for part in PARTS]
+    found = take_turns([WORKER, ECHO], bench.asked.rounds, lambda name: _delays(bench, name, paces, {}), bench.tell)
+    lines, bars = [], []
+    for at, (part, pace) in enumerate(zip(PARTS, paces, strict=True)):
+        ours, theirs = ([delays[at] for delays in found[name]] for name in (WORKER, ECHO))
+        allowed = [LINGER + 2 * our.inference + 1.5 * their.p99 for our, their in zip(ours, theirs, strict=True)]
+        share = statistics.median(our.p99 / most for our, most in zip(ours, allowed, strict=True))
+        lines.append([f"{part:.0%}, {pace:,}/s", *_cells(ours), *_cells(theirs), f"{statistics.median(allowed):.1f}"])
+        bars.append(Bar(f"p99 at {part:.0%}, as a part of what is allowed", share, most=1.0))
+    columns = ("load", "worker p50 ms", "p99", "echo p50 ms", "p99", "allowed p99")
+    return Section(f"Latency under load, of {rate:,.0f}/s at most", HOW, columns, lines, bars)
+
+
+def with_little(bench: Bench) -> Section:
+    """At a low rate without linger, beside the loops that take one at a time."""
+    eager = {"BATCHING__LINGER_MS": "0"}
+    found = take_turns(
+        [WORKER, *LOOPS, ECHO], bench.asked.rounds, lambda name: _delays(bench, name, [LOW], eager)[0], bench.tell
+    )
+    lines = [[name, *_cells(delays)] for name, delays in found.items()]
+    pairs = zip(found[WORKER], found[LOOPS[0]], strict=True)
+    share = statistics.median(our.p50 / their.p50 for our, their in pairs)
+    bars = [Bar("the worker's p50, as a part of the one-by-one loop's", share, most=1.0)]
+    return Section(f"Latency at {LOW} requests a second, no linger", HOW_LOW, ("", "p50 ms", "p99"), lines, bars)
+
+
+def _cells(delays: list[Delay]) -> list[str]:
+    return [f"{statistics.median(delay[at] for delay in delays):.1f}" for at in (0, 1)]
+
+
+def _most(bench: Bench) -> float:
+    cluster = bench.cluster
+    requests = cluster.create_topic("bench-requests", partitions=PARTITIONS)
+    job = Job(cluster, [requests], bench.model(SMALL), BATCH)
+    with response_topic(cluster) as responses, running(WORKER, job, responses):
+        _first_answer(bench, requests, responses)
+        rates = [most(cluster.bootstrap_servers, requests, responses, bench.rows(100_000)) for _ in range(3)]
+    cluster.delete_topic(requests)
+    return statistics.median(rates)
+
+
+def _delays(bench: Bench, name: str, paces: list[int], settings: dict[str, str]) -> list[Delay]:
+    """At one pace after the other, by one process."""
+    cluster = bench.cluster
+    requests = cluster.create_topic("bench-requests", partitions=PARTITIONS)
+    job = Job(cluster, [requests], bench.model(SMALL), BATCH, settings)
+    with response_topic(cluster) as responses, running(name, job, responses) as contender:
+        _first_answer(bench, requests, responses)
+        delays = [_delay(bench, contender, requests, responses, pace) for pace in paces]
+    cluster.delete_topic(requests)
+    bench.tell(
+        f"{name}: "
+        + ", ".join(f"{pace:,}/s {d.p50:.1f} p50 {d.p99:.1f} p99 ms" for pace, d in zip(paces, delays, strict=True))
+    )
+    return delays
+
+
+def _first_answer(bench: Bench, requests: str, responses: str) -> None:
+    """A contender that has only just joined its group is no measure of anything."""
+    latencies(bench.cluster.bootstrap_servers, requests, responses, 10, 0.5)
+
+
+def _delay(bench: Bench, contender: Running, requests: str, responses: str, pace: int) -> Delay:
+    runs, lane = _runs(contender), lane_seconds(contender.replica)
+    seconds = WARM_UP + bench.asked.seconds
+    found = latencies(bench.cluster.bootstrap_servers, requests, responses, pace, seconds)
+    p50, p99 = np.quantile(found[round(WARM_UP * pace) :], (0.5, 0.99)) * MS
+    inferred = (lane_seconds(contender.replica) - lane) / max(1.0, _runs(contender) - runs)
+    return Delay(float(p50), float(p99), inferred * MS)
+
+
+def _runs(contender: Running) -> float:
+    replica = contender.replica
+    return 0.0 if replica is None else replica.metric("inference_worker_inference_seconds_count")

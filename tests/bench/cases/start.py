@@ -1,0 +1,46 @@
+"""How long a process that has just been started takes to its first answer."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+
+from tests.bench.bench import SMALL, Bench
+from tests.bench.ground import GIVE_UP, Job, fill, response_topic
+from tests.bench.results import Bar, Section
+from tests.bench.running import WORKER, running
+from tests.bench.throughput import take_turns
+from tests.kafka.cluster import Reader
+
+LOOP = "hand_loop"
+HOW = """From starting the process to reading its first answer, with requests waiting in the topic and a fresh group; an
+MLP 256→256→16, batches of 64, the worker's checks at start and its warm-up included."""
+
+
+def measured(bench: Bench) -> Iterator[Section]:
+    """The worker beside the hand loop."""
+    requests = fill(bench.cluster, 10_000)
+    job = Job(bench.cluster, [requests], bench.model(SMALL), 64)
+    names = bench.contenders(WORKER, LOOP)
+    found = take_turns(names, bench.asked.rounds, lambda name: _first_answer(bench, name, job), bench.tell)
+    bench.cluster.delete_topic(requests)
+    lines = [
+        [name, f"{statistics.median(runs):.2f}", f"{min(runs):.2f}-{max(runs):.2f}"] for name, runs in found.items()
+    ]
+    pairs = zip(found[WORKER], found[LOOP], strict=True)
+    bars = [Bar("the worker, as a part of the hand loop", statistics.median(a / b for a, b in pairs), most=1.5)]
+    yield Section("First answer", HOW, ("", "seconds", "min-max"), lines, bars)
+
+
+def _first_answer(bench: Bench, name: str, job: Job) -> float:
+    with response_topic(bench.cluster) as responses, Reader(bench.cluster, responses) as reader:
+        began = time.monotonic()
+        with running(name, job, responses) as contender:
+            while not reader.records:
+                assert time.monotonic() - began < GIVE_UP, f"{name} does not answer"
+                assert contender.why_dead() is None, contender.why_dead()
+                reader.read(0.1)
+        seconds = time.monotonic() - began
+    bench.tell(f"{name}: {seconds:.2f} s")
+    return seconds
