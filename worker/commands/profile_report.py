@@ -31,8 +31,9 @@ from worker.profiling.forecast import Forecast
 from worker.profiling.knee import Knee
 from worker.profiling.sweep import Measured, TooLarge
 
-# At a p99 of so many medians the machine had something else to do, or the device slowed down to cool.
-UNSTEADY = 5.0
+# At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
+# had something else to do, or the device slowed down to cool.
+UNSTEADY, UNSTEADY_BY = 5.0, 0.01
 
 
 class Subject(NamedTuple):
@@ -62,7 +63,7 @@ class Profile:
     @property
     def unsteady(self) -> list[Measured]:
         """Sizes whose slowest runs say more about the machine than about the model."""
-        return [size for size in self.sizes if size.run_seconds(99) > UNSTEADY * size.run_seconds(50)]
+        return [s for s in self.sizes if _is_unsteady(s.run_seconds(50), s.run_seconds(99))]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values: one member for each section."""
@@ -74,6 +75,10 @@ class Profile:
             "knee": self.knee._asdict(),
             "advice": None if self.advice is None else _advice(self.advice, self.transport),
         }
+
+
+def _is_unsteady(p50: float, p99: float) -> bool:
+    return p99 > max(UNSTEADY * p50, p50 + UNSTEADY_BY)
 
 
 def _size(size: Measured) -> dict[str, Any]:
