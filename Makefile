@@ -99,7 +99,7 @@ long: setup
 PEERS := build/peers/.ready
 BENCH ?= --write
 bench: setup
-	@$(MAKE) --no-print-directory $(PEERS) || echo "make bench: goes on WITHOUT the peers" >&2
+	@$(MAKE) -s --no-print-directory $(PEERS) || echo "make bench: goes on WITHOUT the peers" >&2
 	$(BIN)/python -m tests.bench.suite $(BENCH)
 
 $(PEERS): tests/bench/peers.txt

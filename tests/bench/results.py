@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import datetime
 import importlib.metadata
+import math
 import os
 import platform
 from collections.abc import Iterable, Sequence
@@ -37,7 +38,9 @@ class Bar:
         return (self.least is None or self.figure >= self.least) and (self.most is None or self.figure <= self.most)
 
     def __str__(self) -> str:
-        bound = f"at least {self.least:g}" if self.least is not None else f"at most {self.most:.3g}"
+        bound = f"at least {self.least:g}" if self.least is not None else f"at most {self.most:g}"
+        if math.isnan(self.figure):
+            return f"{self.what}: not measured, wanted {bound}"
         return f"{self.what}: {self.figure:.3g}, wanted {bound}: {'kept' if self.is_kept else 'MISSED'}"
 
 

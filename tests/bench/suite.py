@@ -56,7 +56,9 @@ def main() -> int:
         if asked.write:  # also what there is when a case fails
             write(sections, said, (time.monotonic() - began) / 60, load)
             console.print(f"written to {RESULTS}")
-    return 0 if all(bar.is_kept for section in sections for bar in section.bars) else 1
+    missed = [bar for section in sections for bar in section.bars if not bar.is_kept]
+    console.print(f"{len(missed)} bars missed" if missed else "every bar kept")
+    return 1 if missed else 0
 
 
 def _broker() -> tuple[Broker, str]:

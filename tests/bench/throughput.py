@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from tests.bench.bench import Bench, split
 from tests.bench.ground import GIVE_UP, LOOK_EVERY, Job, response_topic, there, wait_for
+from tests.bench.results import Bar
 from tests.bench.running import PEERS, WORKER, Running, running
 from tests.kafka.replica import Replica
 
@@ -96,6 +97,13 @@ class Turns:
             return math.nan
         pairs = zip(self.figures[name], self.figures[base], strict=True)
         return statistics.median(run.rate / other.rate for run, other in pairs)
+
+    def bars(self, least: Mapping[str, float], name: str = WORKER) -> list[Bar]:
+        """What one must reach beside others; those that were not asked for are left out."""
+        asked = {**self.figures, **self.absent}
+        return [
+            Bar(f"{name} beside {base}", self.ratio(name, base), bar) for base, bar in least.items() if base in asked
+        ]
 
     def busy(self, name: str) -> float:
         """The part of the time that a worker's lane was busy."""

@@ -15,7 +15,6 @@ from tests.bench.throughput import Figure, Turns, compared, measure
 
 ALONE = "onnxruntime"
 NAMES = (WORKER, ALONE, "floor", "hand_loop", "one_by_one", "arroyo", "faststream", "quix_sink", "quix")
-PEERS = NAMES[2:]
 HOW = """Raw rows of 256 float32, an MLP 256→2048→2048→2048→16, 4 partitions, one thread an inference. `onnxruntime` is
 that library alone, with the same batch and threads, while a pass-through moves as many records a second beside it as
 the worker last answered."""
@@ -53,8 +52,5 @@ def _run(name: str, job: Job, rows: int, seconds: float, pace: Pace) -> Figure:
 
 
 def _bars(turns: Turns) -> list[Bar]:
-    bars = [Bar("the worker beside ONNX Runtime alone", turns.ratio(WORKER, ALONE), least=0.95)]
-    bars += [
-        Bar(f"the worker beside {peer}", turns.ratio(WORKER, peer), least=1.0) for peer in PEERS if peer != "floor"
-    ]
-    return [*bars, Bar("the part of the time that the worker's lane is busy", turns.busy(WORKER), least=0.95)]
+    beside = {ALONE: 0.95} | {peer: 1.0 for peer in NAMES[2:] if peer != "floor"}
+    return [*turns.bars(beside), Bar("the part of the time that the worker's lane is busy", turns.busy(WORKER), 0.95)]

@@ -27,7 +27,7 @@ from tests.bench.ground import (
     response_topic,
     there,
 )
-from tests.bench.results import Bar, Section
+from tests.bench.results import Section
 from tests.bench.running import WORKER, Running, running
 from tests.bench.throughput import Figure, between, compared, look_on, measure
 from tests.kafka.cluster import Cluster
@@ -67,10 +67,7 @@ def json(bench: Bench) -> Section:
 
     turns = compared(bench, bench.contenders(WORKER, "json_loop", "mlserver"), run)
     bench.cluster.delete_topic(requests)
-    bars = [
-        Bar("the worker beside the hand loop with orjson", turns.ratio(WORKER, "json_loop"), least=1.0),
-        Bar("the worker beside MLServer", turns.ratio(WORKER, "mlserver"), least=10.0),
-    ]
+    bars = turns.bars({"json_loop": 1.0, "mlserver": 10.0})
     return Section("OIP JSON, batch 64", HOW_JSON, turns.columns, turns.lines, bars)
 
 
@@ -113,8 +110,7 @@ def protobuf(bench: Bench) -> Section:
     )
     for topic in topics.values():
         bench.cluster.delete_topic(topic)
-    bars = [Bar("protobuf beside raw rows", turns.ratio(PROTO, RAW), least=0.6)]
-    return Section("Protobuf, batch 64", HOW_PROTOBUF, turns.columns, turns.lines, bars)
+    return Section("Protobuf, batch 64", HOW_PROTOBUF, turns.columns, turns.lines, turns.bars({RAW: 0.6}, PROTO))
 
 
 def many_rows(bench: Bench, title: str, hidden: Sequence[int]) -> Section:
@@ -132,8 +128,8 @@ def many_rows(bench: Bench, title: str, hidden: Sequence[int]) -> Section:
 
     turns = compared(bench, bench.contenders(WORKER, ALONE), run)
     bench.cluster.delete_topic(requests)
-    bars = [Bar("the worker beside ONNX Runtime alone", turns.ratio(WORKER, ALONE), least=0.8)]
-    return Section(f"Requests of {ROWS} rows, {title} model", HOW_ROWS, turns.columns, turns.lines, bars)
+    title = f"Requests of {ROWS} rows, {title} model"
+    return Section(title, HOW_ROWS, turns.columns, turns.lines, turns.bars({ALONE: 0.8}))
 
 
 def _as_json(row: bytes) -> bytes:

@@ -7,7 +7,7 @@ from functools import partial
 
 from tests.bench.bench import SMALL, Bench
 from tests.bench.ground import Job, fill
-from tests.bench.results import Bar, Section
+from tests.bench.results import Section
 from tests.bench.running import WORKER
 from tests.bench.throughput import compared, measure
 
@@ -29,6 +29,6 @@ def measured(bench: Bench) -> Iterator[Section]:
         turns = compared(
             bench, bench.contenders(*NAMES), partial(measure, job=job, rows=rows, seconds=bench.asked.seconds)
         )
-        bars = [Bar(f"the worker beside {base}", turns.ratio(WORKER, base), least) for base, least in BARS.items()]
-        yield Section(f"Raw rows, small model, batch {batch}", HOW, turns.columns, turns.lines, bars)
+        title = f"Raw rows, small model, batch {batch}"
+        yield Section(title, HOW, turns.columns, turns.lines, turns.bars(BARS))
     bench.cluster.delete_topic(requests)

@@ -22,7 +22,7 @@ def measured(bench: Bench) -> Iterator[Section]:
     """The worker beside the hand loop."""
     requests = fill(bench.cluster, 10_000)
     job = Job(bench.cluster, [requests], bench.model(SMALL), 64)
-    names = bench.contenders(WORKER, LOOP)
+    names = [WORKER, LOOP, *(f"{WORKER}@{root}" for root in bench.asked.roots)]
     found = take_turns(names, bench.asked.rounds, lambda name: _first_answer(bench, name, job), bench.tell)
     bench.cluster.delete_topic(requests)
     lines = [
