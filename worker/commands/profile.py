@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.app import GC_THRESHOLDS
+from worker.app import GC_THRESHOLDS, LARGEST_CHUNK, SMALLEST_CHUNK
 from worker.commands import figure
 from worker.commands.command_line import with_options
 from worker.commands.profile_plot import draw
@@ -131,6 +131,7 @@ def _advice(need: Need, swept: Sweep, row_bytes: int, settings: ScoringSettings,
         row_bytes=row_bytes,
         max_bytes=settings.batching.max_batch_bytes,
         inflight_batches=settings.batching.max_inflight_batches,
+        chunks=(SMALLEST_CHUNK, LARGEST_CHUNK),
     )
     return advise(need, [size.rows for size in swept.sizes], forecasts)
 

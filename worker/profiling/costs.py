@@ -25,7 +25,7 @@ BATCH_SECONDS = 40e-6
 # measurement, on the embedded broker.
 TRANSPORT_SECONDS = 8e-3
 
-# An inference of so many medians was held up. Without other work on the machine not one in a thousand is (measured).
+# An inference of so many medians was held up: the same model on the same rows does not by itself take so much longer.
 STALL = 3.0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-ENOUGH = 0.9  # of the best. Rounds of one size differ by a few percent, so a knee at 0.98 would move with every run
+ENOUGH = 0.9  # of the best. Two sweeps differ by a few percent in every size, so a knee at 0.98 would move with each
 
 
 class Knee(NamedTuple):

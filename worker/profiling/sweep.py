@@ -1,8 +1,8 @@
 """Batch sizes measured on a device: what a worker does to one batch, over and over, timed by its parts.
 
 A batch is stacked from requests, run and split with the worker's own `Stacker`. Sizes take turns in short rounds, so
-that a machine that slows down for a while slows all of them and not one; what is told is the median of the rounds. Each
-size runs a few times before it is timed, because the first run of a size allocates and tunes. Reads the clock it is
+that a machine that slows down for a while slows all of them and not one; the median inference tells the rate. Each size
+runs a few times before it is timed, because the first run of a size allocates and tunes. Reads the clock it is
 given; the rows are the ones that the model is warmed up with, since shapes cost time and values hardly do.
 """
 
@@ -23,7 +23,7 @@ from worker.core.stacking import Stacker
 
 Floats = NDArray[np.float64]
 
-ROUNDS = 10  # slices that a size's time is cut into; the median of ten leaves out four that a swing has spoilt
+ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls on all sizes alike
 WARM_UPS = 3  # runs before a size is timed: allocation at the first, a provider's tuning at the first or second
 LONGEST_RUN = 1.0  # sizes stop growing at an inference of so many seconds: no budget has room for two of them
 
