@@ -170,7 +170,7 @@ def _alternatives(advice: Advice) -> Iterator[str]:
     if (thrift := advice.thrift) is not None:
         yield (
             f"LINGER_MS={thrift.batching.linger * 1000:g} would keep the lane busy {thrift.lane_busy:.0%} of the time "
-            f"instead, at a p99 of {_ms(thrift.p99)}: worth it where others share the device."
+            f"instead (p99 {_ms(thrift.p99)}, p50 {_ms(thrift.p50)} or less): worth it where others share the device."
         )
     if advice.replicas > 1:
         yield f"The request topics need {advice.replicas:,} partitions or more, with keys that spread over them."

@@ -4,9 +4,10 @@ What one replica takes within the budget is found for each batch size, whatever 
 never need fewer replicas. Of the sizes that do with the fewest the smallest is advised.
 
 The linger advised is zero. A batch fills while the one before it runs, the fuller the more is asked; waiting with an
-idle lane gains nothing that a budget counts. In simulations of four kinds of model, at loads that leave head room, no
-linger took more than 4 % off the p99, and most added to it (a test keeps an eye on that). It does save the lane work,
-which is worth something where others share the device: that choice is shown as `thrift`, with its price.
+idle lane gains nothing that a budget counts. In simulations of four kinds of model that never stall, at loads that
+leave head room, no linger took more than 4 % off the p99, and most added to it (a test keeps an eye on that). It does
+save the lane work, which is worth something where others share the device, or where the machine stalls and less work
+meets fewer stalls: that choice is shown as `thrift`, with its price.
 """
 
 from __future__ import annotations
