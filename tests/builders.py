@@ -126,6 +126,7 @@ class World:
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
+    joins: bool = False
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.broker, self.clock)
@@ -138,7 +139,7 @@ class World:
         self.batcher = Batcher(self.policy)
         self.trials = Trials(self.policy, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
-        self.codec = RowCodec(dead_letters=self.dead_letters)
+        self.codec = RowCodec(dead_letters=self.dead_letters, joins=self.joins)
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         self.worker = Worker(
             source=self.source,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import count
+from itertools import count, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,7 @@ from worker.core.records import (
     Request,
     Suspect,
 )
+from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
 
 SUSPECT_FROM = 3  # attempts
@@ -77,6 +78,7 @@ class Broker:
         self.logs: dict[Partition, list[Record]] = {}
         self.committed: dict[Partition, int] = {}
         self.attempts: dict[Partition, tuple[int, bool]] = {}  # beside `committed`: how often begun, whether on trial
+        self.tried: set[tuple[Partition, int]] = set()  # records that were once on trial
         self.answers: list[Message] = []  # acknowledged or committed, in that order
 
     def append(self, *records: Record) -> None:
@@ -254,6 +256,7 @@ class FakeSource:
         if partition in self.positions and self._trials.get(partition) == (offset, False) and not self.lost_power:
             self._broker.committed[partition] = offset
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
+            self._broker.tried.add((partition, offset))
             self._trials[partition] = offset, True
             self.marking.discard(partition)
 
@@ -563,8 +566,10 @@ class RowCodec:
     `b"skip"` gets an outcome that is no message at all.
     """
 
-    def __init__(self, *, dead_letters: bool = True) -> None:
+    def __init__(self, *, dead_letters: bool = True, joins: bool = False) -> None:
+        """`joins`: records of one row each that lie side by side come as one `Run`."""
         self._dead_letters = dead_letters
+        self._joins = joins
 
     def decode(self, record: Record) -> Request | Rejection:
         value = record.value or b""
@@ -573,10 +578,22 @@ class RowCodec:
             return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"), is_silent)
         return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value))
 
+    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        decoded: list[Request | Rejection] = []
+        for is_one_row, group in groupby(
+            map(self.decode, records),
+            lambda one: self._joins and isinstance(one, Request) and one.rows == 1 and one.record.partition,
+        ):
+            neighbours = list(group)
+            decoded += [_join([one for one in neighbours if isinstance(one, Request)])] if is_one_row else neighbours
+        return decoded
+
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         return Rejection(record, code, message, Reply("raw"))
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
+        if isinstance(outcome, Prediction) and isinstance(outcome.request, Run):
+            return [message for single in predictions(outcome) for message in self.encode(single)]
         if isinstance(outcome, Prediction):
             rows = np.ascontiguousarray(outcome.outputs[0], dtype="<f4")
             return [_message("responses", outcome.request.record, rows.tobytes(), "ok")]
@@ -585,6 +602,12 @@ class RowCodec:
         error = _message("responses", outcome.record, outcome.message.encode(), "error")
         letter = _message("dead-letters", outcome.record, outcome.record.value, "error")
         return [error, letter] if self._dead_letters else [error]
+
+
+def _join(requests: Sequence[Request]) -> Request:
+    records = [request.record for request in requests]
+    values = [record.value or b"" for record in records]
+    return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), [len(value) for value in values])
 
 
 def _message(topic: str, record: Record, value: bytes | None, status: str) -> Message:

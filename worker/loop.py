@@ -16,14 +16,15 @@ same, because rebalance callbacks run only in a poll (`core/intake.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from worker.core.batching import Batcher, Group
 from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure, TooManyRejections
 from worker.core.intake import Intake
 from worker.core.ledger import OffsetLedger, Place
-from worker.core.records import Batch, Outcome, Partition, Record, Rejection, Request, Suspect
+from worker.core.records import Array, Batch, Outcome, Partition, Record, Rejection, Request, Suspect
+from worker.core.runs import Run, unravel
 from worker.core.stacking import Split, Stacker, halve, reject
 from worker.core.suspicion import Suspicion
 from worker.core.trials import Trial, Trials
@@ -140,18 +141,29 @@ class Worker:
         return len(records)
 
     def _take(self, records: Sequence[Record], now: float) -> None:
-        decode, track, add = self._codec.decode, self._ledger.track, self._batcher.add
+        track, add = self._ledger.track, self._batcher.add
         rows, size = self._ledger.rows, self._ledger.size
-        for record in self._set_aside(records, now) if self._trials.has_suspects else records:
-            request = decode(record)
+        for request in self._codec.decode_all(self._set_aside(records, now) if self._trials.has_suspects else records):
+            record = request.record
             if isinstance(request, Rejection):
                 place = track(record.partition, record.offset, 0, len(record.value or b""), now)
                 self._refuse([(place, request)])
+            elif isinstance(request, Run):
+                self._take_run(request, now)
             else:
                 request.place = track(record.partition, record.offset, request.rows, request.size, now)
                 add(request, now)
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
         self._events.taken(len(records))
+
+    def _take_run(self, run: Run, now: float) -> None:
+        """Take it in as few parts as there are batches that it fills."""
+        rest: Run | None = run
+        while rest is not None:
+            part, rest = rest.cut(self._batcher.room(rest))
+            last = part.records[-1]
+            part.place = self._ledger.track(last.partition, last.offset, part.rows, part.size, now, len(part.records))
+            self._batcher.add(part, now)
 
     def _set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Keep what may end the process for its trial, undecoded. Returns the other records."""
@@ -221,6 +233,9 @@ class Worker:
 
     def _dispatch(self, group: Group, now: float) -> None:
         batch, refused = self._stacker.stack(group.requests, group.closed_by)
+        if refused and _has_runs(request for request, _ in refused):
+            requests = unravel(group.requests, self._ledger)
+            batch, refused = self._stacker.stack(requests, group.closed_by)
         if refused:
             self._refuse(self._whole(refused))
         if batch is not None:
@@ -288,7 +303,7 @@ class Worker:
                 self._judge_device(failure)
                 continue
             del self._out[id(batch)]
-            split = self._stacker.split(batch, outputs) if outputs is not None else failure
+            split = self._split(batch, outputs) if outputs is not None else failure
             assert split is not None
             failed = split.message if isinstance(split, RunFailure) else None
             self._events.batch_ran(batch.rows, seconds, failed)
@@ -298,6 +313,16 @@ class Worker:
                 self._conclude(split)
         if self._suspicion.wants_probe(lanes_are_idle=not self._lanes.in_flight):
             self._lanes.probe()
+
+    def _split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
+        split = self._stacker.split(batch, outputs)
+        if isinstance(split, Split) and split.refused and _has_runs(request for request, _ in split.refused):
+            split = self._stacker.split(self._unravelled(batch), outputs)
+        return split
+
+    def _unravelled(self, batch: Batch) -> Batch:
+        """The same batch, of whose requests each stands for one record."""
+        return replace(batch, requests=unravel(batch.requests, self._ledger))
 
     def _conclude(self, split: Split) -> None:
         """A run gave usable output: answer, unless it is nothing but rejections, which says nothing for the device."""
@@ -310,6 +335,8 @@ class Worker:
 
     def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
         """Halve a failed batch until the culprit is alone; its neighbours get their results on the way."""
+        if _has_runs(batch.requests):
+            batch = self._unravelled(batch)
         if len(batch.requests) == 1:
             self._suspicion.failed((batch.requests[0], reject(batch.requests[0], failure)))
             return
@@ -448,3 +475,7 @@ class Worker:
             self._hand_out(self._clock())
             self._bring_home(LANE_SLICE)
             self._record_progress()
+
+
+def _has_runs(requests: Iterable[Request]) -> bool:
+    return any(isinstance(request, Run) for request in requests)

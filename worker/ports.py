@@ -78,6 +78,9 @@ class Codec(Protocol):
 
     def decode(self, record: Record) -> Request | Rejection: ...
 
+    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """What `decode` says of each, in order; of some that lie side by side, one `Run` that stands for them."""
+
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """The rejection of a record whose value is not even looked at."""
 

@@ -22,7 +22,9 @@ from worker.loop import Conduct
 
 GUARANTEES = {
     "at_least_once": Setup(commit_interval=0.004),
+    "at_least_once-singles": Setup(commit_interval=0.004, joins=False),
     "exactly_once": Setup(is_exact=True),
+    "exactly_once-singles": Setup(is_exact=True, joins=False),
     "exactly_once-unique_ids": Setup(is_exact=True, transactional_id=None),
 }
 # Ids of one's own differ in one thing, the wait for a dead one's transaction: in `make unit` a smaller share will do.

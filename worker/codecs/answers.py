@@ -17,6 +17,7 @@ from worker.codecs.oip import Output, chosen
 from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
 from worker.core.failures import Code, Reject
 from worker.core.records import Array, Message, Prediction, Record, Rejection, Reply
+from worker.core.runs import Run
 from worker.core.signature import Signature
 
 Header = tuple[str, bytes | None]
@@ -60,6 +61,27 @@ class Answers:
         _address(headers, record, reply)
         # One is built per record: this saves 0.1 µs over the class's own constructor.
         return tuple.__new__(Message, (self._topic, record.key, value, headers, record.partition.number))
+
+    def rows_of_run(self, prediction: Prediction) -> list[Message]:
+        """The answers to the records of a run, in order: rows for rows, each as `result` would write it."""
+        run, outputs, start, stop = prediction
+        assert isinstance(run, Run)
+        rows = to_bytes(outputs[0][start:stop])
+        length = len(rows) // len(run.records)
+        content_type, topic = _CONTENT_TYPE[OCTETS], self._topic
+        partition = run.record.partition
+        source, number = f"{partition}/".encode(), partition.number
+        plain = None if run.reply.echo or run.reply.request_id is not None else run.reply
+        new, at, messages = tuple.__new__, 0, []
+        for record, reply in zip(run.records, run.replies, strict=True):
+            headers = [content_type, _OK]
+            if reply is plain:
+                headers.append(("source", b"%b%d" % (source, record[1])))
+            else:
+                _address(headers, record, reply)
+            messages.append(new(Message, (topic, record[2], rows[at : at + length], headers, number)))
+            at += length
+        return messages
 
     def _rows(self, prediction: Prediction) -> bytes:
         """The rows of the only output, cut from the bytes of the whole run: made once for all of its requests."""

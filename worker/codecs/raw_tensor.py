@@ -11,6 +11,7 @@ the binary-data form are views of it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from worker.codecs.elements import check_booleans
 from worker.codecs.envelope import Envelope
@@ -18,6 +19,7 @@ from worker.codecs.oip import check_inline
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import Reject
 from worker.core.records import Record, Reply, Request, RequestedOutput
+from worker.core.runs import Run, run_of
 from worker.core.signature import Signature
 
 
@@ -34,6 +36,8 @@ class Rows:
         # What rows cannot say, several outputs or strings, the binary-data form can.
         is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
         self._binary = () if is_plain else tuple(wanted._replace(binary=True) for wanted in self._inline)
+        # Whether rows are answered by rows, and need no look of their own.
+        self.may_run = spec is not None and is_plain and self._boolean is None
 
     def request(self, record: Record, value: bytes, envelope: Envelope) -> Request:
         """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
@@ -47,6 +51,25 @@ class Rows:
         if self._binary or reply.content_type != OCTETS:
             reply = self._reply(reply)
         return Request(record, rows, (value,), self._shapes, reply, size)
+
+    def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
+        """All of these, whose values are equally long, as one; None when they are no rows that are answered by rows.
+
+        `envelopes` holds one for each record, or a single one for all of them.
+        """
+        length = len(values[0])
+        rows, rest = divmod(length, self._row_bytes)
+        if rest or not 0 < rows <= self._signature.max_rows:
+            return None
+        for envelope in envelopes:
+            if not envelope.is_rows or envelope.fault is not None or envelope.reply.content_type != OCTETS:
+                return None
+        replies = [envelope.reply for envelope in envelopes]
+        around = [length + envelope.size for envelope in envelopes]
+        if len(envelopes) < len(records):
+            replies, around = replies * len(records), around * len(records)
+        sizes = [len(record.key or b"") + size for record, size in zip(records, around, strict=True)]
+        return run_of(records, values, rows, self._shapes, replies, sizes)
 
     def _reply(self, reply: Reply) -> Reply:
         """All outputs, as rows again if that can be. Raises `Reject` when they have no form in the type accepted."""

@@ -7,6 +7,8 @@ takes. Pure: it owns the model's signature, the deployment's decisions, and what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
@@ -15,11 +17,16 @@ from worker.codecs.oip import Body, judge, memory, reply_to
 from worker.codecs.oip_json import JsonBody
 from worker.codecs.oip_protobuf import ProtobufBody
 from worker.codecs.raw_tensor import Rows
-from worker.codecs.sizes import fits, size_of, without_key
+from worker.codecs.sizes import fits, size_of, surely_fit, without_key
 from worker.codecs.wire import PROTOBUF, SHORT_MESSAGE, Wire
 from worker.core.failures import Code, Reject
-from worker.core.records import Message, Outcome, Record, Rejection, Reply, Request
+from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
+from worker.core.runs import Run, predictions
 from worker.core.signature import Signature
+
+_PARTITION = attrgetter("partition")
+# Of fewer the parts cost more than the whole saves.
+_SHORTEST_RUN = 4
 
 
 class Codecs:
@@ -56,6 +63,36 @@ class Codecs:
         except Reject as no:
             return Rejection(record, no.code, no.message, reply)
 
+    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """What `decode` says of each, in order; plain rows of one partition, side by side, come as one `Run`."""
+        if not self._rows.may_run:
+            return [self.decode(record) for record in records]
+        decoded: list[Request | Rejection] = []
+        for _, neighbours in groupby(records, _PARTITION):
+            decoded += self._decode_line(list(neighbours))
+        return decoded
+
+    def _decode_line(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """Of one partition. What is odd is looked for by halving: most often nothing is."""
+        if len(records) < _SHORTEST_RUN or not self._envelopes.read(records[0].headers).is_rows:
+            return [self.decode(record) for record in records]
+        run = self._run(records)
+        if run is not None:
+            return (run,)
+        middle = len(records) // 2
+        return [*self._decode_line(records[:middle]), *self._decode_line(records[middle:])]
+
+    def _run(self, records: Sequence[Record]) -> Run | None:
+        """All of these as one; None when they are not alike, or one of them is no request at all."""
+        values = [record.value for record in records if record.value]
+        length = len(values[0]) if values else 0
+        if len(values) < len(records) or length > self._wire.max_request_bytes or set(map(len, values)) != {length}:
+            return None
+        read, first = self._envelopes.read, records[0].headers
+        headers = [record.headers for record in records]
+        are_alike = headers.count(first) == len(headers)
+        return self._rows.run(records, values, [read(found) for found in (headers[:1] if are_alike else headers)])
+
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """The rejection of a record whose value is not even looked at."""
         return Rejection(record, code, message, self._envelopes.read(record.headers).reply)
@@ -87,6 +124,8 @@ class Codecs:
         """The answer; for a rejection also the dead letter. Nothing for a silent one."""
         if isinstance(outcome, Rejection):
             return () if outcome.is_silent else self._refusal(outcome)
+        if isinstance(outcome.request, Run):
+            return self._answers_of_run(outcome)
         try:
             message = self._answers.result(outcome)
         except Reject as no:
@@ -95,6 +134,13 @@ class Codecs:
             return (message,)
         why = f"the answer takes {size_of(message)} bytes, the response topic at most {self._wire.max_answer_bytes}"
         return self._late_refusal(outcome.request, Code.RESOURCE_EXHAUSTED, why)
+
+    def _answers_of_run(self, outcome: Prediction) -> Sequence[Message]:
+        """Record by record where one might not fit."""
+        messages = self._answers.rows_of_run(outcome)
+        if surely_fit(messages, self._wire.max_answer_bytes):
+            return messages
+        return [message for single in predictions(outcome) for message in self.encode(single)]
 
     def _late_refusal(self, request: Request, code: Code, why: str) -> Sequence[Message]:
         """Only in writing it the answer turned out to be none that can be sent."""

@@ -22,6 +22,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from worker.core.records import ClosedBy, Partition, Request
+from worker.core.runs import Run
 from worker.core.stacking import cut
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -82,6 +83,19 @@ class Batcher:
         rows = self._policy.piece_rows(request)
         for piece in (request,) if rows == request.rows else cut(request, rows):
             self._place(piece, now)
+
+    def room(self, run: Run) -> int:
+        """How many of the run's records to add at once: what the open group still takes, else as many as a batch does.
+
+        At least one: a record that is more than a batch is cut when it is added.
+        """
+        group = self._open.get(run.shapes)
+        rows, size = (group.rows, group.size) if group is not None else (0, 0)
+        rows_each, size_each = run.rows_each, max(run.sizes)
+        if size + size_each > self._policy.max_bytes or rows + rows_each > self._policy.max_rows:
+            rows = size = 0  # it opens a group of its own
+        by_rows, by_size = (self._policy.max_rows - rows) // rows_each, (self._policy.max_bytes - size) // size_each
+        return max(1, min(by_rows, by_size))
 
     def due(self, now: float) -> Group | None:
         """What an idle lane should start: the oldest group that is full or has waited long enough."""

@@ -13,7 +13,7 @@ gaps. A partition that is forgotten takes its line with it, so work that comes h
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -29,18 +29,21 @@ class Reports(Protocol):
 
 
 class Place:
-    """One received record's place in its partition's line. Owned by the ledger; the delivery sets `undelivered`.
+    """One received record's place in its partition's line, or that of several `records` which travel as one.
+
+    `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger; the delivery sets `undelivered`.
 
     `reported` is what a producer calls when it knows what became of a message: a bound method, because it costs
     0.05 µs a record where a closure or a partial costs 0.4 (measured). Whoever sends says in `reports` who keeps it.
     """
 
-    __slots__ = ("line", "offset", "outcome", "reports", "rows", "size", "taken_at", "undelivered")
+    __slots__ = ("line", "offset", "outcome", "records", "reports", "rows", "size", "taken_at", "undelivered")
 
     reports: Reports
 
-    def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float) -> None:
+    def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float, records: int = 1) -> None:
         self.line = line
+        self.records = records
         self.offset = offset
         self.rows = rows
         self.size = size
@@ -89,14 +92,17 @@ class OffsetLedger:
         self.rows = 0
         self.size = 0
 
-    def track(self, partition: Partition, offset: int, rows: int, size: int, now: float) -> Place:
-        """Take a record: from now on it is owed an answer, and no commit passes it before that is settled."""
+    def track(self, partition: Partition, offset: int, rows: int, size: int, now: float, records: int = 1) -> Place:
+        """Take a record: from now on it is owed an answer, and no commit passes it before that is settled.
+
+        Or several `records` that travel as one; then `offset` is the last one's.
+        """
         line = self._lines.get(partition)
         if line is None:
             line = self._lines[partition] = Line(partition)
-        place = Place(line, offset, rows, size, now)
+        place = Place(line, offset, rows, size, now, records)
         line.held.append(place)
-        self.records += 1
+        self.records += records
         self.rows += rows
         self.size += size
         return place
@@ -130,16 +136,29 @@ class OffsetLedger:
                 settled.append(place)
                 lines[place.line] = None
         for line in lines:
-            sent, rows, size, before = line.sent, 0, 0, len(line.sent)
+            sent = line.sent
             while sent and sent[0].undelivered <= 0:
                 first = sent.popleft()
                 line.next_offset = first.offset + 1
-                rows += first.rows
-                size += first.size
-            self.records -= before - len(sent)
-            self.rows -= rows
-            self.size -= size
+                self._release(first)
         return settled
+
+    def unravel(self, place: Place, shares: Iterable[tuple[int, int, int]]) -> list[Place]:
+        """Put a place for each record where one stood for all: in the same line, not yet answered, in their order.
+
+        `shares` are (offset, rows, size) of each; together they are the place's. Of a line that was forgotten the new
+        places are in no line either.
+        """
+        line = place.line
+        places = [Place(line, offset, rows, size, place.taken_at) for offset, rows, size in shares]
+        for places_of_line in (line.held, line.sent):
+            if place in places_of_line:
+                at = places_of_line.index(place)
+                places_of_line.rotate(-at)
+                places_of_line.popleft()
+                places_of_line.extendleft(reversed(places))
+                places_of_line.rotate(at)
+        return places
 
     def committable(self, partitions: Iterable[Partition] | None = None) -> dict[Partition, int]:
         """Next offsets that may be committed and are not: of these partitions, or of all."""
@@ -178,7 +197,7 @@ class OffsetLedger:
         for line in self._known(partitions):
             for place in (*line.sent, *line.held):
                 self._release(place)
-                unsettled += 1
+                unsettled += place.records
             line.sent.clear()
             line.held.clear()
             del self._lines[line.partition]
@@ -192,9 +211,17 @@ class OffsetLedger:
         return [self._lines[partition] for partition in partitions if partition in self._lines]
 
     def _release(self, place: Place) -> None:
-        self.records -= 1
+        self.records -= place.records
         self.rows -= place.rows
         self.size -= place.size
 
     def __repr__(self) -> str:
         return f"<OffsetLedger records={self.records} rows={self.rows} bytes={self.size} {list(self._lines.values())}>"
+
+
+def taken_at(places: Iterable[Place]) -> Mapping[float, int]:
+    """How many records of these places were taken at each instant: those of one poll share theirs."""
+    counts: Counter[float] = Counter()
+    for place in places:
+        counts[place.taken_at] += place.records
+    return counts

@@ -9,11 +9,10 @@ Called by the loop's thread alone, and owns no thread.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from worker.core.ledger import OffsetLedger, Place
+from worker.core.ledger import OffsetLedger, Place, taken_at
 from worker.core.records import CommitResult, Message, Outcome, Partition
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
@@ -153,8 +152,7 @@ class AtLeastOnce:
         delivered = self._sink.poll(timeout)
         if not delivered:
             return
-        settled = self._ledger.settle(delivered)
-        self._events.settled(Counter([place.taken_at for place in settled]), now)
+        self._events.settled(taken_at(self._ledger.settle(delivered)), now)
 
     def _hear_commit_results(self) -> None:
         for result in self._committer.commit_results():

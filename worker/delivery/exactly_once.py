@@ -14,13 +14,14 @@ worker. Called by the loop's thread alone, and owns no thread.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from worker.core.failures import KafkaFatal
-from worker.core.ledger import OffsetLedger, Place
-from worker.core.records import CommitResult, Ending, Message, Outcome, Partition
+from worker.core.ledger import OffsetLedger, Place, taken_at
+from worker.core.records import CommitResult, Ending, Message, Outcome, Partition, Prediction
+from worker.core.runs import predictions
 
 # How long one wait for the end of a transaction lasts while a revoke holds everything else up, seconds.
 END_SLICE = 0.01
@@ -95,6 +96,7 @@ class ExactlyOnce:
         self._clock = clock
         self._waiting: deque[Place] = deque()
         self._inside: list[Place] = []  # whose answers are in the transaction, open or ending
+        self._records_inside = 0
         self._offsets: dict[Partition, int] = {}  # next offsets to commit with it
         self._is_ending = self._is_taken_back = False
         self._is_urgent = False
@@ -190,7 +192,7 @@ class ExactlyOnce:
     @property
     def _is_complete(self) -> bool:
         """The open transaction waits for nothing more."""
-        return self._is_urgent or self._is_full or len(self._inside) == self._ledger.records
+        return self._is_urgent or self._is_full or self._records_inside == self._ledger.records
 
     @property
     def _is_full(self) -> bool:
@@ -207,15 +209,30 @@ class ExactlyOnce:
         while self._waiting and not self._is_full:
             place = self._waiting.popleft()
             assert place.outcome is not None
+            if place.records > 1 and self._failures >= PATIENCE_WITH_MANY:
+                self._waiting.extendleft(reversed(self._unravelled(place)))
+                continue
             messages = encode(place.outcome)
             place.outcome = None  # the batch's arrays and the request need not wait for the broker
             self._inside.append(place)
+            self._records_inside += place.records
             self._offsets[place.line.partition] = place.offset + 1
             size = 0
             for message in messages:
                 size += len(message.value or b"")
                 send(message, place)
             weigh(place, size)
+
+    def _unravelled(self, place: Place) -> list[Place]:
+        """A place for each of the records whose outcomes this one's is: one of them may be what fails transactions."""
+        outcome = place.outcome
+        assert isinstance(outcome, Prediction)
+        outcomes = predictions(outcome)
+        shares = [(single.request.record.offset, single.request.rows, single.request.size) for single in outcomes]
+        places = self._ledger.unravel(place, shares)
+        for single, its_own in zip(places, outcomes, strict=True):
+            single.outcome = its_own
+        return places
 
     def _commit(self) -> None:
         self._is_ending = True
@@ -234,9 +251,10 @@ class ExactlyOnce:
         if ending is None:
             return
         inside, offsets, was_meant = self._inside, self._offsets, self._is_taken_back
-        self._inside, self._offsets = [], {}
+        records = self._records_inside
+        self._inside, self._offsets, self._records_inside = [], {}, 0
         self._is_ending = self._is_taken_back = False
-        self._events.transaction_ended(ending, len(inside))
+        self._events.transaction_ended(ending, records)
         if ending.failure is None:
             self._settle(inside, offsets)
             return
@@ -248,7 +266,7 @@ class ExactlyOnce:
         self._failures = 0
         self._ledger.settle(inside)
         self._ledger.committed(offsets)
-        self._events.settled(Counter([place.taken_at for place in inside]), self._clock())
+        self._events.settled(taken_at(inside), self._clock())
         self._events.committed(CommitResult(offsets, {}))
 
     def _count_failure(self, first: Place, failure: str) -> None:

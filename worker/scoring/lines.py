@@ -104,3 +104,7 @@ class LineCodec:
         if record.unreadable is not None:
             return Rejection(record, Code.RESOURCE_EXHAUSTED, record.unreadable, Reply(JSON))
         return self._codec.decode(record)
+
+    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """One by one."""
+        return [self.decode(record) for record in records]

@@ -69,6 +69,10 @@ class TracedCodec:
         taken.reply = reply
         return taken
 
+    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """One by one: each has a trail of its own."""
+        return [self.decode(record) for record in records]
+
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """As the codec does."""
         refused = self._codec.refuse(record, code, message)

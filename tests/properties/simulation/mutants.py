@@ -57,7 +57,7 @@ def _settle_what_is_sent(self: AtLeastOnce, places: Sequence[Place]) -> None:
             self._ledger.settle([place])
 
 
-def _settle_past_a_gap(self: OffsetLedger, places: Iterable[Place]) -> None:
+def _settle_past_a_gap(self: OffsetLedger, places: Sequence[Place]) -> Sequence[Place]:
     for place in places:
         place.undelivered -= 1
         line = place.line
@@ -65,15 +65,17 @@ def _settle_past_a_gap(self: OffsetLedger, places: Iterable[Place]) -> None:
             line.sent.remove(place)
             line.next_offset = max(line.next_offset, place.offset + 1)
             self._release(place)
+    return places
 
 
-def _settle_with_the_first_message(self: OffsetLedger, places: Iterable[Place]) -> None:
+def _settle_with_the_first_message(self: OffsetLedger, places: Sequence[Place]) -> Sequence[Place]:
     for place in places:
         place.undelivered = 0
         while place.line.sent and place.line.sent[0].undelivered <= 0:
             first = place.line.sent.popleft()
             place.line.next_offset = first.offset + 1
             self._release(first)
+    return places
 
 
 def _commit_all_that_was_taken(

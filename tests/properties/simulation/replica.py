@@ -41,6 +41,7 @@ class Setup:
     commit_interval: float = 0.02
     transaction_timeout: float = 1.0
     transactional_id: str | None = "replica-{n}"  # None: unique to each life
+    joins: bool = True  # records that lie side by side travel as one
 
     def named(self, number: int) -> Setup:
         """For one replica of several: each has its own id."""
@@ -65,8 +66,8 @@ class Signals:
 class DeadlyCodec(RowCodec):
     """Dies of one value."""
 
-    def __init__(self, process: Process) -> None:
-        super().__init__()
+    def __init__(self, process: Process, *, joins: bool) -> None:
+        super().__init__(joins=joins)
         self._process = process
 
     def decode(self, record: Record) -> Request | Rejection:
@@ -163,7 +164,7 @@ class Replica:
         self.events = FakeEvents()
         self.signals = Signals()
         self.ledger = OffsetLedger()
-        self.codec = DeadlyCodec(process)
+        self.codec = DeadlyCodec(process, joins=setup.joins)
         self.batcher = Batcher(setup.policy)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once()
         self.worker = Worker(

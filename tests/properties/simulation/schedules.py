@@ -264,7 +264,7 @@ class Play:
         if self._dice.random() < self._killers:
             return self._dice.choice([floats(KILLER), UNDECODABLE_KILLER])
         if self._dice.random() < 0.6:
-            return floats(*(float(self._dice.randint(0, 500)) for _ in range(self._dice.randint(1, 5))))
+            return floats(*(float(self._dice.randint(0, 500)) for _ in range(self._dice.choice([1, 1, 1, 2, 5]))))
         bad = [floats(POISON), floats(1.0, NONSENSE), floats(SHORT), b"odd", b"", None, SILENT]
         return self._dice.choice(bad)
 
@@ -278,6 +278,7 @@ class Play:
             bounds=Bounds(records=bound, rows=bound * 4, size=bound * 40),
             commit_interval=self._dice.choice([0.001, 0.02, 0.2]),
             transactional_id=self._dice.choice(["replica-{n}", "replica-{n}", None, None, "shared by mistake"]),
+            joins=self._dice.random() < 0.7,
         )
 
     def _any(self, choices: Sequence[tuple[int, T]]) -> T:

@@ -1,0 +1,159 @@
+"""Plain rows that lie side by side: decoded as one, and answered as each would be alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.codecs.builders import AS_JSON, AS_ROWS, PLAIN_WIRE, X, Y, codecs, giving, model, record, taking
+from worker.codecs import Codecs
+from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request
+from worker.core.runs import Run, predictions
+from worker.core.signature import TensorSpec
+
+P3, P4 = Partition("requests", 3), Partition("requests", 4)
+ROW = np.arange(3, dtype="<f4").tobytes()
+
+
+def rows(offset: int, value: bytes | None = ROW, *, headers: Headers = (AS_ROWS,), partition: Partition = P3) -> Record:
+    return record(value, key=b"k%d" % offset)._replace(offset=offset, headers=list(headers), partition=partition)
+
+
+def flat(decoded: Sequence[Request | Rejection]) -> list[Request | Rejection]:
+    """With each run taken apart."""
+    return [single for one in decoded for single in ([*one.singles()] if isinstance(one, Run) else [one])]
+
+
+def facts(one: Request | Rejection) -> object:
+    if isinstance(one, Rejection):
+        return one
+    return one.record, one.rows, one.tensors, one.shapes, one.reply, one.size
+
+
+def answers(codec: Codecs, run: Run, outputs: np.ndarray) -> Sequence[Message]:
+    return codec.encode(Prediction(run, [outputs], 0, run.rows))
+
+
+def test_rows_side_by_side_come_as_one() -> None:
+    """Of one partition, of one length, whatever their keys and offsets."""
+    (run,) = codecs().decode_all([rows(at) for at in (1, 2, 5, 9)])
+
+    assert isinstance(run, Run)
+    assert [one.offset for one in run.records] == [1, 2, 5, 9]
+    assert run.rows == 4
+
+
+def test_a_run_ends_where_its_partition_does() -> None:
+    """Its place in the ledger is in one line."""
+    decoded = codecs().decode_all([rows(at, partition=p) for p in (P3, P4) for at in range(4)])
+
+    assert [one.record.partition for one in decoded] == [P3, P4]
+
+
+def test_what_is_odd_stands_alone_and_its_neighbours_do_not() -> None:
+    """One bad record costs a run no more than a cut."""
+    given = [rows(at, b"odd" if at == 20 else ROW) for at in range(64)]
+
+    decoded = codecs().decode_all(given)
+
+    assert list(map(facts, flat(decoded))) == list(map(facts, map(codecs().decode, given)))
+    assert len(decoded) <= 12
+    assert sum(isinstance(one, Rejection) for one in decoded) == 1
+
+
+@pytest.mark.parametrize("value", [b"of no row", ROW * 101])
+def test_values_that_are_no_rows_or_too_many_never_run(value: bytes) -> None:
+    """Each is refused for itself."""
+    decoded = codecs().decode_all([rows(at, value) for at in range(8)])
+
+    assert [type(one) for one in decoded] == [Rejection] * 8
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        model(X, replace(X, name="z")),
+        taking("BOOL"),
+        giving("FP32", "FP32"),
+        giving("BYTES"),
+        model(TensorSpec("x", "FP32", (None,))),
+    ],
+    ids=["two inputs", "booleans", "two outputs", "strings", "dynamic"],
+)
+def test_what_rows_do_not_answer_or_needs_a_look_never_runs(signature: object) -> None:
+    """Each is decoded for itself, as ever."""
+    given = [rows(at) for at in range(8)]
+
+    decoded = codecs(signature).decode_all(given)  # type: ignore[arg-type]  # parametrized
+
+    assert list(map(facts, decoded)) == [facts(codecs(signature).decode(one)) for one in given]  # type: ignore[arg-type]  # as above
+
+
+HEADERS = st.sampled_from(
+    [
+        [AS_ROWS],
+        [AS_ROWS, ("correlation-id", b"c")],
+        [AS_ROWS, ("request-id", b"r")],
+        [AS_ROWS, ("accept", b"application/json")],
+        [AS_ROWS, ("content-type", b"nonsense")],
+        [AS_JSON],
+        [],
+    ]
+)
+VALUES = st.sampled_from([ROW, ROW, ROW, ROW * 2, b"odd", b"", None])
+RECORDS = st.lists(st.tuples(HEADERS, VALUES, st.sampled_from([P3, P3, P3, P4])), max_size=40)
+
+
+@given(RECORDS)
+def test_together_or_alone_the_same_is_decoded(shapes: list[tuple[Headers, bytes | None, Partition]]) -> None:
+    """Requests, rejections, replies, rows and sizes, in order."""
+    codec = codecs(max_request_bytes=20)
+    given = [rows(at, value, headers=headers, partition=p) for at, (headers, value, p) in enumerate(shapes)]
+
+    decoded = codec.decode_all(given)
+
+    assert list(map(facts, flat(decoded))) == list(map(facts, map(codec.decode, given)))
+    for one in decoded:
+        if isinstance(one, Run):
+            assert one.size == sum(one.sizes)
+            assert one.tensors == (b"".join(one.values),)
+
+
+@given(st.lists(HEADERS.filter(lambda headers: AS_ROWS in headers), min_size=4, max_size=20), st.sampled_from([1, 2]))
+def test_together_or_alone_the_same_is_answered(headers: list[Headers], rows_each: int) -> None:
+    """Topic, key, value, headers and partition of each message, in order."""
+    codec = codecs()
+    outputs = np.random.default_rng(1).standard_normal((rows_each * len(headers), 2), dtype=np.float32)
+    start = 0
+
+    for one in codec.decode_all([rows(at, ROW * rows_each, headers=h) for at, h in enumerate(headers)]):
+        if isinstance(one, Run):
+            whole = Prediction(one, [outputs], start, start + one.rows)
+            alone = [message for single in predictions(whole) for message in codec.encode(single)]
+            assert list(codec.encode(whole)) == alone
+        start += one.rows if isinstance(one, Request) else rows_each
+
+
+def test_an_answer_that_does_not_fit_is_refused_alone() -> None:
+    """Its key is too long for the response topic; its neighbours have their answers."""
+    told: list[Rejection] = []
+    codec = codecs(tell=told.append, max_answer_bytes=9_000)
+    given = [rows(at)._replace(key=b"k" * (9_000 if at == 2 else 3)) for at in range(5)]
+    (run,) = codec.decode_all(given)
+    assert isinstance(run, Run)
+
+    sent = answers(codec, run, np.zeros((5, 2), "<f4"))
+
+    assert [dict(message.headers)["status"] for message in sent] == [b"ok", b"ok", b"error", b"ok", b"ok"]
+    assert [rejection.record.offset for rejection in told] == [2]
+
+
+def test_the_plain_model_and_wire_make_runs() -> None:
+    """Else nothing above was tried."""
+    assert PLAIN_WIRE.response_topic == "responses"
+    assert codecs(model(X, outputs=[Y]))._rows.may_run

@@ -1,0 +1,129 @@
+"""Records that travel as one, and how they are taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tests.builders import P0, P1, record
+from worker.core.ledger import OffsetLedger
+from worker.core.records import Prediction, Reply, Request
+from worker.core.runs import Run, predictions, run_of, unravel
+
+REPLIES = [Reply("a"), Reply("b"), Reply("c")]
+
+
+def run(*offsets: int, rows_each: int = 1) -> Run:
+    """A run of partition 0; the value of each record is its offset, as many times as it has rows."""
+    records = [record(offset) for offset in offsets]
+    values = [bytes([offset]) * rows_each for offset in offsets]
+    replies = [REPLIES[offset % 3] for offset in offsets]
+    return run_of(records, values, rows_each, ((1,),), replies, [10 + offset for offset in offsets])
+
+
+def tracked(ledger: OffsetLedger, request: Request) -> Request:
+    last = request.records[-1] if isinstance(request, Run) else request.record
+    count = len(request.records) if isinstance(request, Run) else 1
+    request.place = ledger.track(last.partition, last.offset, request.rows, request.size, 1.0, count)
+    return request
+
+
+def offsets(requests: Sequence[Request]) -> list[int]:
+    return [request.record.offset for request in requests]
+
+
+def test_a_run_is_a_request_with_the_rows_of_all() -> None:
+    """Whatever counts rows or bytes, or joins tensors, need not know what it is."""
+    three = run(4, 5, 7, rows_each=2)
+
+    assert (three.record.offset, three.rows, three.size, three.rows_each) == (4, 6, 46, 2)
+    assert three.tensors == (bytes([4, 4, 5, 5, 7, 7]),)
+
+
+def test_a_run_is_cut_between_records() -> None:
+    """Both parts are runs that know what is theirs; of no more than there is nothing is left."""
+    three = run(4, 5, 7, rows_each=2)
+
+    first, rest = three.cut(2)
+
+    assert rest is not None
+    assert offsets([first, rest]) == [4, 7]
+    assert (first.rows, first.size, first.tensors) == (4, 29, (bytes([4, 4, 5, 5]),))
+    assert (rest.rows, rest.size, rest.tensors, list(rest.replies)) == (2, 17, (bytes([7, 7]),), [REPLIES[1]])
+    assert three.cut(3) == three.cut(9) == (three, None)
+
+
+def test_unravelled_each_record_has_a_place_where_the_runs_was() -> None:
+    """Requests that stand for themselves are left as they are."""
+    ledger = OffsetLedger()
+    before, three, behind = (tracked(ledger, one) for one in (run(1).cut(1)[0], run(2, 3, 5), run(6)))
+    single = tracked(ledger, next(run(7).singles()))
+    held = ledger.records, ledger.rows, ledger.size
+
+    requests = unravel([three, single], ledger)
+
+    assert offsets(requests) == [2, 3, 5, 7]
+    assert requests[3] is single
+    assert [request.reply for request in requests[:3]] == [REPLIES[2], REPLIES[0], REPLIES[2]]
+    assert [request.tensors for request in requests[:3]] == [(bytes([2]),), (bytes([3]),), (bytes([5]),)]
+    assert (ledger.records, ledger.rows, ledger.size) == held
+    assert not any(isinstance(request, Run) for request in requests)
+    line = single.place.line if single.place else None
+    assert line is not None
+    assert list(line.held) == [request.place for request in (before, *requests[:3], behind, single)]
+
+
+def test_what_was_forgotten_is_unravelled_into_no_line() -> None:
+    """Its partition was taken away meanwhile: its answers are nobody's."""
+    ledger = OffsetLedger()
+    two = tracked(ledger, run(0, 1))
+    ledger.forget([P0])
+
+    requests = unravel([two], ledger)
+
+    assert offsets(requests) == [0, 1]
+    assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
+
+
+def test_a_prediction_for_a_run_is_one_for_each_record() -> None:
+    """Each has its own rows of the same outputs."""
+    outputs = [np.arange(8)]
+    two = run(3, 4, rows_each=2)
+
+    first, second = predictions(Prediction(two, outputs, 2, 6))
+
+    assert offsets([first.request, second.request]) == [3, 4]
+    assert [one.outputs[0].tolist() for one in (first, second)] == [[2, 3], [4, 5]]
+
+
+def test_a_prediction_for_one_record_is_itself() -> None:
+    """Nothing is to be taken apart."""
+    alone = Prediction(next(run(3).singles()), [np.arange(1)])
+
+    assert predictions(alone) == [alone]
+
+
+def test_a_run_counts_as_its_records_until_it_is_settled() -> None:
+    """With the last message of all, and a commit goes behind the last of them."""
+    ledger = OffsetLedger()
+    place = tracked(ledger, run(2, 3, 5)).place
+    other = ledger.track(P1, 0, 1, 1, 1.0)
+    assert place is not None
+    place.undelivered = 3
+
+    ledger.answer([(place, Prediction(run(2), []))])
+    early = ledger.settle([place, place]), ledger.records, ledger.committable()
+    late = ledger.settle([place]), ledger.records, ledger.committable()
+
+    assert early == ([], 4, {})
+    assert late == ([place], 1, {P0: 6})
+    assert other.records == 1
+
+
+def test_a_forgotten_run_leaves_as_many_records_unsettled() -> None:
+    """Its next owner answers each."""
+    ledger = OffsetLedger()
+    tracked(ledger, run(2, 3, 5))
+
+    assert ledger.forget([P0]) == 3

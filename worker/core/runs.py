@@ -1,0 +1,97 @@
+"""Records that travel as one: requests of one partition, side by side, that differ in nothing but keys, values and ids.
+
+Most requests of a busy topic are rows of one form, and what a worker does with each of them it can do with all at once:
+one place in the ledger, one entry in the batch, one join, one outcome. A `Run` stands for so many, until something is
+wrong with one of them, a row that is not finite, a model that fails. Then it is unravelled: each record becomes a
+request with a place of its own, where the run's was, and goes its own way. What is a run is the codec's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from worker.core.ledger import OffsetLedger
+from worker.core.records import Prediction, Record, Reply, Request
+
+
+@dataclass(slots=True, eq=False)
+class Run(Request):
+    """A request that stands for several records: `record` is the first of them, `rows` and `size` are of all.
+
+    `values` are the only tensor of each; all have as many rows. `replies` and `sizes` (bytes) are of each record too.
+    """
+
+    records: Sequence[Record] = ()
+    values: Sequence[bytes] = ()
+    replies: Sequence[Reply] = ()
+    sizes: Sequence[int] = ()
+
+    @property
+    def rows_each(self) -> int:
+        return self.rows // len(self.records)
+
+    def cut(self, records: int) -> tuple[Run, Run | None]:
+        """The run of the first so many records, and that of the others, if there are any."""
+        if records >= len(self.records):
+            return self, None
+        return self._part(slice(records)), self._part(slice(records, None))
+
+    def _part(self, at: slice) -> Run:
+        return run_of(self.records[at], self.values[at], self.rows_each, self.shapes, self.replies[at], self.sizes[at])
+
+    def singles(self) -> Iterator[Request]:
+        """Its records as requests of their own, without places."""
+        for record, value, reply, size in zip(self.records, self.values, self.replies, self.sizes, strict=True):
+            yield Request(record, self.rows_each, (value,), self.shapes, reply, size)
+
+
+def run_of(
+    records: Sequence[Record],
+    values: Sequence[bytes],
+    rows_each: int,
+    shapes: tuple[tuple[int, ...], ...],
+    replies: Sequence[Reply],
+    sizes: Sequence[int],
+) -> Run:
+    """A run of these."""
+    return Run(
+        records[0],
+        rows_each * len(records),
+        (b"".join(values),),
+        shapes,
+        replies[0],
+        sum(sizes),
+        records=records,
+        values=values,
+        replies=replies,
+        sizes=sizes,
+    )
+
+
+def unravel(requests: Sequence[Request], ledger: OffsetLedger) -> list[Request]:
+    """The requests with each run replaced by what it stands for, each with a place of its own."""
+    unravelled: list[Request] = []
+    for request in requests:
+        if not isinstance(request, Run):
+            unravelled.append(request)
+            continue
+        assert request.place is not None
+        singles = list(request.singles())
+        places = ledger.unravel(request.place, [(single.record.offset, single.rows, single.size) for single in singles])
+        for single, place in zip(singles, places, strict=True):
+            single.place = place
+        unravelled += singles
+    return unravelled
+
+
+def predictions(prediction: Prediction) -> list[Prediction]:
+    """The prediction of each record that this one's run stands for; the prediction itself where it is none's."""
+    request, outputs, start, _ = prediction
+    if not isinstance(request, Run):
+        return [prediction]
+    rows = request.rows_each
+    return [
+        Prediction(single, outputs, start + at * rows, start + (at + 1) * rows)
+        for at, single in enumerate(request.singles())
+    ]
