@@ -41,12 +41,14 @@ def main() -> None:
         model = models.save(models.identity(), folder)
         whole = {rows: min(_loop_cpu(broker, model, folder, rows) for _ in range(repeats)) for rows in (1, 64)}
         own = {rows: _stacking(model, rows) / rows for rows in whole}
+        between = min(_between(broker, model, folder) for _ in range(repeats))
         waited = [_trickle(broker, model, folder) for _ in range(repeats)]
     batch = (whole[1] - whole[64]) / (1 - 1 / 64)
     print(f"loop CPU a request, in batches of 1 | 64: {whole[1] * 1e6:.1f} | {whole[64] * 1e6:.1f} µs")  # noqa: T201
     print(f"of which stacking and splitting: {own[1] * 1e6:.1f} | {own[64] * 1e6:.1f} µs")  # noqa: T201
     print(f"so a request {(whole[1] - batch - own[64]) * 1e6:.1f} µs, a batch {(batch - own[1]) * 1e6:.1f} µs")  # noqa: T201
-    print(f"to a lane and back: {min(_hand_over() for _ in range(repeats)) * 1e6:.0f} µs")  # noqa: T201
+    print(f"a batch of one, each after the other: {between * 1e6:.0f} µs")  # noqa: T201
+    print(f"to an idle lane and back: {min(_hand_over() for _ in range(repeats)) * 1e6:.0f} µs")  # noqa: T201
     for percent in (50, 99):
         print(f"under way, p{percent}: {[round(np.percentile(w, percent) * 1000, 2) for w in waited]} ms")  # noqa: T201
 
@@ -59,6 +61,14 @@ def _loop_cpu(broker: EmbeddedBroker, model: Path, folder: Path, rows: int) -> f
         before = _thread_cpu(served.worker.pid)
         served.latencies(np.zeros(BACKLOG), ROW)
         return (_thread_cpu(served.worker.pid) - before) / BACKLOG
+
+
+def _between(broker: EmbeddedBroker, model: Path, folder: Path) -> float:
+    """Seconds from one inference to the next, of a backlog in batches of one: of its last half, when all is sent."""
+    with Served(broker, model, folder, {"BATCHING__MAX_BATCH_SIZE": "1"}) as served:
+        served.worker.wait_until_ready()
+        answered = np.sort(served.latencies(np.zeros(BACKLOG), ROW))[BACKLOG // 2 :]
+        return float(answered[-1] - answered[0]) / len(answered)
 
 
 def _thread_cpu(pid: int) -> float:

@@ -35,13 +35,16 @@ class Costs:
     def run(self, rows: int, luck: float) -> float:
         return (self.fixed + self.per_row * rows) * (1 + self.swing * luck)
 
+    def hand_over(self) -> float:
+        return self.per_request
+
     def answer(self, requests: int, rows: int) -> float:
         return self.per_request * requests
 
     @property
     def least(self) -> float:
         """No request is answered sooner."""
-        return 3 * self.per_request + self.fixed + self.per_row
+        return 4 * self.per_request + self.fixed + self.per_row
 
 
 COSTS = st.builds(

@@ -16,7 +16,7 @@ The members of the JSON are a contract: names stay, new ones may come. `_ms` is 
 | `.capacities` | by `rows`: requests/s of a replica `at_most`, `within_budget` (0: never), and `replicas` (or null) |
 | `.roomier` | null, or fewer `replicas` and the `latency_budget_ms` that they need |
 | `.thrift` | null, or as `.each` with the linger that saves the lane most work |
-| `.assumed` | `transport_ms`, `request_cpu_ms`, `batch_cpu_ms`, `head_room`, `budget_filled` |
+| `.assumed` | `transport_ms`, `request_cpu_ms`, `batch_cpu_ms`, `hand_over_ms`, `head_room`, `budget_filled` |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from worker.profiling.advice import FILL, HEAD_ROOM, Advice, Capacity
-from worker.profiling.costs import ANSWER_SECONDS, BATCH_SECONDS, TAKE_SECONDS
+from worker.profiling.costs import ANSWER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS, TAKE_SECONDS
 from worker.profiling.forecast import Forecast
 from worker.profiling.knee import Knee
 from worker.profiling.sweep import Measured, TooLarge
@@ -113,6 +113,7 @@ def _advice(advice: Advice, transport: float) -> dict[str, Any]:
             "transport_ms": _ms(transport),
             "request_cpu_ms": _ms(TAKE_SECONDS + ANSWER_SECONDS),
             "batch_cpu_ms": _ms(BATCH_SECONDS),
+            "hand_over_ms": _ms(HAND_OVER_SECONDS),
             "head_room": HEAD_ROOM,
             "budget_filled": FILL,
         },

@@ -16,11 +16,14 @@ from collections.abc import Mapping, Sequence
 
 from worker.profiling.sweep import Floats, Measured
 
-# The loop's CPU time around the model, besides stacking and splitting, by `python -m tests.bench.overheads`: 9 to 10 µs
-# for a request, shared out in halves, and 36 µs for a batch.
+# The loop's CPU time around the model, besides stacking and splitting, by `python -m tests.bench.overheads`: 6 to 10 µs
+# for a request, shared out in halves, and 36 to 38 µs for a batch.
 TAKE_SECONDS = 5e-6
 ANSWER_SECONDS = 5e-6
 BATCH_SECONDS = 40e-6
+# What a lane loses between two inferences: it wakes up, and takes the interpreter from a busy loop. By the same
+# measurement 83 to 108 µs go by from one inference of 10 µs to the next.
+HAND_OVER_SECONDS = 100e-6
 # From a request's record to its answer's when neither waits for anybody: p50 4.6 ms and p99 7.1 to 9.5 ms by the same
 # measurement, on the embedded broker.
 TRANSPORT_SECONDS = 8e-3
@@ -57,6 +60,10 @@ class MeasuredCosts:
         if luck >= 1:
             return self._between(self._median, rows) + _at(self._stalls, (luck - 1) * calm_until / (1 - calm_until))
         return (1 - share) * _at(self._calm[below], luck) + share * _at(self._calm[above], luck)
+
+    def hand_over(self) -> float:
+        """Whatever the model."""
+        return HAND_OVER_SECONDS
 
     def answer(self, requests: int, rows: int) -> float:
         """One batch split, and its answers sent."""

@@ -30,7 +30,7 @@ _SHAPES = ((1,),)
 
 
 class Costs(Protocol):
-    """What each step takes, in seconds. All but `run` are the loop's own time."""
+    """What each step takes, in seconds. `run` and `hand_over` are the lane's time, the others the loop's own."""
 
     def take(self, requests: int) -> float:
         """So many requests that came with one poll."""
@@ -42,6 +42,10 @@ class Costs(Protocol):
 
     def run(self, rows: int, luck: float) -> float:
         """One inference. `luck` is uniform in [0, 1): the quantile of what such an inference may take."""
+        ...
+
+    def hand_over(self) -> float:
+        """From one inference to the next, or from an idle lane's sleep to its inference."""
         ...
 
     def answer(self, requests: int, rows: int) -> float:
@@ -173,7 +177,7 @@ class _Replica:
 
     def _submit(self, group: Group) -> None:
         self._now += self._costs.stack(group.rows)
-        began = max(self._now, self._lane_is_free_at)
+        began = max(self._now, self._lane_is_free_at) + self._costs.hand_over()
         seconds = self._costs.run(group.rows, self._dice.random())
         self._lane_is_free_at = began + seconds
         self._in_flight.append(_Running(self._lane_is_free_at, group))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.profiling.builders import measured, steady
-from worker.profiling.costs import ANSWER_SECONDS, BATCH_SECONDS, TAKE_SECONDS, MeasuredCosts
+from worker.profiling.costs import ANSWER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS, TAKE_SECONDS, MeasuredCosts
 
 
 def test_luck_picks_among_the_inferences_that_were_measured() -> None:
@@ -43,4 +43,5 @@ def test_the_loop_works_for_requests_and_batches() -> None:
 
     assert costs.take(10) == pytest.approx(10 * TAKE_SECONDS)
     assert costs.stack(2) == pytest.approx(BATCH_SECONDS + 0.5)
+    assert costs.hand_over() == HAND_OVER_SECONDS
     assert costs.answer(2, 3) == pytest.approx(2 * ANSWER_SECONDS + 0.25)

@@ -20,6 +20,7 @@ class Costs:
     taking: float = 0.0
     stacking: float = 0.0
     answering: float = 0.0
+    handing_over: float = 0.0
 
     def take(self, requests: int) -> float:
         return self.taking * requests
@@ -29,6 +30,9 @@ class Costs:
 
     def run(self, rows: int, luck: float) -> float:
         return self.fixed + self.per_row * rows
+
+    def hand_over(self) -> float:
+        return self.handing_over
 
     def answer(self, requests: int, rows: int) -> float:
         return self.answering * requests
@@ -86,6 +90,14 @@ def test_with_one_batch_in_flight_the_lane_waits_for_the_loop() -> None:
     found = simulate(arrivals, BatchPolicy(1, 1000, 0.0), Costs(stacking=1), conduct=Conduct(inflight_batches=1))
 
     assert found.latencies.tolist() == [12.0, 22.0]
+
+
+def test_a_lane_loses_time_between_two_inferences() -> None:
+    """It is not busy then, and nobody else can use it."""
+    found = served([0.0, 0.0], Costs(handing_over=1.0), rows=1)
+
+    assert found.latencies.tolist() == [11.0, 22.0]
+    assert found.busy == 20.0
 
 
 def test_a_slow_loop_is_the_bottleneck() -> None:
