@@ -177,11 +177,13 @@ def _alternatives(advice: Advice) -> Iterator[str]:
 
 
 def _assumed(transport: float) -> str:
+    loop = f"{(TAKE_SECONDS + ANSWER_SECONDS) * 1e6:.0f} µs of the loop for a request"
     whose = "our p99 on the embedded broker; --transport-ms takes yours"
     return (
-        f"Simulated with the worker's own batcher: requests at random instants, {HEAD_ROOM:.0%} of a replica kept free "
-        f"to catch up with a backlog, {(TAKE_SECONDS + ANSWER_SECONDS) * 1e6:.0f} µs of the loop for a request, and "
-        f"{_ms(transport)} under way in Kafka ({whose if transport == TRANSPORT_SECONDS else 'as you say'})."
+        "Simulated with the worker's own batcher: requests at random instants, a core for the loop besides what an "
+        f"inference takes, {loop}, {_ms(transport)} under way in Kafka "
+        f"({whose if transport == TRANSPORT_SECONDS else 'as you say'}), and {HEAD_ROOM:.0%} of a replica kept free to "
+        "catch up with a backlog."
     )
 
 

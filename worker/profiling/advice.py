@@ -1,7 +1,10 @@
 """Which batch size and linger to set for a rate and a latency budget, and how many replicas it takes.
 
 What one replica takes within the budget is found for each batch size, whatever rate is asked for; so more requests
-never need fewer replicas. Of the sizes that do with the fewest the smallest is advised.
+never need fewer replicas. Where one request at a time does with the fewest, it is advised. Otherwise the smallest size
+that does, and has room for twice the rate: without linger a batch is never larger than the load makes it, so a larger
+limit costs nothing until it is needed, and one with nothing to spare makes a queue of the first burst or slow minute
+(the digits at 4,000 a second on two busy cores, measured: a p50 of 879 ms with 4 rows, of 11 ms with 32).
 
 The linger advised is zero. A batch fills while the one before it runs, the fuller the more is asked; waiting with an
 idle lane gains nothing that a budget counts. In simulations of four kinds of model that never stall, at loads that
@@ -25,6 +28,8 @@ from worker.profiling.forecast import Batching, Forecast
 HEAD_ROOM = 0.3
 # Of the budget so much may be filled in the simulation; the rest is for what it does not know.
 FILL = 0.9
+# The limit of a batch has room for so many times the rate, if any has.
+SPARE = 2.0
 # A load, as a share of the most, at which requests hardly meet others: what latency is at least.
 QUIET = 0.01
 # Halvings between two loads: to a hundredth of the most.
@@ -129,12 +134,14 @@ def advise(need: Need, sizes: Sequence[int], forecasts: Forecasts) -> Advice:
 def _choices(
     need: Need, fewest: int, capacities: Sequence[Capacity], forecasts: Forecasts
 ) -> Iterator[tuple[int, Capacity, Forecast]]:
-    """Few replicas before many, small batches before large ones."""
+    """Few replicas before many, and then as the module's first words have it."""
     for replicas in count(fewest):
-        for capacity in capacities:
-            needed = capacity.replicas(need.rate)
-            if needed is not None and needed <= replicas:
-                yield replicas, capacity, forecasts(Batching(capacity.max_rows, 0.0), need.rate / replicas)
+        rate = need.rate / replicas
+        fitting = [c for c in capacities if (needed := c.replicas(need.rate)) is not None and needed <= replicas]
+        roomy = [c for c in fitting if c is capacities[0] or c.within >= SPARE * rate]
+        tight = sorted(set(fitting) - set(roomy), key=lambda capacity: -capacity.within)
+        for capacity in (*roomy, *tight):
+            yield replicas, capacity, forecasts(Batching(capacity.max_rows, 0.0), rate)
 
 
 def _capacity(max_rows: int, limit: float, forecasts: Forecasts) -> Capacity:

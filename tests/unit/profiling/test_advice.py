@@ -39,14 +39,23 @@ def test_one_session_that_serves_the_rate_needs_no_batches() -> None:
 
 
 def test_a_rate_beyond_one_session_is_served_by_batches_on_one_replica() -> None:
-    """At 300 a second one by one takes five replicas; the smallest batch that does with one is advised."""
+    """At 300 a second one by one takes five replicas; the smallest batch that takes 600 is advised."""
     found = advised(300, 0.1)
 
     assert found.is_batching
     assert found.replicas == 1
-    assert found.forecast.batching == Batching(8, 0.0)
+    assert found.forecast.batching == Batching(16, 0.0)
     assert found.alone.replicas(300) == 5
     assert found.forecast.p99 <= 0.1 * FILL
+
+
+def test_where_no_batch_has_room_for_twice_the_rate_the_best_is_advised() -> None:
+    """What there is to spare is worth having."""
+    found = advised(1500, 0.2)
+
+    assert found.replicas == 1
+    assert found.forecast.batching == Batching(32, 0.0)
+    assert found.best.within < 2 * 1500
 
 
 def test_batches_that_gain_nothing_are_not_advised() -> None:
@@ -117,7 +126,7 @@ def test_requests_of_many_rows_are_counted_as_requests() -> None:
 
     assert found.alone.max_rows == 8
     assert found.alone.ceiling == pytest.approx(100, rel=0.05)
-    assert found.forecast.batching.max_rows == 16
+    assert found.forecast.batching.max_rows == 32
 
 
 def test_the_best_size_takes_most_within_the_budget() -> None:
