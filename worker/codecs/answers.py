@@ -62,10 +62,9 @@ class Answers:
         # One is built per record: this saves 0.1 µs over the class's own constructor.
         return tuple.__new__(Message, (self._topic, record.key, value, headers, record.partition.number))
 
-    def rows_of_run(self, prediction: Prediction) -> list[Message]:
+    def rows_of_run(self, run: Run, prediction: Prediction) -> list[Message]:
         """The answers to the records of a run, in order: rows for rows, each as `result` would write it."""
-        run, outputs, start, stop = prediction
-        assert isinstance(run, Run)
+        _, outputs, start, stop = prediction
         rows = to_bytes(outputs[0][start:stop])
         length = len(rows) // len(run.records)
         content_type, topic = _CONTENT_TYPE[OCTETS], self._topic

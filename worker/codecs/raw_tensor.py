@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from operator import add
 
 from worker.codecs.elements import check_booleans
 from worker.codecs.envelope import Envelope
@@ -68,7 +69,8 @@ class Rows:
         around = [length + envelope.size for envelope in envelopes]
         if len(envelopes) < len(records):
             replies, around = replies * len(records), around * len(records)
-        sizes = [len(record.key or b"") + size for record, size in zip(records, around, strict=True)]
+        keys = [record.key or b"" for record in records]
+        sizes = list(map(add, map(len, keys), around))
         return run_of(records, values, rows, self._shapes, replies, sizes)
 
     def _reply(self, reply: Reply) -> Reply:

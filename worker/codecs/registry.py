@@ -17,7 +17,7 @@ from worker.codecs.oip import Body, judge, memory, reply_to
 from worker.codecs.oip_json import JsonBody
 from worker.codecs.oip_protobuf import ProtobufBody
 from worker.codecs.raw_tensor import Rows
-from worker.codecs.sizes import fits, size_of, surely_fit, without_key
+from worker.codecs.sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.wire import PROTOBUF, SHORT_MESSAGE, Wire
 from worker.core.failures import Code, Reject
 from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
@@ -137,8 +137,11 @@ class Codecs:
 
     def _answers_of_run(self, outcome: Prediction) -> Sequence[Message]:
         """Record by record where one might not fit."""
-        messages = self._answers.rows_of_run(outcome)
-        if surely_fit(messages, self._wire.max_answer_bytes):
+        run = outcome.request
+        assert isinstance(run, Run)
+        messages = self._answers.rows_of_run(run, outcome)
+        # A request is larger than its key, and its answer's value as large as all others.
+        if max(run.sizes) + len(messages[0].value or b"") + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
             return messages
         return [message for single in predictions(outcome) for message in self.encode(single)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from worker.core.records import Message
 
 # What a record and the set around it add to key, value and headers: at most 61 + 36 bytes (message format 2).
@@ -23,11 +21,6 @@ def size_of(message: Message) -> int:
     for name, value in message.headers:
         size += len(name.encode()) + len(value or b"") + _PER_HEADER
     return size
-
-
-def surely_fit(answers: Sequence[Message], limit: int) -> bool:
-    """Whether a topic that takes `limit` bytes takes each of these answers, whatever headers it has."""
-    return max([len(answer[1] or b"") + len(answer[2] or b"") for answer in answers]) + ROOM_FOR_HEADERS <= limit
 
 
 def fits(message: Message, limit: int) -> bool:

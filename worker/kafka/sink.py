@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
@@ -71,7 +72,12 @@ class KafkaSink:
 
         Raises `KafkaFatal` when the producer cannot take this message or any.
         """
-        if self._overflow or not self._produce(message, place):
+        if self._overflow:
+            self._overflow.append((message, place))
+            return
+        try:
+            self._produce(message, place)
+        except BufferError:  # the client's queue is full
             self._overflow.append((message, place))
 
     def poll(self, timeout: float) -> Sequence[Place]:
@@ -85,8 +91,7 @@ class KafkaSink:
             raise self._broken(error) from error
         if self._reports.refusal is not None:
             raise KafkaFatal(self._reports.refusal)
-        while self._overflow and self._produce(*self._overflow[0]):
-            self._overflow.popleft()
+        self._send_late()
         delivered = self._reports[:]
         self._reports.clear()
         return delivered
@@ -117,8 +122,15 @@ class KafkaSink:
         # A broken producer says so by a SystemError around the KafkaException that has the reason (measured).
         return KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again")
 
-    def _produce(self, message: Message, place: Place) -> bool:
-        """False when the client's queue is full."""
+    def _send_late(self) -> None:
+        """What there is room for by now, in order."""
+        with suppress(BufferError):
+            while self._overflow:
+                self._produce(*self._overflow[0])
+                self._overflow.popleft()
+
+    def _produce(self, message: Message, place: Place) -> None:
+        """Raises `BufferError` when the client's queue is full, and `KafkaFatal` as `send` does."""
         topic, key, value, headers, source_partition = message
         # `partition_of`, whose call would cost a tenth of all that happens here.
         partition = ANY_PARTITION if key else source_partition % self._partitions[topic]
@@ -126,11 +138,10 @@ class KafkaSink:
         try:
             self._producer.produce(topic, value, key, partition, place.reported, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
         except BufferError:
-            return False
+            raise
         except Exception as error:
             reason = error.__cause__ or error
             raise KafkaFatal(f"the producer does not take a record for {topic}: {reason}") from error
-        return True
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""
