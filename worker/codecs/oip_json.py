@@ -8,7 +8,7 @@ Of a name that comes twice in an object the last counts: that is what every JSON
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -132,27 +132,37 @@ def _optional(holder: Object, name: str, kind: type, where: str) -> Any:
 
 def answer(signature: Signature, outputs: Sequence[Output], body_id: str | None) -> bytes:
     """The answer as JSON, or the head of one in binary-data form. NaN and infinity, which JSON has not, become null."""
-    document: Object = {"model_name": signature.name, "model_version": signature.version}
+    head = _opening(signature.name, signature.version)
     if body_id is not None:
-        document["id"] = body_id
-    document["outputs"] = [_entry(output) for output in outputs]
-    return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+        head += b'"id":%b,' % orjson.dumps(body_id)
+    return b'%b"outputs":[%b]}' % (head, b",".join([_entry(output) for output in outputs]))
 
 
 def request(inputs: Sequence[Output]) -> bytes:
     """A request for these tensors as JSON, or the head of one in binary-data form."""
-    return orjson.dumps({"inputs": [_entry(tensor) for tensor in inputs]}, option=orjson.OPT_SERIALIZE_NUMPY)
+    return b'{"inputs":[%b]}' % b",".join([_entry(tensor) for tensor in inputs])
 
 
-def _entry(output: Output) -> Object:
+@lru_cache(maxsize=16)
+def _opening(name: str, version: str) -> bytes:
+    """How each answer of this model begins."""
+    return orjson.dumps({"model_name": name, "model_version": version})[:-1] + b","
+
+
+@lru_cache(maxsize=1024)
+def _heading(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    """How each tensor of this name and shape begins."""
+    return orjson.dumps({"name": name, "shape": shape, "datatype": datatype})[:-1] + b","
+
+
+def _entry(output: Output) -> bytes:
     spec, array, raw = output
-    entry: Object = {"name": spec.name, "shape": array.shape, "datatype": spec.datatype}
+    heading = _heading(spec.name, spec.datatype, array.shape)
     if raw is not None:
-        entry["parameters"] = {"binary_data_size": len(raw)}
-    else:
-        # From the array's own memory, with the fewest digits that name each number: 0.1, not 0.10000000149011612.
-        entry["data"] = array.reshape(-1).tolist() if spec.is_text else np.ascontiguousarray(array).reshape(-1)
-    return entry
+        return b'%b"parameters":{"binary_data_size":%d}}' % (heading, len(raw))
+    # From the array's own memory, with the fewest digits that name each number: 0.1, not 0.10000000149011612.
+    flat = array.reshape(-1).tolist() if spec.is_text else np.ascontiguousarray(array).reshape(-1)
+    return b'%b"data":%b}' % (heading, orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def error(message: str, body_id: str | None) -> bytes:

@@ -19,7 +19,7 @@ from worker.codecs.envelope import Envelope
 from worker.codecs.oip import check_inline
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import Reject
-from worker.core.records import Record, Reply, Request, RequestedOutput
+from worker.core.records import Record, Reply, Request
 from worker.core.runs import Run, run_of
 from worker.core.signature import Signature
 
@@ -33,10 +33,9 @@ class Rows:
         self._row_bytes = spec.row_bytes if spec and spec.row_bytes else sys.maxsize  # no value is so long
         self._shapes = (tuple(d for d in spec.dims if d is not None),) if spec else ()
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
-        self._inline = tuple(RequestedOutput(output.name, binary=False) for output in signature.outputs)
         # What rows cannot say, several outputs or strings, the binary-data form can.
         is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
-        self._binary = () if is_plain else tuple(wanted._replace(binary=True) for wanted in self._inline)
+        self._binary = () if is_plain else tuple(wanted._replace(binary=True) for wanted in signature.all_inline)
         # Whether rows are answered by rows, and need no look of their own.
         self.may_run = spec is not None and is_plain and self._boolean is None
 
@@ -78,7 +77,7 @@ class Rows:
         if reply.content_type == OCTETS:
             return reply._replace(outputs=self._binary) if self._binary else reply
         if reply.content_type == JSON:
-            check_inline(self._signature, self._inline)
+            check_inline(self._signature, self._signature.all_inline)
         return reply
 
 

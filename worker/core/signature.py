@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worker.core.failures import Code, Reject
-from worker.core.records import Tensor
+from worker.core.records import RequestedOutput, Tensor
 
 # Open Inference Protocol datatypes and their little-endian numpy types. BYTES are strings: ONNX knows no other.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -33,6 +33,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "FP64": np.dtype("<f8"),
     "BYTES": np.dtype(object),
 }
+
+_MAX_KNOWN = 1024  # claims remembered
 
 # numpy's limit is 64 dimensions, ONNX models use at most about six.
 MAX_DIMENSIONS = 8
@@ -112,6 +114,11 @@ class Signature:
         return spec
 
     @cached_property
+    def all_inline(self) -> tuple[RequestedOutput, ...]:
+        """Every output, none in the binary-data form: what a request in JSON wants that names none."""
+        return tuple(RequestedOutput(output.name, binary=False) for output in self.outputs)
+
+    @cached_property
     def takes(self) -> str:
         """The inputs in words, for messages."""
         return ", ".join(str(spec) for spec in self.inputs)
@@ -131,6 +138,21 @@ class Signature:
 
         Called before the elements are decoded. Raises `Reject` when the model does not take such a tensor.
         """
+        # A bool is an int in Python, and 1.0 equals 1: only whole numbers may be looked up.
+        key = (name, datatype, *shape) if set(map(type, shape)) == {int} else None
+        if key is not None and (known := self._elements.get(key)) is not None:
+            return known
+        elements = self._judge_claim(name, datatype, shape)
+        if key is not None and len(self._elements) < _MAX_KNOWN:
+            self._elements[key] = elements
+        return elements
+
+    @cached_property
+    def _elements(self) -> dict[tuple[object, ...], int]:
+        """Claims that hold, as they came, and how many elements they speak of: requests are much alike."""
+        return {}
+
+    def _judge_claim(self, name: str, datatype: str, shape: Sequence[object]) -> int:
         spec = self.input(name)
         if datatype != spec.datatype:
             raise Reject(f"input {spec.name}: expected datatype {spec.datatype}, got {_shown(datatype)}")
@@ -168,6 +190,9 @@ class Signature:
 
         Raises `Reject`. Each tensor must have passed `check_claim` and hold as many elements as it claims.
         """
+        if len(tensors) == len(self.inputs) == 1 and tensors[0].name == self.inputs[0].name:
+            only = tensors[0]
+            return Judged(only.shape[0], (tuple(only.shape[1:]),), (only.tensor,))
         claimed = {tensor.name: tensor for tensor in tensors}
         if len(claimed) < len(tensors):
             raise Reject("an input is given twice")
