@@ -24,8 +24,9 @@ from tests.readme import Block, blocks
 ROOT = Path(__file__).parents[2]
 PAGE = blocks(ROOT / "README.md")
 # What `make demo` prints is a picture of one machine, tested in `tests/integration/test_demo.py`; the page's first
-# block is a drawing.
-ONLY_LOOKED_AT = {"", "demo", "demo-printed"}
+# block is a drawing. What `profile` and `bench` print are pictures too; `bench` takes minutes, and is tried shorter in
+# `tests/integration/test_bench.py`.
+ONLY_LOOKED_AT = {"", "demo", "demo-printed", "profile-printed", "bench", "bench-printed"}
 
 _NAMES = re.compile(
     r'(?<=TOPICS=)requests\b|(?<=_TOPIC=)(?:answers|rejected)\b|(?<=GROUP_ID=)digits\b|(?<=")requests\b'
@@ -212,3 +213,8 @@ def test_the_page_s_export_has_a_dynamic_batch_axis(tmp_path: Path, monkeypatch:
         capture_output=True, text=True, check=False, timeout=TIMEOUT,
     )  # fmt: skip
     assert scored.returncode == 0, scored.stderr
+
+
+def test_profile_advises(reader: Reader) -> None:
+    """For the rate and the budget of the page; what, depends on the machine."""
+    assert "Advice for #" in reader.type("profile")
