@@ -53,32 +53,36 @@ class Answers:
         """The answer to a request that the model answered. Raises `Reject` for one its encoding cannot express."""
         request = prediction[0]
         reply, record = request.reply, request.record
-        headers = [_CONTENT_TYPE[reply.content_type], _OK]
-        if reply.content_type == OCTETS and not reply.outputs:
-            value = self._rows(prediction)
-        else:
-            value = self._oip(chosen(self._signature, prediction.outputs, reply), reply, headers)
+        headers, value = self._body(prediction, reply)
         _address(headers, record, reply)
         # One is built per record: this saves 0.1 µs over the class's own constructor.
         return tuple.__new__(Message, (self._topic, record.key, value, headers, record.partition.number))
 
+    def _body(self, prediction: Prediction, reply: Reply) -> tuple[list[Header], bytes]:
+        headers = [_CONTENT_TYPE[reply.content_type], _OK]
+        if reply.content_type == OCTETS and not reply.outputs:
+            return headers, self._rows(prediction)
+        return headers, self._oip(chosen(self._signature, prediction.outputs, reply), reply, headers)
+
     def rows_of_run(self, run: Run, prediction: Prediction) -> list[Message]:
-        """The answers to the records of a run, in order: rows for rows, each as `result` would write it."""
+        """The answers to the records of a run, in order, each as `result` would write it: they differ in their end."""
         _, outputs, start, stop = prediction
         rows = to_bytes(outputs[0][start:stop])
-        length = len(rows) // len(run.records)
-        content_type, topic = _CONTENT_TYPE[OCTETS], self._topic
+        length, topic = len(rows) // len(run.records), self._topic
+        same, value = self._body(Prediction(run, outputs, start, start + run.rows_each), run.reply)
+        assert value.endswith(rows[:length])
+        head = value[: len(value) - length]
         partition = run.record.partition
         source, number = f"{partition}/".encode(), partition.number
         plain = None if run.reply.echo or run.reply.request_id is not None else run.reply
         new, at, messages = tuple.__new__, 0, []
         for record, reply in zip(run.records, run.replies, strict=True):
-            headers = [content_type, _OK]
+            headers = same.copy()
             if reply is plain:
                 headers.append(("source", b"%b%d" % (source, record[1])))
             else:
                 _address(headers, record, reply)
-            messages.append(new(Message, (topic, record[2], rows[at : at + length], headers, number)))
+            messages.append(new(Message, (topic, record[2], head + rows[at : at + length], headers, number)))
             at += length
         return messages
 

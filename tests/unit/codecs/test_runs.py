@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,8 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.codecs.builders import AS_JSON, AS_ROWS, PLAIN_WIRE, X, Y, codecs, giving, model, record, taking
-from worker.codecs import Codecs
+from tests.unit.codecs.builders import (
+    AS_JSON,
+    AS_PROTOBUF,
+    AS_ROWS,
+    PLAIN_WIRE,
+    X,
+    Y,
+    codecs,
+    document,
+    giving,
+    model,
+    record,
+    taking,
+    tensor,
+)
+from worker.codecs import Codecs, oip_protobuf
+from worker.codecs.wire import HEAD_LENGTH
 from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request
 from worker.core.runs import Run, predictions
 from worker.core.signature import TensorSpec
@@ -137,6 +153,70 @@ def test_together_or_alone_the_same_is_answered(headers: list[Headers], rows_eac
             alone = [message for single in predictions(whole) for message in codec.encode(single)]
             assert list(codec.encode(whole)) == alone
         start += one.rows if isinstance(one, Request) else rows_each
+
+
+NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3)
+FORMS = st.sampled_from(["raw", "contents", "json", "binary", "binary, answered inline", "binary, short", "named"])
+
+
+def in_form(form: str, numbers: list[float], at: int) -> Record:
+    """A request of one row in this form, as its publisher would send it."""
+    raw = np.array(numbers, "<f4").tobytes()
+    if form in ("raw", "named"):
+        message = oip_protobuf._InferRequest(id=f"r-{at}" if form == "named" else "")
+        message.inputs.add(name="x", datatype="FP32", shape=[1, 3])
+        message.raw_input_contents.append(raw)
+        return rows(at, message.SerializeToString(), headers=[AS_PROTOBUF])
+    if form == "contents":
+        message = oip_protobuf._InferRequest()
+        message.inputs.add(name="x", datatype="FP32", shape=[1, 3]).contents.fp32_contents.extend(numbers)
+        return rows(at, message.SerializeToString(), headers=[AS_PROTOBUF])
+    if form == "json":
+        return rows(at, json.dumps(document(inputs=[tensor(data=numbers)])).encode(), headers=[AS_JSON])
+    entry = {"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}}
+    wanted = [{"name": "y", "parameters": {"binary_data": False}}] if form == "binary, answered inline" else []
+    head = json.dumps({"inputs": [entry], "outputs": wanted}).encode()
+    value = head + (raw[:-1] if form == "binary, short" else raw)
+    return rows(at, value, headers=[AS_ROWS, (HEAD_LENGTH, b"%d" % len(head))])
+
+
+@given(st.lists(st.tuples(FORMS, st.integers(1, 9), NUMBERS), min_size=1, max_size=6))
+def test_requests_of_one_form_are_decoded_and_answered_as_each_alone(
+    parts: list[tuple[str, int, list[float]]],
+) -> None:
+    """Protobuf, the binary-data form and JSON, in any mixture."""
+    codec = codecs()
+    forms = [(form, [n + at for n in numbers]) for form, count, numbers in parts for at in range(count)]
+    given_ = [in_form(form, numbers, at) for at, (form, numbers) in enumerate(forms)]
+
+    decoded = codec.decode_all(given_)
+
+    assert [plain(one) for one in flat(decoded)] == [plain(codec.decode(one)) for one in given_]
+    for run in decoded:
+        if isinstance(run, Run):
+            outputs = np.random.default_rng(1).standard_normal((run.rows, 2), dtype=np.float32)
+            whole = Prediction(run, [outputs], 0, run.rows)
+            alone = [message for single in predictions(whole) for message in codec.encode(single)]
+            assert list(codec.encode(whole)) == alone
+
+
+def plain(one: Request | Rejection) -> object:
+    """What is true of it, tensors as bytes."""
+    if isinstance(one, Rejection):
+        return one
+    (found,) = one.tensors
+    return one.record, one.rows, np.asarray(np.frombuffer(found, "<f4")).tobytes(), one.shapes, one.reply, one.size
+
+
+@pytest.mark.parametrize("form", ["raw", "contents", "binary"])
+def test_requests_of_one_form_come_as_one(form: str) -> None:
+    """Whatever ends in the bytes of its rows; ids of their own keep them apart."""
+    given_ = [in_form(form, [at + 2.5, 2.0, 3.0], at) for at in range(8)]
+
+    (run,) = codecs().decode_all(given_)
+
+    assert isinstance(run, Run)
+    assert len(codecs().decode_all([in_form("named", [at + 2.5, 2.0, 3.0], at) for at in range(8)])) == 8
 
 
 def test_an_answer_that_does_not_fit_is_refused_alone() -> None:
