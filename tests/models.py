@@ -182,6 +182,20 @@ def sequence_mean() -> bytes:
     )
 
 
+def first_columns(width: int = 4) -> bytes:
+    """x INT64 (batch, width) → y INT64 (batch, ?): as many columns as the largest number in x says."""
+    return _model(
+        [
+            helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+            helper.make_node("Reshape", ["most", "one"], ["end"]),
+            helper.make_node("Slice", ["x", "start", "end", "one"], ["y"]),
+        ],
+        [_value("x", "INT64", width)],
+        [_value("y", "INT64", None)],
+        [_constant("start", np.array([0], np.int64)), _constant("one", np.array([1], np.int64))],
+    )
+
+
 def convolution(kernel: int = 40) -> bytes:
     """image FP32 (batch, 1, height, width), both dynamic, at least `kernel` → y FP32 (batch, 1, ?, ?)."""
     return _model(

@@ -14,19 +14,23 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
+from worker.inference.memory import CUDA, Memory, Unbindable, memory_for
 from worker.inference.ort_errors import ORT_ERRORS, lack, readable, shortened
 
 CPU = "CPUExecutionProvider"
-CUDA = "CUDAExecutionProvider"
 
 Graph = bytes | str  # a serialized model, or the path of one with external data
+Options = Mapping[str, str]  # `provider.option`: what ONNX Runtime's provider takes, passed on as it is
+
+# CUDA graphs: ONNX Runtime captures a run and replays its kernels with its shapes, whatever comes in later.
+_FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*|\S+\.dll)\S*: cannot open shared object file|error 126 \"[^\"]*\"")
 _NEEDS = re.compile(r"Require (cuDNN \S+) and (CUDA \S+?)\.? ")
@@ -41,25 +45,28 @@ class Device:
 
 
 class Opened(NamedTuple):
+    """A session, where it runs, and the memory to bind its inputs and outputs to; None for plain runs."""
+
     session: ort.InferenceSession
     device: Device
+    memory: Memory | None = None
 
 
 class Unusable(Exception):
     """A device that was tried cannot be used. The message names the cause."""
 
 
-def open_named(graph: Graph, wanted: str, providers: Sequence[str], threads: int) -> Opened:
+def open_named(graph: Graph, wanted: str, providers: Sequence[str], threads: int, options: Options) -> Opened:
     """A session on the device that the operator named (`cpu`, `cuda`, `cuda:1`, or a list of providers).
 
     Raises `BadConfiguration` with cause and cure when that device cannot be used, or the model cannot be loaded.
     """
     if providers:
-        return _open_providers(graph, providers, threads)
+        return _open_providers(graph, providers, threads, options)
     if wanted == "cpu":
         return open_cpu(graph, threads, "WORKER_MODEL__DEVICE is cpu")
     try:
-        return open_cuda(graph, wanted, threads)
+        return open_cuda(graph, wanted, threads, options)
     except Unusable as cause:
         raise BadConfiguration(f"WORKER_MODEL__DEVICE is {wanted}, but {cause}. {_CURE}") from cause
 
@@ -73,19 +80,53 @@ def open_cpu(graph: Graph, threads: int, reason: str) -> Opened:
         raise BadConfiguration(f"ONNX Runtime {ort.__version__} cannot load the model: {cause}") from error
 
 
-def open_cuda(graph: Graph, wanted: str, threads: int) -> Opened:
+def open_cuda(graph: Graph, wanted: str, threads: int, options: Options) -> Opened:
     """`wanted` is `auto`, `cuda` or `cuda:n`. Raises `Unusable`, `BadConfiguration` when the model lacks something."""
     number = int(wanted.partition(":")[2] or 0)
     if CUDA not in ort.get_available_providers():
         raise Unusable("this ONNX Runtime is built without CUDA (onnxruntime-gpu has it)")
     if not _has_driver():
         raise Unusable("this machine shows no NVIDIA driver (in a container: started without its GPUs)")
-    session = _session_or_cause(graph, [(CUDA, {"device_id": str(number)}), CPU], threads)
+    cuda = (CUDA, _options_of(CUDA, options) | {"device_id": str(number)})
+    session = _session_or_cause(graph, [cuda, CPU], threads)
     reason = "CUDA works" if wanted == "auto" else f"WORKER_MODEL__DEVICE is {wanted}"
-    return Opened(session, Device(f"cuda:{number}", reason))
+    return _with_memory(session, Device(f"cuda:{number}", reason))
 
 
-def _open_providers(graph: Graph, providers: Sequence[str], threads: int) -> Opened:
+def check_options(options: Options, providers: Sequence[str]) -> None:
+    """Raises `BadConfiguration` for options of a provider that is not among these, and for those that break batches."""
+    for name in options:
+        provider, _, option = name.partition(".")
+        if provider not in providers:
+            raise BadConfiguration(
+                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} has no effect, for the model runs on {', '.join(providers)}: "
+                "name the provider in WORKER_MODEL__PROVIDERS, or leave the option out"
+            )
+        if option in _FOR_ONE_SHAPE and options[name] not in ("0", "false", "False"):
+            raise BadConfiguration(
+                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} replays what was captured for one number of rows, and batches "
+                "differ in theirs: leave it out"
+            )
+
+
+def _options_of(provider: str, options: Options) -> dict[str, str]:
+    start = f"{provider}."
+    return {name.removeprefix(start): value for name, value in options.items() if name.startswith(start)}
+
+
+def _with_memory(session: ort.InferenceSession, device: Device) -> Opened:
+    try:
+        return Opened(session, device, memory_for(session))
+    except Unbindable as cause:
+        return Opened(session, plainly(device, str(cause)))
+
+
+def plainly(device: Device, cause: str) -> Device:
+    """The device, and why inputs and outputs are not bound on it."""
+    return Device(device.name, f"{device.reason}; plain runs without I/O binding: {cause}")
+
+
+def _open_providers(graph: Graph, providers: Sequence[str], threads: int, options: Options) -> Opened:
     unknown = [name for name in providers if name not in ort.get_available_providers()]
     if unknown:
         raise BadConfiguration(
@@ -93,10 +134,10 @@ def _open_providers(graph: Graph, providers: Sequence[str], threads: int) -> Ope
             f"it has {', '.join(ort.get_available_providers())}"
         )
     try:
-        session = _session_or_cause(graph, list(providers), threads)
+        session = _session_or_cause(graph, [(name, _options_of(name, options)) for name in providers], threads)
     except Unusable as cause:
         raise BadConfiguration(f"WORKER_MODEL__PROVIDERS: {cause}") from cause
-    return Opened(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
+    return _with_memory(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
 
 
 def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:

@@ -7,10 +7,8 @@ never raises for what one batch may do to a model.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +17,21 @@ import onnxruntime as ort
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
-from worker.inference.device import Device, Graph, Opened, Unusable, open_cpu, open_cuda, open_named
+from worker.inference.binding import BoundRuns
+from worker.inference.device import (
+    CPU,
+    Device,
+    Opened,
+    Unusable,
+    check_options,
+    open_cpu,
+    open_cuda,
+    open_named,
+    plainly,
+)
 from worker.inference.inspection import signature_of
+from worker.inference.memory import CUDA, Memory, Unbindable, is_accelerated
+from worker.inference.model_file import read
 from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
 from worker.settings import ModelSettings
 
@@ -28,10 +39,8 @@ from worker.settings import ModelSettings
 # positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: what is left.
 TRIAL_DIMENSIONS = (16, 64, 224, 1)
 
-# How ONNX stores the name of a file that holds a tensor: a StringStringEntryProto with the key `location`.
-_EXTERNAL_DATA = b"\x0a\x08location\x12"
-
 Feeds = Mapping[str, Array]
+_BINDING_ERRORS: tuple[type[Exception], ...] = (Unbindable, *ORT_ERRORS)
 
 
 class Blank(NamedTuple):
@@ -52,10 +61,14 @@ class Model:
         self._output_names = [spec.name for spec in signature.outputs]
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
+        self._bound: BoundRuns | None = None
         self._blank = self._first_that_runs(self._probe_rows)
+        self._bound = self._binding_to(opened.memory)
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
         self.signature = replace(signature, outputs=tuple(map(_as_seen, signature.outputs, outputs)))
+        if self._bound is not None:
+            self._bound.let_go()  # this thread is not one of those that will run
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
@@ -83,7 +96,22 @@ class Model:
         """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs."""
         return self._feeds(rows)
 
+    def _binding_to(self, memory: Memory | None) -> BoundRuns | None:
+        """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
+        if memory is None:
+            return None
+        feeds = self._feeds(self._probe_rows)
+        try:
+            bound = BoundRuns(self._session, self.signature, memory, self.warmed_up_at[-1])
+            bound.check(feeds, self._outputs(feeds))
+        except _BINDING_ERRORS as cause:
+            self.device = plainly(self.device, readable(cause))
+            return None
+        return bound
+
     def _outputs(self, feeds: Feeds) -> Sequence[Array]:
+        if self._bound is not None:
+            return self._bound(feeds)
         outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
         return outputs
 
@@ -129,19 +157,20 @@ class Model:
 
 def load(settings: ModelSettings, *, max_batch_size: int, max_request_rows: int = 65_536) -> Model:
     """The model of these settings, warm. Raises `BadConfiguration`: one line that names cause and cure."""
-    graph = _read(settings.path, settings.sha256)
-    row_counts = settings.warm_up_rows or (1, 2, max_batch_size)
+    graph = read(settings.path, settings.sha256)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
+    options = settings.provider_options
 
     def warm(opened: Opened) -> Model:
         signature = signature_of(opened.session, settings.name, settings.version, max_request_rows)
-        return Model(opened, signature, row_counts)
+        return Model(opened, signature, settings.warm_up_rows or row_counts(opened, max_batch_size))
 
     try:
+        check_options(options, providers or ((CPU,) if wanted == "cpu" else (CUDA, CPU)))
         if wanted != "auto" or providers:
-            return warm(open_named(graph, wanted, providers, threads))
+            return warm(open_named(graph, wanted, providers, threads, options))
         try:
-            return warm(open_cuda(graph, wanted, threads))
+            return warm(open_cuda(graph, wanted, threads, options))
         except (Unusable, BadConfiguration) as cause:
             # A model that is at fault itself is at fault on the CPU too, and refused there with the better message.
             return warm(open_cpu(graph, threads, f"WORKER_MODEL__DEVICE is auto and CUDA is out: {cause}"))
@@ -149,42 +178,23 @@ def load(settings: ModelSettings, *, max_batch_size: int, max_request_rows: int 
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
+def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
+    """What to warm up at: on the CPU two small ones and the largest; on CUDA the powers of two between them as well.
+
+    There libraries choose their kernels by the number of rows, and TensorRT builds an engine for what its last one does
+    not span: all before the worker is ready.
+    """
+    powers = [2**n for n in range(2, max_batch_size.bit_length())] if is_accelerated(opened.session) else []
+    return (1, 2, *powers, max_batch_size)
+
+
 def inspect(settings: ModelSettings) -> Signature:
     """What the file says that the model takes and gives: on the CPU, without running it. Raises `BadConfiguration`."""
     try:
-        opened = open_cpu(_read(settings.path, settings.sha256), 1, "only looked at")
+        opened = open_cpu(read(settings.path, settings.sha256), 1, "only looked at")
         return signature_of(opened.session, settings.name, settings.version, Signature.max_rows)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
-
-
-def _read(path: Path, sha256: str | None) -> Graph:
-    """The model's bytes, or its path where other files hold its weights. Raises `BadConfiguration`."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadConfiguration(f"WORKER_MODEL__PATH: cannot read {path}: {error.strerror or error}") from error
-    if not content:
-        raise BadConfiguration(f"WORKER_MODEL__PATH: {path} is empty")
-    if content.startswith(b"version https://git-lfs"):
-        raise BadConfiguration(f"WORKER_MODEL__PATH: {path} is a Git LFS pointer, not the model: run `git lfs pull`")
-    is_in_parts = _EXTERNAL_DATA in content
-    if sha256 is not None:
-        _check_pin(path, content, sha256)
-        if is_in_parts:
-            raise BadConfiguration(
-                f"WORKER_MODEL__SHA256 covers {path} alone, and its weights lie in other files: save it as one file "
-                "(onnx.save(onnx.load(path), path)), or unset the pin"
-            )
-    return str(path) if is_in_parts else content
-
-
-def _check_pin(path: Path, content: bytes, sha256: str) -> None:
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256.lower():
-        raise BadConfiguration(
-            f"WORKER_MODEL__SHA256: {path} has {found}, not {sha256.lower()}: it is another model than the one pinned"
-        )
 
 
 def _blank(spec: TensorSpec, rows: int, blank: Blank) -> Array:

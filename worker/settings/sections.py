@@ -196,6 +196,11 @@ class ModelSettings(Section):
     providers: Texts = Field(
         (), description="ONNX Runtime execution providers in order of preference, comma-separated, instead of DEVICE."
     )
+    provider_options: PassedThrough = Field(
+        {},
+        description="Options of the providers, passed on as they are; in the environment a JSON object, "
+        '`{"CUDAExecutionProvider": {"gpu_mem_limit": "8589934592"}}`.',
+    )
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )

@@ -8,7 +8,8 @@ import pytest
 from tests import models
 from worker.core.failures import BadConfiguration
 from worker.inference import device, load
-from worker.inference.device import CPU, CUDA, Opened, Unusable, cause_in
+from worker.inference.device import CPU, Opened, Unusable, cause_in
+from worker.inference.memory import CUDA
 from worker.settings import ModelSettings
 
 FAILED_LOAD = (

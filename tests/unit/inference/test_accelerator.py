@@ -1,0 +1,182 @@
+"""What is different on CUDA before the first batch: where memory comes from, the warm-up, the providers' options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime as ort
+import pytest
+
+from tests import models
+from worker.core.failures import BadConfiguration
+from worker.inference import device, load, memory
+from worker.inference.device import CPU, Device, Opened, check_options
+from worker.inference.memory import CUDA, TENSORRT, Unbindable, is_accelerated, memory_for
+from worker.inference.model import row_counts
+from worker.settings import ModelSettings
+from worker.settings import load as load_settings
+
+MINIMUM = {
+    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
+    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+    "WORKER_KAFKA__GROUP_ID": "group",
+    "WORKER_MODEL__PATH": "model.onnx",
+}
+TENSORRT_OPTIONS = """{"TensorrtExecutionProvider": {
+    "trt_engine_cache_enable": true, "trt_engine_cache_path": "/Cache/Engines", "trt_fp16_enable": "True",
+    "trt_profile_min_shapes": "a:1x256,b:1x2", "trt_profile_opt_shapes": "a:32x256,b:32x2",
+    "trt_profile_max_shapes": "a:64x256,b:64x2"}, "CUDAExecutionProvider": {"gpu_mem_limit": 1073741824}}"""
+
+
+class Session:
+    """A session as far as it says what it runs on."""
+
+    def __init__(self, **options: dict[str, str]) -> None:
+        self._options = options
+
+    def get_providers(self) -> list[str]:
+        return [*self._options, CPU]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return self._options
+
+
+class Opening:
+    """Notes the providers that a session is opened with, on a machine where ONNX Runtime has all of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.providers: list[Any] = []
+        monkeypatch.setattr(ort, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
+        monkeypatch.setattr(device, "_has_driver", lambda: True)
+        monkeypatch.setattr(device, "_session_or_cause", self._open)
+
+    def _open(self, _graph: bytes, providers: list[Any], _threads: int) -> ort.InferenceSession:
+        self.providers += providers
+        return plain()
+
+
+def on(session: Any) -> Opened:
+    return Opened(session, Device("there", "it works"))
+
+
+def plain() -> ort.InferenceSession:
+    return ort.InferenceSession(models.mlp(), providers=[CPU])
+
+
+def test_on_the_cpu_nothing_is_bound() -> None:
+    """There it costs a copy more and saves none."""
+    assert memory_for(plain()) is None
+    assert not is_accelerated(plain())
+
+
+@pytest.mark.parametrize("provider", [CUDA, TENSORRT])
+def test_without_a_cuda_runtime_nothing_is_bound_and_the_reason_is_said(
+    provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not every build of ONNX Runtime loads it as a library."""
+    maps = tmp_path / "maps"
+    maps.write_text("7f00-7f01 r-xp 0000 08:01 42 /usr/lib/libc.so.6\n")
+    monkeypatch.setattr(memory, "_MAPS", maps)
+
+    with pytest.raises(Unbindable, match="no CUDA runtime"):
+        memory_for(Session(**{provider: {"device_id": "1"}}))
+
+
+def test_a_cuda_runtime_that_cannot_be_loaded_is_no_reason_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inference works; only its copies are slower."""
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f00-7f01 r-xp 0000 08:01 42    {tmp_path}/libcudart.so.13.0.48\n")
+    monkeypatch.setattr(memory, "_MAPS", maps)
+
+    opened = device._with_memory(
+        Session(**{CUDA: {"device_id": "0"}}),
+        Device("cuda:0", "CUDA works"),
+    )
+
+    assert opened.memory is None
+    assert opened.device.reason.startswith("CUDA works; plain runs without I/O binding: the CUDA runtime cannot")
+
+
+@pytest.mark.parametrize(
+    ("largest", "counts"), [(1, {1, 2}), (2, {1, 2}), (32, {1, 2, 4, 8, 16, 32}), (100, {1, 2, 4, 8, 16, 32, 64, 100})]
+)
+def test_on_cuda_the_warm_up_runs_the_powers_of_two(largest: int, counts: set[int]) -> None:
+    """Kernels are chosen and engines built by the number of rows: all before the worker is ready."""
+    assert set(row_counts(on(Session(**{TENSORRT: {}, CUDA: {}})), largest)) == counts
+
+
+def test_on_the_cpu_the_warm_up_is_short() -> None:
+    """Nothing is chosen there."""
+    assert row_counts(on(plain()), 100) == (1, 2, 100)
+
+
+def test_options_reach_their_provider_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the providers; a number is text, a truth value `true`, and a path keeps its case."""
+    opening = Opening(monkeypatch)
+    settings = load_settings(
+        None,
+        MINIMUM
+        | {
+            "WORKER_MODEL__PATH": str(models.save(models.mlp(), tmp_path)),
+            "WORKER_MODEL__PROVIDERS": f"{TENSORRT},{CUDA},{CPU}",
+            "WORKER_MODEL__PROVIDER_OPTIONS": TENSORRT_OPTIONS,
+        },
+    )
+
+    load(settings.model, max_batch_size=4)
+
+    tensorrt = {
+        "trt_engine_cache_enable": "true",
+        "trt_engine_cache_path": "/Cache/Engines",
+        "trt_fp16_enable": "True",
+        "trt_profile_min_shapes": "a:1x256,b:1x2",
+        "trt_profile_opt_shapes": "a:32x256,b:32x2",
+        "trt_profile_max_shapes": "a:64x256,b:64x2",
+    }
+    assert opening.providers == [(TENSORRT, tensorrt), (CUDA, {"gpu_mem_limit": "1073741824"}), (CPU, {})]
+
+
+def test_options_of_cuda_hold_where_only_the_device_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device's number stays the operator's other word."""
+    opening = Opening(monkeypatch)
+    options = {f"{CUDA}.cudnn_conv_algo_search": "HEURISTIC"}
+
+    load(
+        ModelSettings(path=models.save(models.mlp(), tmp_path), device="cuda:1", provider_options=options),
+        max_batch_size=4,
+    )
+
+    assert opening.providers == [(CUDA, {"cudnn_conv_algo_search": "HEURISTIC", "device_id": "1"}), CPU]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({f"{TENSORRT}.trt_fp16_enable": "1"}, "trt_fp16_enable has no effect, for the model runs on CUDA"),
+        ({"gpu_mem_limit": "1"}, "gpu_mem_limit has no effect"),
+        ({f"{CUDA}.enable_cuda_graph": "1"}, "captured for one number of rows"),
+    ],
+)
+def test_options_without_effect_or_against_batching_are_refused(options: dict[str, str], words: str) -> None:
+    """A typing error must not end as a slow model, nor a captured run as somebody else's answer."""
+    with pytest.raises(BadConfiguration, match=words):
+        check_options(options, (CUDA, CPU))
+
+
+def test_a_refused_option_is_told_by_load(tmp_path: Path) -> None:
+    """In one line, before a session is opened."""
+    settings = ModelSettings(
+        path=models.save(models.mlp(), tmp_path), device="cpu", provider_options={f"{CUDA}.gpu_mem_limit": "1"}
+    )
+
+    with pytest.raises(BadConfiguration, match=r"model\.onnx: WORKER_MODEL__PROVIDER_OPTIONS: .* runs on CPUExec"):
+        load(settings, max_batch_size=4)
+
+
+def test_a_cuda_graph_that_is_turned_off_is_allowed() -> None:
+    """Saying so explicitly is no mistake."""
+    check_options({f"{CUDA}.enable_cuda_graph": "0", f"{TENSORRT}.trt_cuda_graph_enable": "false"}, (TENSORRT, CUDA))

@@ -1,0 +1,44 @@
+"""The model's file: read whole and compared with its pin, or refused with the reason and the cure.
+
+Opens nothing else: what lies beside the file is ONNX Runtime's to find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from worker.core.failures import BadConfiguration
+from worker.inference.device import Graph
+
+# How ONNX stores the name of a file that holds a tensor: a StringStringEntryProto with the key `location`.
+_EXTERNAL_DATA = b"\x0a\x08location\x12"
+
+
+def read(path: Path, sha256: str | None) -> Graph:
+    """The model's bytes, or its path where other files hold its weights. Raises `BadConfiguration`."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadConfiguration(f"WORKER_MODEL__PATH: cannot read {path}: {error.strerror or error}") from error
+    if not content:
+        raise BadConfiguration(f"WORKER_MODEL__PATH: {path} is empty")
+    if content.startswith(b"version https://git-lfs"):
+        raise BadConfiguration(f"WORKER_MODEL__PATH: {path} is a Git LFS pointer, not the model: run `git lfs pull`")
+    is_in_parts = _EXTERNAL_DATA in content
+    if sha256 is not None:
+        _check_pin(path, content, sha256)
+        if is_in_parts:
+            raise BadConfiguration(
+                f"WORKER_MODEL__SHA256 covers {path} alone, and its weights lie in other files: save it as one file "
+                "(onnx.save(onnx.load(path), path)), or unset the pin"
+            )
+    return str(path) if is_in_parts else content
+
+
+def _check_pin(path: Path, content: bytes, sha256: str) -> None:
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256.lower():
+        raise BadConfiguration(
+            f"WORKER_MODEL__SHA256: {path} has {found}, not {sha256.lower()}: it is another model than the one pinned"
+        )
