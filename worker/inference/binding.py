@@ -139,7 +139,6 @@ class Outlet:
     def _place(self, host: Bytes, rows: int) -> Array:
         size = rows * (self._spec.row_bytes or 0)
         if size > host.nbytes:
-            self._bound = None  # it looks at memory that goes
             host = self._host = self._memory.host(_room(size))
         return host[:size].view(self._spec.dtype).reshape(rows, *[d or 0 for d in self._spec.dims])
 

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.inference.memory import CUDA, Memory, Unbindable, memory_for
+from worker.inference.memory import CUDA, TENSORRT, Memory, Unbindable, memory_for
 from worker.inference.ort_errors import ORT_ERRORS, lack, readable, shortened
 
 CPU = "CPUExecutionProvider"
@@ -147,7 +147,7 @@ def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.I
     """
     names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
     with _complaints() as complaints:
-        if CUDA in names and hasattr(ort, "preload_dlls"):
+        if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
             ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
         try:
             session = _session(graph, providers, threads)

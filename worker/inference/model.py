@@ -66,14 +66,15 @@ class Model:
         self._bound = self._binding_to(opened.memory)
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
-        self.signature = replace(signature, outputs=tuple(map(_as_seen, signature.outputs, outputs)))
+        self.signature = self._seen_with(outputs)
         if self._bound is not None:
             self._bound.let_go()  # this thread is not one of those that will run
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
 
-        The outputs' shapes and values are the model's, unchecked. Raises `ModelBroken` when the device is lost.
+        The outputs' shapes and values are the model's, unchecked; no later run writes to them. Raises `ModelBroken`
+        when the device is lost.
         """
         try:
             return self._outputs(feeds)
@@ -102,12 +103,16 @@ class Model:
             return None
         feeds = self._feeds(self._probe_rows)
         try:
-            bound = BoundRuns(self._session, self.signature, memory, self.warmed_up_at[-1])
-            bound.check(feeds, self._outputs(feeds))
+            outputs = self._outputs(feeds)
+            bound = BoundRuns(self._session, self._seen_with(outputs), memory, self.warmed_up_at[-1])
+            bound.check(feeds, outputs)
         except _BINDING_ERRORS as cause:
             self.device = plainly(self.device, readable(cause))
             return None
         return bound
+
+    def _seen_with(self, outputs: Sequence[Array]) -> Signature:
+        return replace(self.signature, outputs=tuple(map(_as_seen, self.signature.outputs, outputs)))
 
     def _outputs(self, feeds: Feeds) -> Sequence[Array]:
         if self._bound is not None:

@@ -208,7 +208,9 @@ class ModelSettings(Section):
         60.0, gt=0, le=240, description="An inference that takes longer is taken for hung: the worker exits (3)."
     )
     warm_up_rows: RowCounts = Field(
-        (), description="Row counts to run at start, two or more, comma-separated; 1, 2 and MAX_BATCH_SIZE unless set."
+        (),
+        description="Row counts to run at start, two or more, comma-separated; unless set 1, 2 and MAX_BATCH_SIZE, on "
+        "CUDA also the powers of two between.",
     )
     non_finite_input: Literal["reject", "allow"] = Field(
         "reject", description="What a request with a NaN or an infinity among its inputs gets."
