@@ -61,7 +61,7 @@ class BoundRuns:
                 raise Unbindable(f"output {spec.name} of a bound run is not what a plain run gives")
 
     def let_go(self) -> None:
-        """Give up this thread's buffers. Its next run makes new ones."""
+        """Give up the buffers made so far: those who run next make their own."""
         self._mine = threading.local()
 
 
