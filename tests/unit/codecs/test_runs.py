@@ -219,6 +219,25 @@ def test_requests_of_one_form_come_as_one(form: str) -> None:
     assert len(codecs().decode_all([in_form("named", [at + 2.5, 2.0, 3.0], at) for at in range(8)])) == 8
 
 
+def test_what_only_looks_alike_stays_apart() -> None:
+    """Ones or zeros among typed numbers; answers inline; a tensor that does not stand at the end; other headers."""
+    typed = [in_form("contents", [1.0, 2.0, at + 3.0], at) for at in range(8)]
+    inline = [in_form("binary, answered inline", [at + 2.5, 2.0, 3.0], at) for at in range(8)]
+    behind = [one._replace(value=(one.value or b"") + b"\xfa\x07\x0c" + bytes(12)) for one in typed_raw()]
+    others = [
+        one._replace(headers=[*one.headers, ("correlation-id", b"%d" % at)]) for at, one in enumerate(typed_raw())
+    ]
+
+    for given_ in (typed, inline, behind, others):
+        decoded = codecs().decode_all(given_)
+
+        assert [plain(one) for one in decoded] == [plain(codecs().decode(one)) for one in given_]
+
+
+def typed_raw() -> list[Record]:
+    return [in_form("raw", [2.5, 2.0, 3.0], at) for at in range(8)]
+
+
 def test_an_answer_that_does_not_fit_is_refused_alone() -> None:
     """Its key is too long for the response topic; its neighbours have their answers."""
     told: list[Rejection] = []
