@@ -53,13 +53,14 @@ types: setup
 rooms: setup
 	$(BIN)/lint-imports
 
-# core, codecs, loop and delivery: every branch, from these tests alone. The simulator lives thousands of lives, which
-# coverage would make three times as long.
-SIMULATOR = $(foreach of,crash_everywhere random_schedules killers mutants,tests/properties/test_$(of).py)
+# core, codecs, loop and delivery: every branch, from these tests alone. What simulates thousands of lives or requests goes
+# without coverage, which would make it three times as long.
+SIMULATIONS = $(foreach of,crash_everywhere random_schedules killers mutants profiling,tests/properties/test_$(of).py) \
+	tests/unit/profiling tests/unit/benching tests/unit/commands
 unit: setup
-	$(BIN)/coverage run -m pytest -m "not slow" tests/unit tests/properties $(SIMULATOR:%=--ignore %)
+	$(BIN)/coverage run -m pytest -m "not slow" tests/unit tests/properties $(SIMULATIONS:%=--ignore %)
 	$(BIN)/coverage report
-	$(BIN)/pytest -m "not slow" $(SIMULATOR)
+	$(BIN)/pytest -m "not slow" $(SIMULATIONS)
 
 # The rest, on brokers, side by side: a test on a real Kafka mostly waits.
 system: setup
@@ -73,7 +74,7 @@ kafka: setup
 others: setup
 	$(BIN)/pytest -m "not slow" --durations=10 --ignore tests/deploy/test_compose.py \
 		$(ELSEWHERE) tests/contract tests/integration tests/clients tests/deploy
-ELSEWHERE = $(foreach of,check publish_consume dead_letters replay_rights security tracing positions source_sink topics \
+ELSEWHERE = $(foreach of,check publish_consume dead_letters replay_rights security tracing source_sink topics \
 	transactions,tests/kafka/test_$(of).py)
 
 # The image and the compose file, really built, run, stopped and killed; the README, and a Kafka with TLS and SASL.

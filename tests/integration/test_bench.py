@@ -47,6 +47,7 @@ def test_contenders_are_measured_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_any_encoding_can_be_measured() -> None:
     """The loop that answers one by one reads it, too; nobody answers with errors."""
     asked = ["bench", *SHORT, "--rates", "20", "--encoding", "binary", "--rows-per-request", "3"]

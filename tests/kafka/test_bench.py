@@ -42,6 +42,7 @@ def environment(cluster: Cluster, model: Path, requests: str) -> dict[str, str]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.slow
 def test_a_backlog_is_worked_off_and_nothing_is_left(kafka: Cluster, tmp_path: Path) -> None:
     """Exactly once, too. Topics and groups were its own, and are gone; the user's are as they were."""
     model, requests, prefix = save(mlp(), tmp_path), kafka.create_topic("orders"), fresh("measured")
