@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,8 +55,10 @@ class Running:
 
 def _family(pid: int) -> list[int]:
     """A process and all below it (Linux)."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    below = [int(child) for thread in threads for child in (thread / "children").read_text().split()]
+    below: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile, as threads do
+            below += map(int, (thread / "children").read_text().split())
     return [pid, *(each for child in below for each in _family(child))]
 
 
