@@ -66,8 +66,8 @@ class Answers:
 
     def rows_of_run(self, run: Run, prediction: Prediction) -> list[Message]:
         """The answers to the records of a run, in order, each as `result` would write it: they differ in their end."""
-        _, outputs, start, stop = prediction
-        rows = to_bytes(outputs[0][start:stop])
+        _, outputs, start, _ = prediction
+        rows = self._rows(prediction)
         length, topic = len(rows) // len(run.records), self._topic
         same, value = self._body(Prediction(run, outputs, start, start + run.rows_each), run.reply)
         assert value.endswith(rows[:length])

@@ -84,14 +84,14 @@ def _tensor(signature: Signature, claim: Claim) -> NamedTensor:
 
 def reply_to(signature: Signature, question: Question, envelope: Envelope, reply: Reply) -> Reply:
     """The reply that this question wants. Raises `Reject` when no admitted encoding can carry it."""
-    if not question.outputs and reply.content_type == JSON and not question.binary:
-        check_inline(signature, signature.all_inline)
-        return reply._replace(outputs=signature.all_inline)
     outputs = _wanted(signature, question.outputs)
     if reply.content_type == PROTOBUF:
         return reply._replace(outputs=tuple(RequestedOutput(output.name, binary=True) for output in outputs))
     by_default = reply.content_type == OCTETS if question.binary is None else question.binary
-    requested = tuple(RequestedOutput(name, by_default if binary is None else binary) for name, binary in outputs)
+    if question.outputs or by_default:
+        requested = tuple(RequestedOutput(name, by_default if binary is None else binary) for name, binary in outputs)
+    else:
+        requested = signature.all_inline
     check_inline(signature, requested)
     if reply.content_type == JSON and any(output.binary for output in requested):
         if OCTETS not in envelope.admitted:

@@ -10,7 +10,6 @@ the binary-data form are views of it.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from operator import add
 
@@ -30,7 +29,6 @@ class Rows:
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
         spec = signature.raw_input
-        self._row_bytes = spec.row_bytes if spec and spec.row_bytes else sys.maxsize  # no value is so long
         self._shapes = (tuple(d for d in spec.dims if d is not None),) if spec else ()
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
         # What rows cannot say, several outputs or strings, the binary-data form can.
@@ -41,16 +39,11 @@ class Rows:
 
     def request(self, record: Record, value: bytes, envelope: Envelope) -> Request:
         """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
-        rows, rest = divmod(len(value), self._row_bytes)
-        if rest or not 0 < rows <= self._signature.max_rows:
-            rows = self._signature.raw_rows(len(value))
+        rows = self._signature.raw_rows(len(value))
         if self._boolean is not None:
             check_booleans(self._boolean, value)
         size = len(value) + len(record.key or b"") + envelope.size
-        reply = envelope.reply
-        if self._binary or reply.content_type != OCTETS:
-            reply = self._reply(reply)
-        return Request(record, rows, (value,), self._shapes, reply, size)
+        return Request(record, rows, (value,), self._shapes, self._reply(envelope.reply), size)
 
     def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
         """All of these, whose values are equally long, as one; None when they are no rows that are answered by rows.
@@ -58,8 +51,9 @@ class Rows:
         `envelopes` holds one for each record, or a single one for all of them.
         """
         length = len(values[0])
-        rows, rest = divmod(length, self._row_bytes)
-        if rest or not 0 < rows <= self._signature.max_rows:
+        try:
+            rows = self._signature.raw_rows(length)
+        except Reject:
             return None
         for envelope in envelopes:
             if not envelope.is_rows or envelope.fault is not None or envelope.reply.content_type != OCTETS:

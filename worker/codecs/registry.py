@@ -92,15 +92,14 @@ class Codecs:
         length = len(values[0]) if values else 0
         if len(values) < len(records) or length > self._wire.max_request_bytes or set(map(len, values)) != {length}:
             return None
-        read, first = self._envelopes.read, records[0].headers
-        headers = [record.headers for record in records]
-        are_alike = headers.count(first) == len(headers)
-        return self._rows.run(records, values, [read(found) for found in (headers[:1] if are_alike else headers)])
+        read = self._envelopes.read
+        differing = records[:1] if have_equal_headers(records) else records
+        return self._rows.run(records, values, [read(record.headers) for record in differing])
 
     def _run_of_forms(self, records: Sequence[Record]) -> Run | None:
         """All of these as one if they are the first, byte for byte, but for their keys and the rows at their end."""
         values = [record.value or b"" for record in records]
-        if [record.headers for record in records].count(records[0].headers) < len(records):
+        if not have_equal_headers(records):
             return None
         first = self.decode(records[0])
         if not isinstance(first, Request) or not is_answered_by_bytes(first.reply):
@@ -199,6 +198,12 @@ class Codecs:
             return keyless
         bare = rejection._replace(message=rejection.message[:SHORT_MESSAGE], reply=Reply(rejection.reply.content_type))
         return without_key(self._answers.error(bare))
+
+
+def have_equal_headers(records: Sequence[Record]) -> bool:
+    """Whether what their headers mean need be read only once."""
+    headers = [record.headers for record in records]
+    return headers.count(headers[0]) == len(headers)
 
 
 def is_answered_by_bytes(reply: Reply) -> bool:

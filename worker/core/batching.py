@@ -74,12 +74,6 @@ class Batcher:
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company. One larger than a batch is cut into pieces that come home as one."""
-        group = self._open.get(request.shapes)
-        if group is not None and self._has_room(group, request):
-            group.requests.append(request)
-            group.rows += request.rows
-            group.size += request.size
-            return
         rows = self._policy.piece_rows(request)
         for piece in (request,) if rows == request.rows else cut(request, rows):
             self._place(piece, now)
@@ -150,11 +144,6 @@ class Batcher:
             self._full.append(self._close(group, ClosedBy.SIZE))
         elif group.size >= self._policy.max_bytes:
             self._full.append(self._close(group, ClosedBy.BYTES))
-
-    def _has_room(self, group: Group, request: Request) -> bool:
-        """Whether the group stays open with it: true for all but the first and the last request of a batch."""
-        policy = self._policy
-        return group.rows + request.rows < policy.max_rows and group.size + request.size < policy.max_bytes
 
     def _overflow(self, group: Group, request: Request) -> ClosedBy | None:
         if group.rows + request.rows > self._policy.max_rows:

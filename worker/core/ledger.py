@@ -17,7 +17,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from worker.core.records import Outcome, Partition
+from worker.core.records import Outcome, Partition, Request
 
 
 class Reports(Protocol):
@@ -143,14 +143,14 @@ class OffsetLedger:
                 self._release(first)
         return settled
 
-    def unravel(self, place: Place, shares: Iterable[tuple[int, int, int]]) -> list[Place]:
+    def unravel(self, place: Place, requests: Iterable[Request]) -> list[Place]:
         """Put a place for each record where one stood for all: in the same line, not yet answered, in their order.
 
-        `shares` are (offset, rows, size) of each; together they are the place's. Of a line that was forgotten the new
-        places are in no line either.
+        `requests` are those of the records; their rows and sizes together are the place's. Of a line that was forgotten
+        the new places are in no line either.
         """
         line = place.line
-        places = [Place(line, offset, rows, size, place.taken_at) for offset, rows, size in shares]
+        places = [Place(line, r.record.offset, r.rows, r.size, place.taken_at) for r in requests]
         for places_of_line in (line.held, line.sent):
             if place in places_of_line:
                 at = places_of_line.index(place)

@@ -78,8 +78,7 @@ def unravel(requests: Sequence[Request], ledger: OffsetLedger) -> list[Request]:
             continue
         assert request.place is not None
         singles = list(request.singles())
-        places = ledger.unravel(request.place, [(single.record.offset, single.rows, single.size) for single in singles])
-        for single, place in zip(singles, places, strict=True):
+        for single, place in zip(singles, ledger.unravel(request.place, singles), strict=True):
             single.place = place
         unravelled += singles
     return unravelled

@@ -228,8 +228,7 @@ class ExactlyOnce:
         outcome = place.outcome
         assert isinstance(outcome, Prediction)
         outcomes = predictions(outcome)
-        shares = [(single.request.record.offset, single.request.rows, single.request.size) for single in outcomes]
-        places = self._ledger.unravel(place, shares)
+        places = self._ledger.unravel(place, [single.request for single in outcomes])
         for single, its_own in zip(places, outcomes, strict=True):
             single.outcome = its_own
         return places

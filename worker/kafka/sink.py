@@ -21,7 +21,7 @@ from worker.core.records import Message
 from worker.kafka.client_config import producer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
-from worker.kafka.producing import ANY_PARTITION, tell
+from worker.kafka.producing import partition_of, tell
 from worker.kafka.topics import Topics
 from worker.settings import KafkaSettings
 
@@ -131,9 +131,8 @@ class KafkaSink:
 
     def _produce(self, message: Message, place: Place) -> None:
         """Raises `BufferError` when the client's queue is full, and `KafkaFatal` as `send` does."""
-        topic, key, value, headers, source_partition = message
-        # `partition_of`, whose call would cost a tenth of all that happens here.
-        partition = ANY_PARTITION if key else source_partition % self._partitions[topic]
+        topic, key, value, headers, _ = message
+        partition = partition_of(message, self._partitions)
         place.reports = self._reports
         try:
             self._producer.produce(topic, value, key, partition, place.reported, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
