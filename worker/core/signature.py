@@ -42,11 +42,16 @@ MAX_DIMENSIONS = 8
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one."""
+    """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one.
+
+    `symbols` are the names that the model's file gives to dynamic ones, None where it gives none: what has one name is
+    one axis. Empty where nobody knows.
+    """
 
     name: str
     datatype: str
     dims: tuple[int | None, ...]
+    symbols: tuple[str | None, ...] = ()
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:

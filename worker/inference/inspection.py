@@ -51,7 +51,13 @@ def _spec(role: str, node: Any) -> TensorSpec:
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
         raise BadConfiguration(f"{role} {node.name} is a {node.type}: {_cure(node.type)}")
-    return TensorSpec(node.name, datatype, tuple(d if isinstance(d, int) else None for d in node.shape[1:]))
+    dims = node.shape[1:]
+    return TensorSpec(
+        node.name,
+        datatype,
+        tuple(d if isinstance(d, int) else None for d in dims),
+        tuple(d if isinstance(d, str) else None for d in dims),
+    )
 
 
 def _cure(kind: str) -> str:

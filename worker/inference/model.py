@@ -216,7 +216,7 @@ def _as_seen(spec: TensorSpec, output: Array) -> TensorSpec:
     """The output as the model gives it: many a file does not say how many dimensions an output has."""
     if len(spec.dims) == output.ndim - 1:
         return spec
-    return replace(spec, dims=(None,) * (output.ndim - 1))
+    return replace(spec, dims=(None,) * (output.ndim - 1), symbols=())
 
 
 def _too_much(rows: int, error: Exception) -> str:
