@@ -90,6 +90,59 @@ def two_in_two_out() -> bytes:
     )
 
 
+def bag_of_words(width: int = 2, symbols: tuple[str | None, str | None] = ("sequence", "sequence")) -> bytes:
+    """ids, mask INT64 (batch, sequence) → words FP32 (batch, sequence, width), row `id` of a table times the mask, and
+    bag FP32 (batch, width), their sum. `symbols` name the second axis of ids and of mask.
+    """
+    table = np.arange(10 * width, dtype=np.float32).reshape(10, width)
+    return _model(
+        [
+            helper.make_node("Gather", ["table", "ids"], ["found"]),
+            helper.make_node("Cast", ["mask"], ["mask32"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["mask32", "last"], ["masks"]),
+            helper.make_node("Mul", ["found", "masks"], ["words"]),
+            helper.make_node("ReduceSum", ["words", "first"], ["bag"], keepdims=0),
+        ],
+        [_value("ids", "INT64", symbols[0]), _value("mask", "INT64", symbols[1])],
+        [_value("words", "FP32", None, width), _value("bag", "FP32", width)],
+        [
+            _constant("table", table),
+            _constant("first", np.array([1], np.int64)),
+            _constant("last", np.array([2], np.int64)),
+        ],
+    )
+
+
+def up_to_two() -> bytes:
+    """x FP32 (batch, n) → y FP32 (batch, n), for an n of at most 2: of more the run fails."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+            helper.make_node("Sub", ["n", "one"], ["last"]),
+            helper.make_node("Gather", ["table", "last"], ["found"]),
+            helper.make_node("Add", ["x", "found"], ["y"]),
+        ],
+        [_value("x", "FP32", "n")],
+        [_value("y", "FP32", "n")],
+        [_constant("one", np.array([1], np.int64)), _constant("table", np.zeros(2, np.float32))],
+    )
+
+
+def every_second() -> bytes:
+    """x FP32 (batch, n) → y FP32 (batch, ⌈n / 2⌉): an output that follows an axis at another length."""
+    return _model(
+        [helper.make_node("Slice", ["x", "from", "to", "axis", "step"], ["y"])],
+        [_value("x", "FP32", "n")],
+        [_value("y", "FP32", "half")],
+        [
+            _constant("from", np.array([0], np.int64)),
+            _constant("to", np.array([2**31], np.int64)),
+            _constant("axis", np.array([1], np.int64)),
+            _constant("step", np.array([2], np.int64)),
+        ],
+    )
+
+
 def lookup(rows: int = 10, width: int = 2) -> bytes:
     """id INT64 (batch, 1) → y FP32 (batch, 1, width), row `id` of a table. An id out of range fails the whole batch."""
     table = np.arange(rows * width, dtype=np.float32).reshape(rows, width)

@@ -121,7 +121,13 @@ def _wire(
     events.watch(ledger, lanes, signals)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
-    policy = BatchPolicy(batching.max_batch_size, batching.max_batch_bytes, batching.linger_ms / 1000)
+    policy = BatchPolicy(
+        batching.max_batch_size,
+        batching.max_batch_bytes,
+        batching.linger_ms / 1000,
+        batching.max_batch_tokens,
+        model.signature.buckets,
+    )
     events.bounded(records=bounds.records, rows=bounds.rows, size=bounds.size, run=settings.model.run_timeout_s)
     _watchdog(settings, signals, events, lanes, closing)
 
@@ -239,7 +245,13 @@ def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> T
 
 def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     batching = settings.batching
-    model = load(settings.model, max_batch_size=batching.max_batch_size, max_request_rows=batching.max_request_rows)
+    model = load(
+        settings.model,
+        max_batch_size=batching.max_batch_size,
+        max_request_rows=batching.max_request_rows,
+        wanted_axes=batching.wanted_axes,
+        max_batch_tokens=batching.max_batch_tokens,
+    )
     signature = model.signature
     events.model_warmed(
         signature.name,
@@ -250,6 +262,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         gives=", ".join(map(str, signature.outputs)),
         row_counts=model.warmed_up_at,
     )
+    events.padded(signature.buckets)
     return model
 
 

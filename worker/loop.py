@@ -310,6 +310,7 @@ class Worker:
             if isinstance(split, RunFailure):
                 self._try_smaller(batch, split)
             else:
+                self._batcher.ran(batch)
                 self._conclude(split)
         if self._suspicion.wants_probe(lanes_are_idle=not self._lanes.in_flight):
             self._lanes.probe()
@@ -334,10 +335,16 @@ class Worker:
         self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
 
     def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
-        """Halve a failed batch until the culprit is alone; its neighbours get their results on the way."""
+        """Halve a failed batch until the culprit is alone; its neighbours get their results on the way.
+
+        For want of memory a single request is halved, too, and those that come after it share smaller batches.
+        """
         if _has_runs(batch.requests):
             batch = self._unravelled(batch)
-        if len(batch.requests) == 1:
+        wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
+        if wants_memory:
+            self._batcher.ran_out_of_memory(batch)
+        if len(batch.requests) == 1 and not (wants_memory and batch.rows > 1):
             self._suspicion.failed((batch.requests[0], reject(batch.requests[0], failure)))
             return
         self._suspicion.failed()
@@ -365,7 +372,7 @@ class Worker:
             assert request.place is not None
             if request.reassembly is None:
                 ready.append((request.place, outcome))
-            elif (whole := request.reassembly.collect(request, outcome)) is not None:
+            elif (whole := _reassembled(request, outcome)) is not None:
                 ready.append((request.place, whole))
         return ready
 
@@ -479,3 +486,11 @@ class Worker:
 
 def _has_runs(requests: Iterable[Request]) -> bool:
     return any(isinstance(request, Run) for request in requests)
+
+
+def _reassembled(piece: Request, outcome: Outcome) -> Outcome | None:
+    """The outcome of the whole request, once it is known. A piece that was cut again is put together first."""
+    whole: Outcome | None = outcome
+    while piece.reassembly is not None and whole is not None:
+        whole, piece = piece.reassembly.collect(piece, whole), piece.reassembly.request
+    return whole

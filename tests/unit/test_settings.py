@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import worker
+from worker.core.buckets import WantedAxis
 from worker.core.failures import BadConfiguration
 from worker.settings import Settings, load, load_client, load_scoring
 from worker.settings.__main__ import reference, with_reference
@@ -82,6 +83,41 @@ def test_lists_are_comma_separated_in_the_environment() -> None:
 def test_an_empty_variable_counts_as_not_set() -> None:
     """`${NAME:-}` in a compose file leaves an empty variable behind."""
     assert loaded(dead_letter_topic="").kafka.dead_letter_topic is None
+
+
+def test_padded_axes_are_a_json_object_or_a_table(tmp_path: Path) -> None:
+    """One axis of an input, or a list of them."""
+    file = tmp_path / "worker.toml"
+    file.write_text("[batching.buckets.ids]\naxis = 1\nboundaries = [4, 8]\npad = 1\n")
+    two = '{"image": [{"axis": 2, "boundaries": [4]}, {"axis": 3, "boundaries": [8], "shared_by": {"depth": 0.5}}]}'
+
+    from_file = load(file, LEAST).batching.wanted_axes
+    from_environment = load(None, LEAST | {"WORKER_BATCHING__BUCKETS": two}).batching.wanted_axes
+
+    assert from_file == (WantedAxis("ids", 1, (4, 8), 1),)
+    assert from_environment == (WantedAxis("image", 2, (4,)), WantedAxis("image", 3, (8,), 0, {"depth": 0.5}))
+
+
+@pytest.mark.parametrize(
+    ("buckets", "wrong"),
+    [
+        ("ids", "must be a JSON object"),
+        ('{"ids": 5}', "ids.0: input should be a valid dictionary"),
+        ('{"ids": {"axis": 1}}', "ids.0.boundaries: must be set"),
+        ('{"ids": {"axis": 0, "boundaries": [4]}}', "ids.0.axis: input should be greater than or equal to 1, got 0"),
+        (
+            '{"ids": {"axis": 1, "boundaries": [8, 4]}}',
+            "ids.0.boundaries: must be ascending, each length once, got [8, 4]",
+        ),
+        ('{"ids": {"axis": 1, "boundaries": [4], "pads": 1}}', "ids.0.pads: extra inputs are not permitted"),
+    ],
+)
+def test_padded_axes_that_are_none_are_told_with_their_place(buckets: str, wrong: str) -> None:
+    """The variable, and where in it."""
+    with pytest.raises(BadConfiguration) as refusal:
+        load(None, LEAST | {"WORKER_BATCHING__BUCKETS": buckets})
+
+    assert f"WORKER_BATCHING__BUCKETS: {wrong}" in str(refusal.value)
 
 
 def test_passed_through_keys_become_text(tmp_path: Path) -> None:

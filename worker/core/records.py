@@ -99,6 +99,7 @@ class Request:
     size: int
     place: Place | None = None  # where its outcome goes home; given once, when the record is taken
     reassembly: Reassembly | None = None  # set on the pieces of a request larger than a batch
+    deadline: float | None = None  # when an answer is of no use any more, monotonic seconds; None: never
 
 
 class ClosedBy(StrEnum):
@@ -106,6 +107,8 @@ class ClosedBy(StrEnum):
 
     SIZE = "size"
     BYTES = "bytes"
+    TOKENS = "tokens"
+    MEMORY = "memory"
     LINGER = "linger"
     PRESSURE = "pressure"
     DRAIN = "drain"
@@ -119,6 +122,11 @@ class Batch:
     feeds: Mapping[str, Array]
     rows: int
     closed_by: ClosedBy
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The non-batch dimensions of each input, as they run: padded, if they are."""
+        return tuple([feed.shape[1:] for feed in self.feeds.values()])
 
 
 class Prediction(NamedTuple):

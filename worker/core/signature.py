@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from worker.core.buckets import Axis, Buckets
 from worker.core.failures import Code, Reject
 from worker.core.records import RequestedOutput, Tensor
 
@@ -66,6 +67,11 @@ class TensorSpec:
         return self.dtype.kind == "f"
 
     @cached_property
+    def element_bytes(self) -> int:
+        """Of one element in a batch; of a string its reference alone."""
+        return self.dtype.itemsize
+
+    @cached_property
     def row_bytes(self) -> int | None:
         """Bytes of one row; None when a dimension is dynamic or the elements are strings."""
         if self.is_text or None in self.dims:
@@ -95,13 +101,19 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Signature:
-    """What the model takes and gives; `max_rows` bounds one request."""
+    """What the model takes and gives; `max_rows` bounds one request, and `axes` are those that are padded."""
 
     name: str
     version: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_rows: int = 65536
+    axes: tuple[Axis, ...] = ()
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """Which requests may share a batch."""
+        return Buckets(self.axes, tuple(spec.element_bytes for spec in self.inputs))
 
     @cached_property
     def _input_by_name(self) -> dict[str, TensorSpec]:
@@ -195,6 +207,11 @@ class Signature:
 
         Raises `Reject`. Each tensor must have passed `check_claim` and hold as many elements as it claims.
         """
+        judged = self._whole(tensors)
+        self.buckets.check(judged.shapes)
+        return judged
+
+    def _whole(self, tensors: Sequence[NamedTensor]) -> Judged:
         if len(tensors) == len(self.inputs) == 1 and tensors[0].name == self.inputs[0].name:
             only = tensors[0]
             return Judged(only.shape[0], (tuple(only.shape[1:]),), (only.tensor,))

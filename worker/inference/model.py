@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
+from worker.core.axes import axes_of, blank_lengths, other_length, with_outputs
+from worker.core.buckets import Axis, Spot, WantedAxis, tokens
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
@@ -67,6 +70,7 @@ class Model:
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
         self.signature = self._seen_with(outputs)
+        self.signature = replace(self.signature, axes=tuple(map(self._with_outputs, signature.axes)))
         if self._bound is not None:
             self._bound.let_go()  # this thread is not one of those that will run
 
@@ -96,6 +100,19 @@ class Model:
     def blank(self, rows: int) -> Feeds:
         """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs."""
         return self._feeds(rows)
+
+    def warm_up_buckets(self, max_rows: int, max_tokens: int | None) -> None:
+        """Run each bucket: with one row, and on an accelerator with each number of rows that a batch of it may have.
+
+        Raises `BadConfiguration` for one that the model does not take.
+        """
+        is_thorough = is_accelerated(self._session)
+        for lengths in product(*(axis.boundaries for axis in self.signature.axes)):
+            at = {spot: n for axis, n in zip(self.signature.axes, lengths, strict=True) for spot in axis.inputs}
+            shapes = tuple(feed.shape[1:] for feed in self._feeds(1, at).values())
+            most = max_rows if max_tokens is None else min(max_rows, max_tokens // tokens(shapes))
+            for rows in [n for n in self.warmed_up_at if n <= most and is_thorough] or [self._probe_rows]:
+                self._run_at(rows, at, "x".join(map(str, lengths)))
 
     def _binding_to(self, memory: Memory | None) -> BoundRuns | None:
         """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
@@ -153,22 +170,56 @@ class Model:
                 )
         return outputs
 
-    def _feeds(self, rows: int) -> dict[str, Array]:
-        return {spec.name: _blank(spec, rows, self._blank) for spec in self.signature.inputs}
+    def _with_outputs(self, axis: Axis) -> Axis:
+        """The axis with the outputs that have it, as two runs show. Raises `BadConfiguration`."""
+        other = other_length(axis)
+        if other is None:
+            return axis  # of length 1, and nothing is ever padded
+        lengths = axis.boundaries[0], other
+        runs = [self._run_at(self._probe_rows, dict.fromkeys(axis.inputs, n), str(n)) for n in lengths]
+        short, long = ([output.shape for output in outputs] for outputs in runs)
+        return with_outputs(self.signature, axis, lengths, (short, long))
+
+    def _run_at(self, rows: int, lengths: Mapping[Spot, int], bucket: str) -> Sequence[Array]:
+        try:
+            return self._outputs(self._feeds(rows, lengths))
+        except ORT_ERRORS as error:
+            raise BadConfiguration(
+                f"the model fails in the bucket {bucket} of WORKER_BATCHING__BUCKETS: {readable(error)}"
+            ) from error
+
+    def _feeds(self, rows: int, lengths: Mapping[Spot, int] = {}) -> dict[str, Array]:
+        """Blank inputs, the padded axes as long as in their first buckets unless told otherwise."""
+        lengths = {**blank_lengths(self.signature.axes), **lengths}
+        return {
+            spec.name: _blank(spec, rows, self._blank, [lengths.get(Spot(at, n)) for n in range(len(spec.dims))])
+            for at, spec in enumerate(self.signature.inputs)
+        }
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
 
 
-def load(settings: ModelSettings, *, max_batch_size: int, max_request_rows: int = 65_536) -> Model:
-    """The model of these settings, warm. Raises `BadConfiguration`: one line that names cause and cure."""
+def load(
+    settings: ModelSettings,
+    *,
+    max_batch_size: int,
+    max_request_rows: int = 65_536,
+    wanted_axes: Sequence[WantedAxis] = (),
+    max_batch_tokens: int | None = None,
+) -> Model:
+    """The model of these settings, warm, in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
     graph = read(settings.path, settings.sha256)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
     options = settings.provider_options
 
     def warm(opened: Opened) -> Model:
         signature = signature_of(opened.session, settings.name, settings.version, max_request_rows)
-        return Model(opened, signature, settings.warm_up_rows or row_counts(opened, max_batch_size))
+        signature = replace(signature, axes=axes_of(signature, wanted_axes))
+        model = Model(opened, signature, settings.warm_up_rows or row_counts(opened, max_batch_size))
+        if signature.axes:
+            model.warm_up_buckets(max_batch_size, max_batch_tokens)
+        return model
 
     try:
         check_options(options, providers or ((CPU,) if wanted == "cpu" else (CUDA, CPU)))
@@ -202,9 +253,9 @@ def inspect(settings: ModelSettings) -> Signature:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
-def _blank(spec: TensorSpec, rows: int, blank: Blank) -> Array:
+def _blank(spec: TensorSpec, rows: int, blank: Blank, lengths: Sequence[int | None]) -> Array:
     """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too."""
-    shape = (rows, *(blank.dimension if d is None else d for d in spec.dims))
+    shape = (rows, *(n or (blank.dimension if d is None else d) for n, d in zip(lengths, spec.dims, strict=True)))
     return np.full(shape, str(blank.value) if spec.is_text else blank.value, spec.dtype)
 
 

@@ -112,7 +112,9 @@ class Scorer:
         policy = BatchPolicy(
             max(batching.max_batch_size, source.most_rows),
             max(batching.max_batch_bytes, source.most_bytes),
-            linger=batching.linger_ms / 1000 if source.is_live else math.inf,
+            batching.linger_ms / 1000 if source.is_live else math.inf,
+            batching.max_batch_tokens,
+            self.signature.buckets,
         )
         bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
         return Worker(

@@ -10,8 +10,19 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from worker.core.buckets import Pad, WantedAxis
 
 MIB = 1024 * 1024
 
@@ -51,6 +62,17 @@ def _flat(value: Any) -> Any:
 def _text(value: Any) -> Any:
     """librdkafka reads every value as text, and truth values as `true` and `false`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _axes(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        raise ValueError('must be a JSON object, for example {"input_ids": {"axis": 1, "boundaries": [32]}}') from None
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _of_this_host(value: str) -> str:
@@ -220,18 +242,59 @@ class ModelSettings(Section):
     )
 
 
+class PaddedAxis(Section):
+    """One axis of an input that is padded, so that requests of different lengths share a batch."""
+
+    axis: int = Field(ge=1)
+    boundaries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    pad: Pad = 0
+    shared_by: dict[str, Pad] = {}
+
+    @field_validator("boundaries")
+    @classmethod
+    def _ascending(cls, boundaries: tuple[int, ...]) -> tuple[int, ...]:
+        if list(boundaries) != sorted(set(boundaries)):
+            raise ValueError("must be ascending, each length once")
+        return boundaries
+
+
+# Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
+PaddedAxes = Annotated[
+    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]], NoDecode, BeforeValidator(_axes)
+]
+
+
 class BatchingSettings(Section):
     """When a batch closes, and how much may be under way."""
 
     max_batch_size: int = Field(32, ge=1, le=65_536, description="Rows (not requests) at which a batch closes.")
     linger_ms: float = Field(5.0, ge=0, le=10_000, description="Longest wait of a batch's first request for company.")
     max_batch_bytes: int = Field(16 * MIB, ge=1024, description="Bytes of input at which a batch closes.")
+    max_batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Elements of the largest input, padding included, at which a batch closes; any number unless set.",
+    )
+    buckets: PaddedAxes = Field(
+        {},
+        description="Axes to pad, so that requests of different lengths share a batch; in the environment a JSON "
+        'object, `{"input_ids": {"axis": 1, "boundaries": [32, 64, 128], "pad": 0}}`.',
+    )
     max_inflight_batches: int = Field(2, ge=1, le=64, description="Batches running or stacked ahead.")
     lanes: int = Field(1, ge=1, le=64, description="Inference threads. One keeps a GPU busy.")
     max_request_rows: int = Field(65_536, ge=1, description="A request with more rows is rejected.")
     max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")
     max_inflight_rows: int = Field(131_072, ge=1, description="Their rows.")
     max_inflight_bytes: int = Field(64 * MIB, ge=1024, description="Their bytes.")
+
+    @property
+    def wanted_axes(self) -> tuple[WantedAxis, ...]:
+        """The padded axes, each with the name of its input."""
+        return tuple(
+            WantedAxis(name, axis.axis, axis.boundaries, axis.pad, axis.shared_by)
+            for name, axes in self.buckets.items()
+            for axis in axes
+        )
 
 
 class DeliverySettings(Section):
