@@ -118,7 +118,7 @@ class KeyedLedger(LooseLedger):
         leaving = [place for place in answered if place.key is None]
         for line, key in {(place.line, place.key): None for place in answered if place.key is not None}:
             queue = self._queues[line][key]
-            # Cut once for each key and batch: at a time, the last of 20,000 of one key would cost as many moves each.
+            # One cut for each key and batch: taken out one by one, each of 20,000 of one key would move all behind it.
             known = next((at for at, place in enumerate(queue) if place.outcome is None), len(queue))
             leaving += queue[:known]
             del queue[:known]
