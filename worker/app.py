@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from worker import telemetry
-from worker.codecs import Codecs, Wire
+from worker.codecs import Codecs, SingleCodecs, Wire
 from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import BadConfiguration, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
+from worker.core.loose import LEDGERS
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -117,7 +118,7 @@ def _wire(
     model = _warm_model(settings, events)
     lanes = InferenceLanes(model, settings.batching.lanes)
     closing.callback(ending.close, lanes)
-    ledger = OffsetLedger()
+    ledger = LEDGERS[settings.delivery.order]()
     events.watch(ledger, lanes, signals)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
@@ -131,7 +132,8 @@ def _wire(
     events.bounded(records=bounds.records, rows=bounds.rows, size=bounds.size, run=settings.model.run_timeout_s)
     _watchdog(settings, signals, events, lanes, closing)
 
-    codecs = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected)
+    speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
+    codecs = speaks(model.signature, _wire_contract(settings, topics), tell=events.rejected)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
     return Worker(
         source=source,

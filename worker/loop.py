@@ -146,12 +146,12 @@ class Worker:
         for request in self._codec.decode_all(self._set_aside(records, now) if self._trials.has_suspects else records):
             record = request.record
             if isinstance(request, Rejection):
-                place = track(record.partition, record.offset, 0, len(record.value or b""), now)
+                place = track(record, 0, len(record.value or b""), now)
                 self._refuse([(place, request)])
             elif isinstance(request, Run):
                 self._take_run(request, now)
             else:
-                request.place = track(record.partition, record.offset, request.rows, request.size, now)
+                request.place = track(record, request.rows, request.size, now)
                 add(request, now)
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
         self._events.taken(len(records))
@@ -161,8 +161,7 @@ class Worker:
         rest: Run | None = run
         while rest is not None:
             part, rest = rest.cut(self._batcher.room(rest))
-            last = part.records[-1]
-            part.place = self._ledger.track(last.partition, last.offset, part.rows, part.size, now, len(part.records))
+            part.place = self._ledger.track(part.records[-1], part.rows, part.size, now, len(part.records))
             self._batcher.add(part, now)
 
     def _set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
@@ -173,7 +172,7 @@ class Worker:
             if suspect is None:
                 innocent.append(record)
                 continue
-            place = self._ledger.track(record.partition, record.offset, 1, len(record.value or b""), now)
+            place = self._ledger.track(record, 1, len(record.value or b""), now)
             if record.offset == suspect.convicted:
                 self._refuse([(place, self._codec.refuse(record, Code.INTERNAL, CONVICTED))])
             elif self._trials.add(record, place):

@@ -346,6 +346,10 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
             "WORKER_DELIVERY__COMMIT_INTERVAL_MS: 2501 leaves too little",
         ),
         (
+            {"DELIVERY__GUARANTEE": "exactly_once", "DELIVERY__ORDER": "key"},
+            "WORKER_DELIVERY__ORDER: key lets answers leave ahead of earlier ones, and a transaction holds only",
+        ),
+        (
             {"BATCHING__LINGER_MS": "1000", "DELIVERY__DRAIN_TIMEOUT_S": "1"},
             "WORKER_BATCHING__LINGER_MS: must be less than",
         ),

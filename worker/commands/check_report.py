@@ -43,6 +43,7 @@ class DeliveryFacts:
     """
 
     guarantee: str
+    order: str
     commit_interval_ms: int
     transactional_id: str | None = None
     is_stable: bool = False

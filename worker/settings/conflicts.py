@@ -164,7 +164,14 @@ def _promises(settings: Settings) -> Iterator[str]:
 def _transactions(delivery: DeliverySettings) -> Iterator[str]:
     if delivery.guarantee == "at_least_once":
         yield from _without_effect(delivery)
-    elif delivery.commit_interval_ms * FILL_SHARE > delivery.transaction_timeout_ms:
+        return
+    if delivery.order != "partition":
+        yield (
+            f"WORKER_DELIVERY__ORDER: {delivery.order} lets answers leave ahead of earlier ones, and a transaction "
+            "holds only answers below the offsets it commits; set it to partition, or "
+            "WORKER_DELIVERY__GUARANTEE to at_least_once"
+        )
+    if delivery.commit_interval_ms * FILL_SHARE > delivery.transaction_timeout_ms:
         longest = delivery.transaction_timeout_ms // FILL_SHARE
         yield (
             f"WORKER_DELIVERY__COMMIT_INTERVAL_MS: {delivery.commit_interval_ms} leaves too little of "

@@ -304,6 +304,10 @@ class DeliverySettings(Section):
         "at_least_once",
         description="How often a request is answered whatever dies in between. `exactly_once` takes transactions.",
     )
+    order: Literal["partition", "key", "none"] = Field(
+        "partition",
+        description="For which earlier requests of its partition an answer waits: for all, those of its key, or none.",
+    )
     commit_interval_ms: int = Field(
         default_factory=lambda section: COMMIT_INTERVALS_MS[section.get("guarantee", "at_least_once")],
         ge=1,
