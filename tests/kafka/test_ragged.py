@@ -1,0 +1,45 @@
+"""Requests of all lengths through a worker on a real Kafka: each gets what it would have got by itself, in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kafka.checker import Answer
+from tests.kafka.cluster import Cluster, Sent
+from tests.kafka.scene import Scene, quick_at_least_once
+from tests.models import encoder
+from tests.ragged import PROTOBUF, Alone, as_request, fault, long_tailed, row_of, texts
+
+COUNT = 300
+MODEL = encoder(layers=2)
+
+
+def requests(lengths: list[int]) -> list[Sent]:
+    """Keyed, one row each, of these lengths."""
+    rows = texts(lengths, vocabulary=100)
+    return [Sent(b"key-%d" % (at % 37), as_request(row), [PROTOBUF]) for at, row in enumerate(rows)]
+
+
+def faults(scene: Scene, answers: list[Answer]) -> list[str]:
+    """What is wrong with the results, beside those of ONNX Runtime alone."""
+    alone, found = Alone(MODEL), []
+    for answer in answers:
+        assert answer.source is not None
+        request = scene.acknowledged[answer.source].value or b""
+        found.append(fault(answer.value or b"", alone.one(row_of(request))))
+    return [each for each in found if each]
+
+
+@quick_at_least_once
+def test_requests_of_any_length_are_answered_without_buckets(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Only equal lengths share a batch; both outputs are right, in order, and none is lost."""
+    with Scene(kafka, tmp_path, guarantee=guarantee, model=MODEL) as scene:
+        replica = scene.replica()
+
+        scene.publish(requests(long_tailed(COUNT)))
+
+        scene.expect_kept()
+        answers = scene.answers()
+        assert not any(answer.is_error for answer in answers)
+        assert not faults(scene, answers)
+        assert replica.metric("inference_worker_batch_rows_total") == COUNT
