@@ -73,6 +73,11 @@ class Alone:
         return self.run([row], len(row))
 
 
+def cut(found: Outputs, at: int, length: int) -> Outputs:
+    """One row of a batch by itself, its tokens cut back to its own length."""
+    return {"embedding": found["embedding"][at : at + 1], "tokens": found["tokens"][at : at + 1, :length]}
+
+
 def as_request(row: Ids) -> bytes:
     """`inference.ModelInferRequest` of one row, its tensors as raw bytes."""
     feeds = padded([row], len(row))

@@ -22,11 +22,6 @@ def furthest(found: Outputs, expected: Outputs) -> float:
     return max(float(np.abs(found[name] - expected[name]).max()) for name in expected)
 
 
-def cut(found: Outputs, at: int, length: int) -> Outputs:
-    """One row of a batch, its tokens cut back."""
-    return {"embedding": found["embedding"][at : at + 1], "tokens": found["tokens"][at : at + 1, :length]}
-
-
 def test_padding_changes_nothing_of_a_row(alone: Alone) -> None:
     """Whatever its own length and its neighbours', each row gets what it gets by itself."""
     rows = ragged.texts([4, 30, 7, 64], vocabulary=100)
@@ -34,7 +29,7 @@ def test_padding_changes_nothing_of_a_row(alone: Alone) -> None:
     found = alone.run(rows, 64)
 
     for at, row in enumerate(rows):
-        assert furthest(cut(found, at, len(row)), alone.one(row)) < TOLERANCE
+        assert furthest(ragged.cut(found, at, len(row)), alone.one(row)) < TOLERANCE
 
 
 def test_tokens_their_order_and_their_number_matter(alone: Alone) -> None:
