@@ -128,7 +128,7 @@ def test_goodput_is_what_is_read_in_time_while_the_load_is_on() -> None:
     )
 
     found = deadlines.served(
-        answers(first, good, late_to_read, late, refused, last), 10, 4.0, EPOCH, deadlines.Work(7, 0.05)
+        answers(first, good, late_to_read, late, refused, last), 10, 4.0, EPOCH, deadlines.Work(7, 2, 0.1)
     )
 
     assert (found.results, found.read_in_time, found.appended_in_time, found.refused) == (1.5, 0.5, 1.0, 0.5)
@@ -142,7 +142,7 @@ def test_a_request_that_is_answered_twice_leaves_another_unanswered() -> None:
     """As many answers as requests are not enough."""
     twice = (2.0, 2.3, 2.4, "")
 
-    found = deadlines.served(answers((0.0, 0.1, 0.1, ""), twice, twice), 10, 4.0, EPOCH, deadlines.Work(3, 0.05))
+    found = deadlines.served(answers((0.0, 0.1, 0.1, ""), twice, twice), 10, 4.0, EPOCH, deadlines.Work(3, 2, 0.1))
 
     assert found.unanswered == 1
 
@@ -150,4 +150,4 @@ def test_a_request_that_is_answered_twice_leaves_another_unanswered() -> None:
 def test_an_answer_that_is_neither_result_nor_refusal_is_no_figure() -> None:
     """Another error means that something else was measured."""
     with pytest.raises(AssertionError, match="INTERNAL"):
-        deadlines.served(answers((0.0, 0.1, 0.1, "INTERNAL")), 10, 4.0, EPOCH, deadlines.Work(1, 0.05))
+        deadlines.served(answers((0.0, 0.1, 0.1, "INTERNAL")), 10, 4.0, EPOCH, deadlines.Work(1, 1, 0.1))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from operator import sub
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.bench.bench import Bench
-from tests.bench.ground import HEADERS, PARTITIONS, Headers, Job, response_topic
+from tests.bench.ground import HEADERS, PARTITIONS, Headers, Job, response_topic, there
 from tests.bench.pace import Answers, judged, latencies, most
 from tests.bench.results import Bar, Section
 from tests.bench.running import WORKER, running
@@ -93,21 +94,32 @@ def _round(bench: Bench) -> Round:
 
 
 class Work(NamedTuple):
-    """What a worker has run meanwhile: rows, and the mean seconds of an inference."""
+    """What a worker has run: rows, inferences, and seconds of them."""
 
     rows: float
-    inference: float
+    runs: float
+    seconds: float
+
+    @property
+    def inference(self) -> float:
+        """Mean seconds of one."""
+        return self.seconds / max(1.0, self.runs)
 
 
 def _load(bench: Bench, replica: Replica, requests: str, responses: str, capacity: float, headers: Headers) -> Served:
     rate, seconds = round(capacity * TIMES), WARM_UP + bench.asked.seconds
-    rows, runs, lane = replica.metric(ROWS_RUN), replica.metric(RUNS), lane_seconds(replica)
-    epoch = time.time() - time.monotonic()
+    before, epoch = _work(bench, replica, requests), time.time() - time.monotonic()
     answers = judged(bench.cluster.bootstrap_servers, requests, responses, rate, seconds, headers)
-    inference = (lane_seconds(replica) - lane) / max(1.0, replica.metric(RUNS) - runs)
-    found = served(answers, rate, seconds, epoch, Work(replica.metric(ROWS_RUN) - rows, inference))
+    after = _work(bench, replica, requests)
+    found = served(answers, rate, seconds, epoch, Work(*map(sub, after, before)))
     bench.tell(f"{rate:,}/s asked: {found.results:,.0f}/s results, {found.read_in_time:,.0f}/s in time")
     return found
+
+
+def _work(bench: Bench, replica: Replica, requests: str) -> Work:
+    """All of it so far, once everything that was asked is answered."""
+    replica.wait_until_settled(there(bench.cluster, requests))
+    return Work(replica.metric(ROWS_RUN), replica.metric(RUNS), lane_seconds(replica))
 
 
 def served(answers: Answers, rate: int, seconds: float, epoch: float, work: Work) -> Served:

@@ -99,6 +99,7 @@ def answers(bench: Bench) -> Section:
         wait_for(cluster, responses, len(texts), contender.why_dead)
         found = [answer(record) for record in cluster.read_all(responses)]
         assert contender.replica is not None
+        contender.replica.wait_until_settled(len(texts))
         filled = by_bucket(contender.replica.text("/metrics"))
     cluster.delete_topic(requests)
     lengths = [len(text) for text in texts]
