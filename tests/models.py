@@ -4,9 +4,12 @@ Each function returns the serialized model as bytes and says what makes it speci
 The batch axis is dynamic and called `batch` unless the function says otherwise.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -233,6 +236,86 @@ def sequence_mean() -> bytes:
         [_value("tokens", "FP32", "length")],
         [_value("mean", "FP32", 1)],
     )
+
+
+def encoder(
+    layers: int = 1, width: int = 16, heads: int = 2, vocabulary: int = 100, longest: int = 512, seed: int = 0
+) -> bytes:
+    """A transformer: input_ids, attention_mask INT64 (batch, sequence) → embedding FP32 (batch, width), tokens.
+
+    `embedding` is the mean of what the mask admits, `tokens` FP32 (batch, sequence, 4) has something of each token.
+    Where the mask is 0 stands padding: it changes nothing elsewhere. A sequence above `longest` fails the whole batch.
+    """
+    graph = _Graph(np.random.default_rng(seed))
+    words = graph.node("Gather", graph.random(vocabulary, width), "input_ids")
+    length = graph.node("Shape", "input_ids", start=1, end=2)
+    start, axis = graph.constant([0], np.int64), graph.constant([0], np.int64)
+    state = graph.node("Add", words, graph.node("Slice", graph.random(longest, width), start, length, axis))
+    mask = graph.node("Cast", "attention_mask", to=TensorProto.FLOAT)
+    hidden = graph.node("Mul", graph.node("Sub", graph.constant(1), mask), graph.constant(-1e9))
+    hidden = graph.node("Unsqueeze", hidden, graph.constant([1, 2], np.int64))  # (batch, 1, 1, sequence)
+    for _ in range(layers):
+        state = graph.normal(graph.node("Add", state, _attention(graph, state, hidden, width, heads)), width)
+        inner = graph.node("Relu", graph.dense(state, width, 4 * width))
+        state = graph.normal(graph.node("Add", state, graph.dense(inner, 4 * width, width)), width)
+    weights = graph.node("Unsqueeze", mask, graph.constant([2], np.int64))
+    total = graph.node("ReduceSum", graph.node("Mul", state, weights), graph.constant([1], np.int64), keepdims=0)
+    count = graph.node("ReduceSum", mask, graph.constant([1], np.int64), keepdims=1)
+    graph.node("Div", total, graph.node("Max", count, graph.constant(1)), gives="embedding")
+    graph.dense(state, width, 4, gives="tokens")
+    return _model(
+        graph.nodes,
+        [_value(name, "INT64", "sequence") for name in ("input_ids", "attention_mask")],
+        [_value("embedding", "FP32", width), _value("tokens", "FP32", "sequence", 4)],
+        graph.constants,
+    )
+
+
+def _attention(graph: _Graph, state: str, hidden: str, width: int, heads: int) -> str:
+    """Self-attention: (batch, sequence, width) → the same; `hidden` is far below 0 where nobody may look."""
+    shape = graph.constant([0, 0, heads, width // heads], np.int64)
+
+    def split(*order: int) -> str:
+        return graph.node("Transpose", graph.node("Reshape", graph.dense(state, width, width), shape), perm=order)
+
+    query, key, value = split(0, 2, 1, 3), split(0, 2, 3, 1), split(0, 2, 1, 3)
+    scores = graph.node("Mul", graph.node("MatMul", query, key), graph.constant((heads / width) ** 0.5))
+    looks = graph.node("Softmax", graph.node("Add", scores, hidden), axis=-1)
+    seen = graph.node("Transpose", graph.node("MatMul", looks, value), perm=(0, 2, 1, 3))
+    return graph.dense(graph.node("Reshape", seen, graph.constant([0, 0, width], np.int64)), width, width)
+
+
+class _Graph:
+    """Nodes and constants with names of their own, in the order in which they are asked for."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[TensorProto] = []
+        self._rng = rng
+
+    def node(self, kind: str, *inputs: str, gives: str | None = None, **attributes: Any) -> str:
+        """The name of its output: `gives`, or a fresh one."""
+        output = gives or f"n{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def constant(self, value: object, dtype: type[np.generic] = np.float32) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(_constant(name, np.array(value, dtype)))
+        return name
+
+    def random(self, *shape: int, scale: float = 1.0) -> str:
+        return self.constant(self._rng.standard_normal(shape) * scale)
+
+    def dense(self, of: str, inputs: int, outputs: int, gives: str | None = None) -> str:
+        """(…, inputs) → (…, outputs)."""
+        product = self.node("MatMul", of, self.random(inputs, outputs, scale=inputs**-0.5))
+        return self.node("Add", product, self.random(outputs, scale=0.1), gives=gives)
+
+    def normal(self, of: str, width: int) -> str:
+        """Each token with mean 0 and variance 1."""
+        ones, zeros = self.constant(np.ones(width)), self.constant(np.zeros(width))
+        return self.node("LayerNormalization", of, ones, zeros, axis=-1)
 
 
 def first_columns(width: int = 4) -> bytes:
