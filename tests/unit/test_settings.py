@@ -314,6 +314,28 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
             "WORKER_BATCHING__LINGER_MS: must be less than",
         ),
         ({"MODEL__WARM_UP_ROWS": "4,4"}, "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell"),
+        (
+            {
+                "MODEL__GPU_MEM_LIMIT": "8589934592",
+                "MODEL__PROVIDER_OPTIONS": '{"CUDAExecutionProvider": {"gpu_mem_limit": 1}}',
+            },
+            "WORKER_MODEL__GPU_MEM_LIMIT: WORKER_MODEL__PROVIDER_OPTIONS sets it for CUDAExecutionProvider too; unset",
+        ),
+        (
+            {
+                "MODEL__ARENA_EXTEND_STRATEGY": "same_as_requested",
+                "MODEL__PROVIDER_OPTIONS": '{"CUDAExecutionProvider": {"arena_extend_strategy": "kNextPowerOfTwo"}}',
+            },
+            "WORKER_MODEL__ARENA_EXTEND_STRATEGY: WORKER_MODEL__PROVIDER_OPTIONS sets it for CUDA",
+        ),
+        (
+            {"MODEL__GPU_MEM_LIMIT": "8589934592", "MODEL__DEVICE": "cpu"},
+            "WORKER_MODEL__GPU_MEM_LIMIT: has no effect with WORKER_MODEL__DEVICE=cpu; unset it",
+        ),
+        (
+            {"MODEL__ARENA_EXTEND_STRATEGY": "next_power_of_two", "MODEL__PROVIDERS": "CPUExecutionProvider"},
+            "WORKER_MODEL__ARENA_EXTEND_STRATEGY: has no effect with WORKER_MODEL__PROVIDERS without CUDA; unset it",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_refused(given: dict[str, str], told: str) -> None:

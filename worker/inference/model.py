@@ -24,6 +24,7 @@ from worker.inference.device import (
     Opened,
     Unusable,
     check_options,
+    memory_options,
     open_cpu,
     open_cuda,
     open_named,
@@ -164,7 +165,7 @@ def load(settings: ModelSettings, *, max_batch_size: int, max_request_rows: int 
     """The model of these settings, warm. Raises `BadConfiguration`: one line that names cause and cure."""
     graph = read(settings.path, settings.sha256)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
-    options = settings.provider_options
+    options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
 
     def warm(opened: Opened) -> Model:
         signature = signature_of(opened.session, settings.name, settings.version, max_request_rows)

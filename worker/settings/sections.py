@@ -10,7 +10,15 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 MIB = 1024 * 1024
@@ -200,6 +208,14 @@ class ModelSettings(Section):
         {},
         description="Options of the providers, passed on as they are; in the environment a JSON object, "
         '`{"CUDAExecutionProvider": {"gpu_mem_limit": "8589934592"}}`.',
+    )
+    gpu_mem_limit: int | None = Field(
+        None, ge=MIB, description="Most bytes of GPU memory for the model's arena on CUDA; means nothing on the CPU."
+    )
+    arena_extend_strategy: Literal["next_power_of_two", "same_as_requested"] | None = Field(
+        None,
+        description="How that arena grows: ahead of the need, ONNX Runtime's own choice, or by no more than it; means "
+        "nothing on the CPU.",
     )
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
