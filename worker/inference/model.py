@@ -30,7 +30,8 @@ from worker.inference.device import (
     open_named,
     plainly,
 )
-from worker.inference.inspection import signature_of
+from worker.inference.fixed_batch import FixedBatch
+from worker.inference.inspection import fixed_rows, signature_of
 from worker.inference.memory import CUDA, Memory, Unbindable, is_accelerated
 from worker.inference.model_file import read
 from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
@@ -54,12 +55,18 @@ class Blank(NamedTuple):
 class Model:
     """One loaded model. `device` says where it runs and why, `load` has run it."""
 
-    def __init__(self, opened: Opened, signature: Signature, row_counts: Iterable[int]) -> None:
-        """Warms up at these row counts. Raises `BadConfiguration` when the model fails or loses rows there."""
+    def __init__(
+        self, opened: Opened, signature: Signature, row_counts: Iterable[int], fixed_rows: int | None = None
+    ) -> None:
+        """Warms up at these row counts; a model exported for `fixed_rows` runs at no other.
+
+        Raises `BadConfiguration` when the model fails or loses rows there.
+        """
         self._session: ort.InferenceSession = opened.session
         self.device: Device = opened.device
         self.signature = signature  # of the outputs only what the file claims, until they are seen
         self._output_names = [spec.name for spec in signature.outputs]
+        self._fixed = None if fixed_rows is None else FixedBatch(fixed_rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
         self._bound: BoundRuns | None = None
@@ -70,6 +77,15 @@ class Model:
         self.signature = self._seen_with(outputs)
         if self._bound is not None:
             self._bound.let_go()  # this thread is not one of those that will run
+
+    @property
+    def fixed_rows(self) -> int | None:
+        """The number of rows that every inference has, the padded ones among them; None: as many as are asked for."""
+        return None if self._fixed is None else self._fixed.rows
+
+    def most_rows(self, wanted: int) -> int:
+        """How many rows of a batch that may have so many the model takes at once."""
+        return wanted if self._fixed is None else min(wanted, self._fixed.rows)
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
@@ -116,6 +132,11 @@ class Model:
         return replace(self.signature, outputs=tuple(map(_as_seen, self.signature.outputs, outputs)))
 
     def _outputs(self, feeds: Feeds) -> Sequence[Array]:
+        if self._fixed is None:
+            return self._exactly(feeds)
+        return self._fixed.cut(self._exactly(self._fixed.padded(feeds)), len(next(iter(feeds.values()))))
+
+    def _exactly(self, feeds: Feeds) -> Sequence[Array]:
         if self._bound is not None:
             return self._bound(feeds)
         outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
@@ -168,7 +189,9 @@ def load(settings: ModelSettings, *, max_batch_size: int, max_request_rows: int 
     options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
 
     def warm(opened: Opened) -> Model:
-        signature = signature_of(opened.session, settings.name, settings.version, max_request_rows)
+        signature = signature_of(opened.session, settings, max_request_rows)
+        if (fixed := fixed_rows(opened.session)) is not None:
+            return Model(opened, signature, (fixed,), fixed)
         return Model(opened, signature, settings.warm_up_rows or row_counts(opened, max_batch_size))
 
     try:
@@ -198,7 +221,7 @@ def inspect(settings: ModelSettings) -> Signature:
     """What the file says that the model takes and gives: on the CPU, without running it. Raises `BadConfiguration`."""
     try:
         opened = open_cpu(read(settings.path, settings.sha256), 1, "only looked at")
-        return signature_of(opened.session, settings.name, settings.version, Signature.max_rows)
+        return signature_of(opened.session, settings, Signature.max_rows)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 

@@ -223,6 +223,11 @@ class ModelSettings(Section):
     run_timeout_s: float = Field(
         60.0, gt=0, le=240, description="An inference that takes longer is taken for hung: the worker exits (3)."
     )
+    fixed_batch: Literal["refuse", "pad"] = Field(
+        "refuse",
+        description="What becomes of a model exported for a fixed number of rows; `pad`: it runs, short batches padded "
+        "to that number.",
+    )
     warm_up_rows: RowCounts = Field(
         (),
         description="Row counts to run at start, two or more, comma-separated; unless set 1, 2 and MAX_BATCH_SIZE, on "

@@ -40,6 +40,17 @@ def test_a_lag_that_may_be_markers_alone_says_so(waiting: int, told: str, has_no
     assert (("", MARKERS) in rows) == has_note
 
 
+def test_batches_that_are_padded_are_told() -> None:
+    """Since MAX_BATCH_SIZE says another number."""
+    report = Report("inference-worker check --json")
+    report.model = ModelFacts("m", "1", "cpu", "why", ["x"], ["y"], None, None, 1.0, {1: 0.001}, fixed_rows=8)
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=False)
+
+    assert "of exactly 8 rows: short ones are padded, none is larger" in file.getvalue()
+
+
 EVIL = "evil\x1b]0;pwned\x07\x9b[31m"
 
 

@@ -270,7 +270,7 @@ def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: 
 
 def test_the_page_shows_the_bounds(watched: Watched) -> None:
     """So that an alert can say how near they are without knowing the settings."""
-    watched.events.bounded(records=100, rows=200, size=300, run=60.0)
+    watched.events.bounded(batch=32, records=100, rows=200, size=300, run=60.0)
     watched.turn()
 
     page = watched.page()
