@@ -95,6 +95,29 @@ def test_passed_through_keys_become_text(tmp_path: Path) -> None:
     assert from_file == from_environment == {"linger.ms": "1", "socket.keepalive.enable": "true"}
 
 
+def test_defaults_of_inputs_keep_their_kind(tmp_path: Path) -> None:
+    """One is no truth value and no text. In TOML a name with a dot is a table."""
+    config = tmp_path / "worker.toml"
+    config.write_text('[model.input_defaults]\nmask = 1\nis_new = true\nencoder.scale = 0.5\nlang = "en"\n')
+    said = '{"mask": 1, "is_new": true, "encoder.scale": 0.5, "lang": "en", "odd": NaN}'
+
+    in_file = load(config, LEAST).model.input_defaults
+    in_environment = load(
+        None, {**LEAST, "WORKER_MODEL__INPUT_DEFAULTS": said, "WORKER_MODEL__NON_FINITE_INPUT": "allow"}
+    ).model.input_defaults
+
+    assert repr(in_file) == "{'mask': 1, 'is_new': True, 'encoder.scale': 0.5, 'lang': 'en'}"
+    assert repr(in_environment) == repr(in_file)[:-1] + ", 'odd': nan}"
+
+
+@pytest.mark.parametrize("value", ["[1]", "1", "{", '{"a": null}', '{"a": [1]}', "[" * 100_000])
+def test_defaults_of_inputs_are_one_value_each(value: str) -> None:
+    """Told in one line, whatever kinds it might have been."""
+    [line] = refused({"WORKER_MODEL__INPUT_DEFAULTS": value})
+
+    assert line.startswith("WORKER_MODEL__INPUT_DEFAULTS: must be a JSON object with one value for each input, for")
+
+
 @pytest.mark.parametrize("name", ["WORKER_SERVICE_HOST", "WORKER_KAFKA_PORT", "WORKERS__X", "PATH"])
 def test_names_that_are_not_ours_are_ignored(name: str) -> None:
     """Kubernetes injects `WORKER_SERVICE_HOST` for a service called worker."""
@@ -314,6 +337,10 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
             "WORKER_BATCHING__LINGER_MS: must be less than",
         ),
         ({"MODEL__WARM_UP_ROWS": "4,4"}, "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell"),
+        (
+            {"MODEL__INPUT_DEFAULTS": '{"a": 1, "b": NaN}'},
+            "WORKER_MODEL__INPUT_DEFAULTS: b is nan, for which each request that leaves it out would be rejected; give",
+        ),
         (
             {
                 "MODEL__GPU_MEM_LIMIT": "8589934592",

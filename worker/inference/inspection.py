@@ -13,6 +13,7 @@ import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
 from worker.core.signature import DTYPES, Signature, TensorSpec
+from worker.inference.input_defaults import with_defaults
 from worker.settings import ModelSettings
 
 _DATATYPES = {
@@ -50,7 +51,7 @@ def signature_of(session: ort.InferenceSession, settings: ModelSettings, max_row
     _check_batch_axis(inputs)
     if fixed_rows(session) is None or settings.fixed_batch == "refuse":
         _check_dynamic(inputs, settings)
-    return signature
+    return with_defaults(signature, settings.input_defaults)
 
 
 def fixed_rows(session: ort.InferenceSession) -> int | None:

@@ -155,10 +155,13 @@ class Model:
                 failures.append(error)
             else:
                 return self._blank
+        held = (
+            ", inputs with a default holding that" if len(self.signature.required) < len(self.signature.inputs) else ""
+        )
         tried = f", with dynamic dimensions of {', '.join(map(str, dimensions))}" if is_dynamic else ""
         cure = ". Fix those dimensions in the model (onnx.tools.update_model_dims)" if is_dynamic else ""
         raise BadConfiguration(
-            f"the model fails on warm-up batches of zeros and of ones{tried}: {readable(failures[0])}{cure}"
+            f"the model fails on warm-up batches of zeros and of ones{held}{tried}: {readable(failures[0])}{cure}"
         ) from failures[0]
 
     def _warm_up(self, rows: int) -> Sequence[Array]:
@@ -227,8 +230,13 @@ def inspect(settings: ModelSettings) -> Signature:
 
 
 def _blank(spec: TensorSpec, rows: int, blank: Blank) -> Array:
-    """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too."""
+    """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too.
+
+    One that a request may leave out is what it is then.
+    """
     shape = (rows, *(blank.dimension if d is None else d for d in spec.dims))
+    if spec.default is not None:
+        return np.full(shape, spec.default, spec.dtype)
     return np.full(shape, str(blank.value) if spec.is_text else blank.value, spec.dtype)
 
 

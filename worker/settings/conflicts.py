@@ -6,6 +6,7 @@ Pure but for looking whether the files named exist. Owns nothing.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterator
 from itertools import chain
 
@@ -184,7 +185,7 @@ def _without_effect(delivery: DeliverySettings) -> Iterator[str]:
 
 
 def _model(model: ModelSettings) -> Iterator[str]:
-    yield from chain(_warm_up(model), _memory(model))
+    yield from chain(_warm_up(model), _input_defaults(model), _memory(model))
 
 
 def _warm_up(model: ModelSettings) -> Iterator[str]:
@@ -194,6 +195,17 @@ def _warm_up(model: ModelSettings) -> Iterator[str]:
             "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell a batch axis from a fixed one; "
             "give two different ones, or unset it"
         )
+
+
+def _input_defaults(model: ModelSettings) -> Iterator[str]:
+    if model.non_finite_input == "allow":
+        return
+    for name, value in model.input_defaults.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            yield (
+                f"WORKER_MODEL__INPUT_DEFAULTS: {name} is {value}, for which each request that leaves it out would be "
+                "rejected; give a finite number, or set WORKER_MODEL__NON_FINITE_INPUT=allow"
+            )
 
 
 def _memory(model: ModelSettings) -> Iterator[str]:

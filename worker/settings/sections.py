@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    SkipValidation,
     StringConstraints,
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -45,6 +46,11 @@ def _object(value: Any) -> Any:
         raise ValueError('must be a JSON object, for example {"client.id": "worker-1"}') from None
 
 
+def _texts(value: Any) -> Any:
+    flat = _flat(value)
+    return {name: _text(held) for name, held in flat.items()} if isinstance(flat, dict) else flat
+
+
 def _flat(value: Any) -> Any:
     """In TOML `linger.ms = 1` is a table `linger` with a key `ms`; here it is one name again."""
     if not isinstance(value, dict):
@@ -52,13 +58,24 @@ def _flat(value: Any) -> Any:
     flat: dict[str, Any] = {}
     for name, held in value.items():
         inner = _flat(held)
-        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: _text(inner)}
+        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: inner}
     return flat
 
 
 def _text(value: Any) -> Any:
     """librdkafka reads every value as text, and truth values as `true` and `false`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _elements(value: Any) -> Any:
+    """One value for each name: what every element of an input may be."""
+    try:
+        flat = _flat(json.loads(value) if isinstance(value, str) else value)
+    except (ValueError, RecursionError):
+        flat = None
+    if not isinstance(flat, dict) or not all(isinstance(held, bool | int | float | str) for held in flat.values()):
+        raise ValueError('must be a JSON object with one value for each input, for example {"attention_mask": 1}')
+    return flat
 
 
 def _of_this_host(value: str) -> str:
@@ -82,7 +99,9 @@ COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
 # Of a transaction's timeout a quarter may go by while it fills. The rest is for its end. No inference counts: what runs
 # when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
-PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_flat), BeforeValidator(_object)]
+PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object)]
+# Judged by `_elements`; pydantic would tell one wrong value once for each kind that it might have been.
+Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
 
 
 class Section(BaseModel):
@@ -222,6 +241,11 @@ class ModelSettings(Section):
     )
     run_timeout_s: float = Field(
         60.0, gt=0, le=240, description="An inference that takes longer is taken for hung: the worker exits (3)."
+    )
+    input_defaults: Elements = Field(
+        {},
+        description="Inputs that a request may leave out, and what each of their elements then is; in the environment "
+        'a JSON object, `{"attention_mask": 1, "token_type_ids": 0}`.',
     )
     fixed_batch: Literal["refuse", "pad"] = Field(
         "refuse",
