@@ -6,7 +6,7 @@ The batch axis is dynamic and called `batch` unless the function says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ ONNX_TYPES = {
 }
 
 Dims = Sequence[int | str | None]
+NONE_FIXED: Mapping[str, int] = {}
 
 
 def save(model: bytes, folder: Path, name: str = "model") -> Path:
@@ -64,12 +65,16 @@ def identity(datatype: str = "FP32", dims: Dims = (4,)) -> bytes:
     return identities({"": datatype}, dims)
 
 
-def identities(datatypes: dict[str, str], dims: Dims = (2,)) -> bytes:
-    """One input `x<suffix>` and one output `y<suffix>` per entry {suffix: datatype}, each (batch, *dims), unchanged."""
+def identities(datatypes: dict[str, str], dims: Dims = (2,), fixed: Mapping[str, int] = NONE_FIXED) -> bytes:
+    """One input `x<suffix>` and one output `y<suffix>` per entry {suffix: datatype}, each (batch, *dims), unchanged.
+
+    `fixed` are the numbers of rows for which some of them are exported.
+    """
+    shapes = {suffix: [fixed.get(suffix, "batch"), *dims] for suffix in datatypes}
     return _model(
         [helper.make_node("Identity", [f"x{suffix}"], [f"y{suffix}"]) for suffix in datatypes],
-        [_value(f"x{suffix}", datatype, *dims) for suffix, datatype in datatypes.items()],
-        [_value(f"y{suffix}", datatype, *dims) for suffix, datatype in datatypes.items()],
+        [_fixed_value(f"x{suffix}", datatype, shapes[suffix]) for suffix, datatype in datatypes.items()],
+        [_fixed_value(f"y{suffix}", datatype, shapes[suffix]) for suffix, datatype in datatypes.items()],
     )
 
 
@@ -144,6 +149,97 @@ def every_second() -> bytes:
             _constant("step", np.array([2], np.int64)),
         ],
     )
+
+
+def row_sums(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → sum FP32 (batch): one scalar a row."""
+    return _model(
+        [helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0)],
+        [_value("x", "FP32", width)],
+        [_value("sum", "FP32")],
+        [_constant("axis", np.array([1], np.int64))],
+    )
+
+
+def scalars_per_row(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → sum FP32 (batch), best INT64 (batch), where its largest is, and label BYTES (batch)."""
+    return _model(
+        [
+            helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0),
+            helper.make_node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+            helper.make_node("Gather", ["names", "best"], ["label"]),
+        ],
+        [_value("x", "FP32", width)],
+        [_value("sum", "FP32"), _value("best", "INT64"), _value("label", "BYTES")],
+        [
+            _constant("axis", np.array([1], np.int64)),
+            _constant("names", np.array([f"c{n}" for n in range(width)], object)),
+        ],
+    )
+
+
+def text_scores(words: int = 100, *, named: bool = True, optional_axis: str = "length") -> bytes:
+    """input_ids, attention_mask, token_type_ids INT64 (batch, length) → scores FP32 (batch, 4): the sum over the words.
+
+    Row `id` of a table, and 100 for each token of type 1, where the mask is 1; an id that the table has not fails the
+    batch. Without `named` the file gives the axes no names; else those of mask and types have `optional_axis`.
+    """
+    table = np.random.default_rng(3).standard_normal((words, 4)).astype(np.float32)
+    longs = ["length", optional_axis, optional_axis] if named else [None] * 3
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    return _model(
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
+            helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["types", "hundred"], ["offset"]),
+            helper.make_node("Unsqueeze", ["offset", "last"], ["offsets"]),
+            helper.make_node("Add", ["rows", "offsets"], ["moved"]),
+            helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["mask", "last"], ["masks"]),
+            helper.make_node("Mul", ["moved", "masks"], ["kept"]),
+            helper.make_node("ReduceSum", ["kept", "words"], ["scores"], keepdims=0),
+        ],
+        [_value(name, "INT64", long) for name, long in zip(names, longs, strict=True)],
+        [_value("scores", "FP32", 4)],
+        [
+            _constant("table", table),
+            _constant("hundred", np.array(100, np.float32)),
+            _constant("last", np.array([2], np.int64)),
+            _constant("words", np.array([1], np.int64)),
+        ],
+    )
+
+
+def text_with_lone_axis(*, named: bool = True) -> bytes:
+    """ids INT64 (batch, length), weights FP32 (batch, others, 2) → y FP32 (batch): an axis that no other input has."""
+    axes = ["length", "others"] if named else [None, None]
+    return _model(
+        [
+            helper.make_node("Cast", ["ids"], ["ids32"], to=TensorProto.FLOAT),
+            helper.make_node("ReduceSum", ["ids32", "one"], ["total"], keepdims=0),
+            helper.make_node("ReduceSum", ["weights", "rest"], ["weight"], keepdims=0),
+            helper.make_node("Mul", ["total", "weight"], ["y"]),
+        ],
+        [_value("ids", "INT64", axes[0]), _value("weights", "FP32", axes[1], 2)],
+        [_value("y", "FP32")],
+        [_constant("one", np.array([1], np.int64)), _constant("rest", np.array([1, 2], np.int64))],
+    )
+
+
+def for_rows(rows: int, model: bytes) -> bytes:
+    """The model as it is exported for a fixed number of rows."""
+    held = onnx.load_from_string(for_inputs_of(rows, model))
+    for value in held.graph.output:
+        value.type.tensor_type.shape.dim[0].dim_value = rows
+    return bytes(held.SerializeToString())
+
+
+def for_inputs_of(rows: int, model: bytes) -> bytes:
+    """The model with a fixed number of rows for its inputs; of its outputs it says what it did."""
+    held = onnx.load_from_string(model)
+    for value in held.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = rows
+    return bytes(held.SerializeToString())
 
 
 def lookup(rows: int = 10, width: int = 2) -> bytes:

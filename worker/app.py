@@ -122,14 +122,21 @@ def _wire(
     events.watch(ledger, lanes, signals)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
+    batch_rows = model.most_rows(batching.max_batch_size)
     policy = BatchPolicy(
-        batching.max_batch_size,
+        batch_rows,
         batching.max_batch_bytes,
         batching.linger_ms / 1000,
         batching.max_batch_tokens,
         model.signature.buckets,
     )
-    events.bounded(records=bounds.records, rows=bounds.rows, size=bounds.size, run=settings.model.run_timeout_s)
+    events.bounded(
+        batch=batch_rows,
+        records=bounds.records,
+        rows=bounds.rows,
+        size=bounds.size,
+        run=settings.model.run_timeout_s,
+    )
     _watchdog(settings, signals, events, lanes, closing)
 
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
@@ -139,7 +146,7 @@ def _wire(
         source=source,
         codec=codec,
         ledger=ledger,
-        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batching.max_batch_size))),
+        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
         batcher=Batcher(policy),
         trials=Trials(policy, bounds.records + RESERVE),
         stacker=Stacker(
@@ -265,6 +272,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         row_counts=model.warmed_up_at,
     )
     events.padded(signature.buckets)
+    if model.fixed_rows is not None:
+        events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
     return model
 
 

@@ -10,19 +10,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
-import numpy as np
-
-from worker.core.buckets import Axis, Pad, Spot, WantedAxis
+from worker.core.buckets import Axis, Spot, WantedAxis
 from worker.core.failures import BadConfiguration
+from worker.core.records import Value
 from worker.core.signature import Signature, TensorSpec
+from worker.core.values import blank, can_be, wanted
 
 SETTING = "WORKER_BATCHING__BUCKETS"
 Dims = Sequence[int]
 
 
-def axes_of(signature: Signature, wanted: Iterable[WantedAxis]) -> tuple[Axis, ...]:
+def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ...]:
     """The axes of this model that these name. Raises `BadConfiguration`."""
-    axes = [_axis(signature, one) for one in wanted]
+    axes = [_axis(signature, axis) for axis in named]
     taken: set[Spot] = set()
     for axis in axes:
         if not taken.isdisjoint(axis.inputs):
@@ -45,19 +45,19 @@ def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> N
             )
 
 
-def _axis(signature: Signature, wanted: WantedAxis) -> Axis:
-    named = _spot(signature, wanted.input, wanted.axis)
+def _axis(signature: Signature, axis: WantedAxis) -> Axis:
+    named = _spot(signature, axis.input, axis.axis)
     symbol = _symbol(signature.inputs[named.tensor], named.dimension)
-    inputs = {named: wanted.pad}
-    for name, pad in wanted.shared_by.items():
-        inputs[_spot(signature, name, wanted.axis)] = pad
+    inputs = {named: blank(signature.inputs[named.tensor]) if axis.pad is None else axis.pad}
+    for name, pad in axis.shared_by.items():
+        inputs[_spot(signature, name, axis.axis)] = pad
     for at, spec in enumerate(signature.inputs):
         for dimension in range(len(spec.dims)):
             if symbol is not None and _symbol(spec, dimension) == symbol:
-                inputs.setdefault(Spot(at, dimension), _blank(spec))
+                inputs.setdefault(Spot(at, dimension), blank(spec))
     for spot, pad in inputs.items():
         _check_pad(signature.inputs[spot.tensor], pad)
-    return Axis(f"input {wanted.input} axis {wanted.axis}", wanted.boundaries, inputs)
+    return Axis(f"input {axis.input} axis {axis.axis}", axis.boundaries, inputs)
 
 
 def _spot(signature: Signature, name: str, axis: int) -> Spot:
@@ -79,28 +79,12 @@ def _symbol(spec: TensorSpec, dimension: int) -> str | None:
     return spec.symbols[dimension] if spec.symbols else None
 
 
-def _blank(spec: TensorSpec) -> Pad:
-    return "" if spec.is_text else 0
-
-
-def _check_pad(spec: TensorSpec, pad: Pad) -> None:
-    """Raises `BadConfiguration` for a value that is none of this input's."""
-    if spec.is_text or isinstance(pad, str):
-        fits = spec.is_text and isinstance(pad, str)
-    elif spec.is_float:
-        fits = isfinite(pad) and abs(pad) <= float(np.finfo(spec.dtype).max)
-    else:
-        fits = float(pad).is_integer() and _least(spec) <= pad <= _most(spec)
-    if not fits:
-        raise BadConfiguration(f"{SETTING}: {pad!r} is no value of {spec}, so it cannot be padded with that")
-
-
-def _least(spec: TensorSpec) -> int:
-    return 0 if spec.datatype == "BOOL" else int(np.iinfo(spec.dtype).min)
-
-
-def _most(spec: TensorSpec) -> int:
-    return 1 if spec.datatype == "BOOL" else int(np.iinfo(spec.dtype).max)
+def _check_pad(spec: TensorSpec, pad: Value) -> None:
+    """Raises `BadConfiguration` for a value that is none of this input's. NaN would be taken for a request's."""
+    if not can_be(spec, pad) or (isinstance(pad, float) and not isfinite(pad)):
+        raise BadConfiguration(
+            f"{SETTING}: {spec.name} is {spec.datatype} and cannot be padded with {pad!r}: give {wanted(spec)}"
+        )
 
 
 def other_length(axis: Axis) -> int | None:

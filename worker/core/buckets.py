@@ -17,21 +17,23 @@ from math import prod
 from typing import NamedTuple
 
 from worker.core.failures import Code, Reject
-from worker.core.records import Batch
+from worker.core.records import Batch, Value
 
 # The non-batch dimensions of each input.
 Shapes = tuple[tuple[int, ...], ...]
-Pad = bool | int | float | str
 
 
 class WantedAxis(NamedTuple):
-    """An axis as the operator names it: `axis` counts the batch axis as 0; `shared_by` other inputs with their pads."""
+    """An axis as the operator names it: `axis` counts the batch axis as 0; `shared_by` other inputs with their pads.
+
+    `pad` None: what is nothing to that input's kind.
+    """
 
     input: str
     axis: int
     boundaries: tuple[int, ...]
-    pad: Pad = 0
-    shared_by: Mapping[str, Pad] = {}
+    pad: Value | None = None
+    shared_by: Mapping[str, Value] = {}
 
 
 class Spot(NamedTuple):
@@ -47,7 +49,7 @@ class Axis:
 
     name: str  # for messages: `input_ids axis 1`
     boundaries: tuple[int, ...]  # ascending
-    inputs: Mapping[Spot, Pad]
+    inputs: Mapping[Spot, Value]
     outputs: Sequence[Spot] = field(default=())
 
     def length(self, shapes: Shapes) -> int:
@@ -105,9 +107,9 @@ class Buckets:
         return "x".join(map(str, self.lengths(shapes)))
 
     @cached_property
-    def pads(self) -> Mapping[int, Pad]:
+    def pads(self) -> Mapping[int, Value]:
         """What each padded input is filled with. An input with two padded axes is filled with what the first says."""
-        pads: dict[int, Pad] = {}
+        pads: dict[int, Value] = {}
         for axis in self.axes:
             for (tensor, _), pad in axis.inputs.items():
                 pads.setdefault(tensor, pad)

@@ -29,6 +29,9 @@ Headers = Sequence[tuple[str, bytes | None]]
 # One tensor of one request, all its rows. Numbers: a C-ordered little-endian buffer. BYTES: a flat object array of str.
 Tensor = bytes | memoryview | Array
 
+# What every element of a tensor is, where an operator says so: as its default, or as padding.
+Value = bool | int | float | str
+
 
 class Partition(NamedTuple):
     """One partition of one topic; prints as `topic/partition`."""

@@ -27,12 +27,14 @@ from worker.inference.device import (
     Opened,
     Unusable,
     check_options,
+    memory_options,
     open_cpu,
     open_cuda,
     open_named,
     plainly,
 )
-from worker.inference.inspection import signature_of
+from worker.inference.fixed_batch import FixedBatch
+from worker.inference.inspection import fixed_rows, signature_of
 from worker.inference.memory import CUDA, Memory, Unbindable, is_accelerated
 from worker.inference.model_file import read
 from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
@@ -56,12 +58,18 @@ class Blank(NamedTuple):
 class Model:
     """One loaded model. `device` says where it runs and why, `load` has run it."""
 
-    def __init__(self, opened: Opened, signature: Signature, row_counts: Iterable[int]) -> None:
-        """Warms up at these row counts. Raises `BadConfiguration` when the model fails or loses rows there."""
+    def __init__(
+        self, opened: Opened, signature: Signature, row_counts: Iterable[int], fixed_rows: int | None = None
+    ) -> None:
+        """Warms up at these row counts; a model exported for `fixed_rows` runs at no other.
+
+        Raises `BadConfiguration` when the model fails or loses rows there.
+        """
         self._session: ort.InferenceSession = opened.session
         self.device: Device = opened.device
         self.signature = signature  # of the outputs only what the file claims, until they are seen
         self._output_names = [spec.name for spec in signature.outputs]
+        self._fixed = None if fixed_rows is None else FixedBatch(fixed_rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
         self._bound: BoundRuns | None = None
@@ -73,6 +81,15 @@ class Model:
         self.signature = replace(self.signature, axes=tuple(map(self._with_outputs, signature.axes)))
         if self._bound is not None:
             self._bound.let_go()  # this thread is not one of those that will run
+
+    @property
+    def fixed_rows(self) -> int | None:
+        """The number of rows that every inference has, the padded ones among them; None: as many as are asked for."""
+        return None if self._fixed is None else self._fixed.rows
+
+    def most_rows(self, wanted: int) -> int:
+        """How many rows of a batch that may have so many the model takes at once."""
+        return wanted if self._fixed is None else min(wanted, self._fixed.rows)
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
@@ -132,6 +149,11 @@ class Model:
         return replace(self.signature, outputs=tuple(map(_as_seen, self.signature.outputs, outputs)))
 
     def _outputs(self, feeds: Feeds) -> Sequence[Array]:
+        if self._fixed is None:
+            return self._exactly(feeds)
+        return self._fixed.cut(self._exactly(self._fixed.padded(feeds)), len(next(iter(feeds.values()))))
+
+    def _exactly(self, feeds: Feeds) -> Sequence[Array]:
         if self._bound is not None:
             return self._bound(feeds)
         outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
@@ -150,10 +172,13 @@ class Model:
                 failures.append(error)
             else:
                 return self._blank
+        held = (
+            ", inputs with a default holding that" if len(self.signature.required) < len(self.signature.inputs) else ""
+        )
         tried = f", with dynamic dimensions of {', '.join(map(str, dimensions))}" if is_dynamic else ""
         cure = ". Fix those dimensions in the model (onnx.tools.update_model_dims)" if is_dynamic else ""
         raise BadConfiguration(
-            f"the model fails on warm-up batches of zeros and of ones{tried}: {readable(failures[0])}{cure}"
+            f"the model fails on warm-up batches of zeros and of ones{held}{tried}: {readable(failures[0])}{cure}"
         ) from failures[0]
 
     def _warm_up(self, rows: int) -> Sequence[Array]:
@@ -211,12 +236,14 @@ def load(
     """The model of these settings, warm, in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
     graph = read(settings.path, settings.sha256)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
-    options = settings.provider_options
+    options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
 
     def warm(opened: Opened) -> Model:
-        signature = signature_of(opened.session, settings.name, settings.version, max_request_rows)
+        signature = signature_of(opened.session, settings, max_request_rows)
         signature = replace(signature, axes=axes_of(signature, wanted_axes))
-        model = Model(opened, signature, settings.warm_up_rows or row_counts(opened, max_batch_size))
+        fixed = fixed_rows(opened.session)
+        counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if fixed is None else (fixed,)
+        model = Model(opened, signature, counts, fixed)
         if signature.axes:
             model.warm_up_buckets(max_batch_size, max_batch_tokens)
         return model
@@ -248,14 +275,19 @@ def inspect(settings: ModelSettings) -> Signature:
     """What the file says that the model takes and gives: on the CPU, without running it. Raises `BadConfiguration`."""
     try:
         opened = open_cpu(read(settings.path, settings.sha256), 1, "only looked at")
-        return signature_of(opened.session, settings.name, settings.version, Signature.max_rows)
+        return signature_of(opened.session, settings, Signature.max_rows)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
 def _blank(spec: TensorSpec, rows: int, blank: Blank, lengths: Sequence[int | None]) -> Array:
-    """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too."""
+    """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too.
+
+    One that a request may leave out is what it is then.
+    """
     shape = (rows, *(n or (blank.dimension if d is None else d) for n, d in zip(lengths, spec.dims, strict=True)))
+    if spec.default is not None:
+        return np.full(shape, spec.default, spec.dtype)
     return np.full(shape, str(blank.value) if spec.is_text else blank.value, spec.dtype)
 
 

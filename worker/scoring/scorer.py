@@ -77,7 +77,9 @@ class Scorer:
         self._settings = settings
         self.tally = tally
         self._signals = signals
-        self._lanes = InferenceLanes(Sliced(model, settings.batching.max_batch_size), settings.batching.lanes)
+        self._lanes = InferenceLanes(
+            Sliced(model, model.most_rows(settings.batching.max_batch_size)), settings.batching.lanes
+        )
 
     def run(self, source: FileSource, writer: Writer) -> bool:
         """Everything in the source, unless the operator stops it: then what was taken. Whether it was everything.

@@ -17,12 +17,14 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    SkipValidation,
     StringConstraints,
     field_validator,
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from worker.core.buckets import Pad, WantedAxis
+from worker.core.buckets import WantedAxis
+from worker.core.records import Value
 
 MIB = 1024 * 1024
 
@@ -48,6 +50,11 @@ def _object(value: Any) -> Any:
         raise ValueError('must be a JSON object, for example {"client.id": "worker-1"}') from None
 
 
+def _texts(value: Any) -> Any:
+    flat = _flat(value)
+    return {name: _text(held) for name, held in flat.items()} if isinstance(flat, dict) else flat
+
+
 def _flat(value: Any) -> Any:
     """In TOML `linger.ms = 1` is a table `linger` with a key `ms`; here it is one name again."""
     if not isinstance(value, dict):
@@ -55,7 +62,7 @@ def _flat(value: Any) -> Any:
     flat: dict[str, Any] = {}
     for name, held in value.items():
         inner = _flat(held)
-        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: _text(inner)}
+        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: inner}
     return flat
 
 
@@ -73,6 +80,17 @@ def _axes(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
+
+
+def _elements(value: Any) -> Any:
+    """One value for each name: what every element of an input may be."""
+    try:
+        flat = _flat(json.loads(value) if isinstance(value, str) else value)
+    except (ValueError, RecursionError):
+        flat = None
+    if not isinstance(flat, dict) or not all(isinstance(held, bool | int | float | str) for held in flat.values()):
+        raise ValueError('must be a JSON object with one value for each input, for example {"attention_mask": 1}')
+    return flat
 
 
 def _of_this_host(value: str) -> str:
@@ -96,7 +114,9 @@ COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
 # Of a transaction's timeout a quarter may go by while it fills. The rest is for its end. No inference counts: what runs
 # when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
-PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_flat), BeforeValidator(_object)]
+PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object)]
+# Judged by `_elements`; pydantic would tell one wrong value once for each kind that it might have been.
+Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
 
 
 class Section(BaseModel):
@@ -223,11 +243,29 @@ class ModelSettings(Section):
         description="Options of the providers, passed on as they are; in the environment a JSON object, "
         '`{"CUDAExecutionProvider": {"gpu_mem_limit": "8589934592"}}`.',
     )
+    gpu_mem_limit: int | None = Field(
+        None, ge=MIB, description="Most bytes of GPU memory for the model's arena on CUDA; means nothing on the CPU."
+    )
+    arena_extend_strategy: Literal["next_power_of_two", "same_as_requested"] | None = Field(
+        None,
+        description="How that arena grows: ahead of the need, ONNX Runtime's own choice, or by no more than it; means "
+        "nothing on the CPU.",
+    )
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
     run_timeout_s: float = Field(
         60.0, gt=0, le=240, description="An inference that takes longer is taken for hung: the worker exits (3)."
+    )
+    input_defaults: Elements = Field(
+        {},
+        description="Inputs that a request may leave out, and what each of their elements then is; in the environment "
+        'a JSON object, `{"attention_mask": 1, "token_type_ids": 0}`.',
+    )
+    fixed_batch: Literal["refuse", "pad"] = Field(
+        "refuse",
+        description="What becomes of a model exported for a fixed number of rows; `pad`: it runs, short batches padded "
+        "to that number.",
     )
     warm_up_rows: RowCounts = Field(
         (),
@@ -247,8 +285,8 @@ class PaddedAxis(Section):
 
     axis: int = Field(ge=1)
     boundaries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    pad: Pad = 0
-    shared_by: dict[str, Pad] = {}
+    pad: Value | None = None
+    shared_by: dict[str, Value] = {}
 
     @field_validator("boundaries")
     @classmethod

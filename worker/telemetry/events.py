@@ -109,8 +109,9 @@ class WorkerEvents:
         """Where stalls, commit lag, the running inference's age and the wish to stop are read, with every snapshot."""
         self._ledger, self._lanes, self._signals = ledger, lanes, signals
 
-    def bounded(self, *, records: int, rows: int, size: int, run: float) -> None:
-        """The most that may be in flight (`size` in bytes), and the seconds one inference may take."""
+    def bounded(self, *, batch: int, records: int, rows: int, size: int, run: float) -> None:
+        """The most rows of a batch, the most that may be in flight (`size` in bytes), the seconds of one inference."""
+        self._max_batch_size = batch
         limits = (metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT)
         for metric, limit in zip(limits, (records, rows, size, run), strict=True):
             self._tally.set(metric, limit)

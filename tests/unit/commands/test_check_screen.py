@@ -49,6 +49,17 @@ def test_less_order_is_told_with_what_a_reader_does_then(order: str, told: str |
     assert told is None or (told in rows["order"] and "keeps each `source`" in rows["order"])
 
 
+def test_batches_that_are_padded_are_told() -> None:
+    """Since MAX_BATCH_SIZE says another number."""
+    report = Report("inference-worker check --json")
+    report.model = ModelFacts("m", "1", "cpu", "why", ["x"], ["y"], None, None, 1.0, {1: 0.001}, fixed_rows=8)
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=False)
+
+    assert "of exactly 8 rows: short ones are padded, none is larger" in file.getvalue()
+
+
 EVIL = "evil\x1b]0;pwned\x07\x9b[31m"
 
 

@@ -288,9 +288,18 @@ def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: 
     assert told == ["brokers_out_of_reach", "brokers_reached_again"]
 
 
+def test_a_batch_is_full_at_what_the_model_takes(watched: Watched) -> None:
+    """Which may be less than the settings allow."""
+    watched.events.bounded(batch=8, records=100, rows=200, size=300, run=60.0)
+    watched.events.batch_closed(batch(8), waited=0.002)
+    watched.turn()
+
+    assert watched.page()["batch_fill_ratio_sum"] == 1.0
+
+
 def test_the_page_shows_the_bounds(watched: Watched) -> None:
     """So that an alert can say how near they are without knowing the settings."""
-    watched.events.bounded(records=100, rows=200, size=300, run=60.0)
+    watched.events.bounded(batch=32, records=100, rows=200, size=300, run=60.0)
     watched.turn()
 
     page = watched.page()
