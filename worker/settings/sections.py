@@ -7,6 +7,7 @@ from one value is judged by its type here; what needs two values is judged in `c
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -42,12 +43,16 @@ def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
-def _object(value: Any) -> Any:
+def _object_like(example: str) -> Callable[[Any], Any]:
     """In the environment it is JSON. It may hold a secret: the message has neither it nor the parser's excerpt."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        raise ValueError('must be a JSON object, for example {"client.id": "worker-1"}') from None
+
+    def parsed(value: Any) -> Any:
+        try:
+            return json.loads(value) if isinstance(value, str) else value
+        except (ValueError, RecursionError):
+            raise ValueError(f"must be a JSON object, for example {example}") from None
+
+    return parsed
 
 
 def _texts(value: Any) -> Any:
@@ -69,13 +74,6 @@ def _flat(value: Any) -> Any:
 def _text(value: Any) -> Any:
     """librdkafka reads every value as text, and truth values as `true` and `false`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _axes(value: Any) -> Any:
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        raise ValueError('must be a JSON object, for example {"input_ids": {"axis": 1, "boundaries": [32]}}') from None
 
 
 def _listed(value: Any) -> Any:
@@ -114,7 +112,9 @@ COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
 # Of a transaction's timeout a quarter may go by while it fills. The rest is for its end. No inference counts: what runs
 # when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
-PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object)]
+PassedThrough = Annotated[
+    dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
+]
 # Judged by `_elements`; pydantic would tell one wrong value once for each kind that it might have been.
 Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
 
@@ -298,7 +298,9 @@ class PaddedAxis(Section):
 
 # Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
 PaddedAxes = Annotated[
-    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]], NoDecode, BeforeValidator(_axes)
+    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
+    NoDecode,
+    BeforeValidator(_object_like('{"input_ids": {"axis": 1, "boundaries": [32]}}')),
 ]
 
 

@@ -236,17 +236,20 @@ def test_requests_of_one_bucket_share_a_group() -> None:
     assert offsets(waiting.due(5.0)) == [1]
 
 
-def test_a_group_closes_by_tokens() -> None:
-    """Padding included: a bucket of 16 takes two rows where one of 4 takes eight."""
-    waiting = padded(max_tokens=40)
+@pytest.mark.parametrize(
+    ("waiting", "length", "why"),
+    [(padded(max_tokens=40), 5, ClosedBy.TOKENS), (padded(max_bytes=600), 17, ClosedBy.BYTES)],
+)
+def test_a_row_counts_as_long_as_its_bucket(waiting: Batcher, length: int, why: ClosedBy) -> None:
+    """In tokens and in bytes, padding included: a short request takes a whole row."""
     for offset in range(3):
-        waiting.add(of_length(offset, 5), 0.0)
+        waiting.add(of_length(offset, length), 0.0)
 
     group = waiting.due(0.0)
 
     assert offsets(group) == [0, 1]
     assert group is not None
-    assert group.closed_by is ClosedBy.TOKENS
+    assert group.closed_by is why
 
 
 def test_a_row_of_more_tokens_than_a_batch_runs_alone() -> None:
@@ -256,19 +259,6 @@ def test_a_row_of_more_tokens_than_a_batch_runs_alone() -> None:
         waiting.add(of_length(offset, 64), 0.0)
 
     assert [offsets(waiting.due(0.0)) for _ in range(2)] == [[0], [1]]
-
-
-def test_bytes_are_counted_as_they_are_padded() -> None:
-    """A short request takes a whole row of its bucket."""
-    waiting = padded(max_bytes=600)
-    for offset in range(3):
-        waiting.add(of_length(offset, 17), 0.0)
-
-    group = waiting.due(0.0)
-
-    assert offsets(group) == [0, 1]
-    assert group is not None
-    assert group.closed_by is ClosedBy.BYTES
 
 
 def test_an_urgent_request_makes_its_group_due_earlier() -> None:

@@ -24,6 +24,17 @@ def names(*offsets: int) -> list[str]:
     return [f"requests/0/{offset}" for offset in offsets]
 
 
+def with_memory_for(rows: int) -> Model:
+    """A device that runs out of memory on more."""
+
+    def model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        if len(feeds["x"]) > rows:
+            return RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
+        return rows_model(feeds)
+
+    return model
+
+
 def test_a_record_that_is_no_request_is_answered_without_the_model() -> None:
     """A bad record gets its error in its turn; its neighbours get their results."""
     world = world_of()
@@ -74,9 +85,10 @@ def test_a_request_larger_than_a_batch_is_answered_as_one() -> None:
 
 
 @pytest.mark.parametrize("culprit", [POISON, SHORT, NONSENSE, math.nan])
-def test_a_culprit_among_the_pieces_makes_one_error(culprit: float) -> None:
-    """One piece rejected: the others are dropped, and the requester hears of it once."""
-    world = world_of()
+@pytest.mark.parametrize("memory", [4, 2], ids=["pieces", "pieces-of-pieces"])
+def test_a_culprit_among_the_pieces_makes_one_error(culprit: float, memory: int) -> None:
+    """One piece rejected: the others are dropped, and the requester hears of it once. A piece may be cut again."""
+    world = world_of(model=with_memory_for(memory))
     values = [float(at) for at in range(10)]
     values[5] = culprit
     world.broker.append(record(0, *values), record(1, 99))
@@ -180,17 +192,6 @@ def test_a_result_ends_a_row_of_rejections() -> None:
     assert world.answered() == names(*range(9))
 
 
-def with_memory_for(rows: int) -> Model:
-    """A device that runs out of memory on more."""
-
-    def model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        if len(feeds["x"]) > rows:
-            return RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
-        return rows_model(feeds)
-
-    return model
-
-
 def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:
     """Nobody is answered with an error for it, and what comes later is not tried at the old size again."""
     world = world_of(model=with_memory_for(1))
@@ -230,17 +231,3 @@ def test_a_row_for_which_there_is_no_memory_at_all_is_answered_so() -> None:
 
     assert world.answered("error") == names(0)
     assert world.answered() == names(0, 1)
-
-
-@pytest.mark.parametrize("culprit", [POISON, NONSENSE])
-def test_a_culprit_among_pieces_of_pieces_makes_one_error(culprit: float) -> None:
-    """Cut once for its size and once more for memory, it has one answer all the same."""
-    world = world_of(model=with_memory_for(2))
-    values = [float(at) for at in range(10)]
-    values[5] = culprit
-    world.broker.append(record(0, *values), record(1, 99))
-
-    world.turn_for(0.5)
-
-    assert world.answered() == names(0, 1)
-    assert world.answered("error") == names(0)
