@@ -242,6 +242,20 @@ def for_inputs_of(rows: int, model: bytes) -> bytes:
     return bytes(held.SerializeToString())
 
 
+def hungry(width: int = 4, floats: int = 8 << 20) -> bytes:
+    """x FP32 (batch, width) → y FP32 (batch, 1), the sum of x, for which each row takes so many floats of memory."""
+    return _model(
+        [
+            helper.make_node("ReduceSum", ["x", "one"], ["sum"], keepdims=1),
+            helper.make_node("Expand", ["sum", "shape"], ["wide"]),
+            helper.make_node("ReduceMax", ["wide"], ["y"], axes=[1], keepdims=1),
+        ],
+        [_value("x", "FP32", width)],
+        [_value("y", "FP32", 1)],
+        [_constant("one", np.array([1], np.int64)), _constant("shape", np.array([1, floats], np.int64))],
+    )
+
+
 def lookup(rows: int = 10, width: int = 2) -> bytes:
     """id INT64 (batch, 1) → y FP32 (batch, 1, width), row `id` of a table. An id out of range fails the whole batch."""
     table = np.arange(rows * width, dtype=np.float32).reshape(rows, width)

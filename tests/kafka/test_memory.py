@@ -1,0 +1,44 @@
+"""A worker whose machine has not enough memory for its batches: really so, by the operating system's own limit."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import numpy as np
+
+from tests.kafka.cluster import Cluster
+from tests.kafka.replica import Replica
+from tests.kafka.scene import WIDTH, Scene, raw
+from tests.models import hungry
+
+ROW_BYTES = 32 << 20  # what one row takes in the model, beside the weights
+COUNT, BATCH = 96, 32
+
+
+def leave_room_for(replica: Replica, size: int) -> None:
+    """From now on it may have so many bytes more than it has."""
+    pages = int(Path(f"/proc/{replica.pid}/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + size
+    resource.prlimit(replica.pid, resource.RLIMIT_AS, (most, most))
+
+
+def test_batches_that_the_memory_does_not_hold_become_smaller(kafka: Cluster, tmp_path: Path) -> None:
+    """Every request has its result, and after a few failures no inference fails any more."""
+    settings = {"BATCHING__MAX_BATCH_SIZE": str(BATCH), "BATCHING__LINGER_MS": "200", "MODEL__WARM_UP_ROWS": "1,2"}
+    with Scene(kafka, tmp_path, settings, model=hungry(WIDTH, ROW_BYTES // 4)) as scene:
+        replica = scene.replica()
+        replica.wait_until_ready()
+        leave_room_for(replica, BATCH * ROW_BYTES // 2)
+
+        scene.publish([raw(number) for number in range(COUNT)])
+
+        scene.expect_kept()
+        answers = scene.answers()
+        assert not any(answer.is_error for answer in answers)
+        by_source = {answer.source: np.frombuffer(answer.value or b"", "f4")[0] for answer in answers}
+        for source, sent in scene.acknowledged.items():
+            assert np.isclose(by_source[source], np.frombuffer(sent.value or b"", "f4").sum(), atol=1e-3)
+        replica.wait_until_settled(COUNT)
+        assert 1 <= replica.metric("inference_worker_inference_runs_total", result="failed") <= 8
+        assert replica.metric("inference_worker_batches_total", closed_by="memory") >= 1
