@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +18,14 @@ ROW_BYTES = 32 << 20  # what one row takes in the model, beside the weights
 COUNT, BATCH = 96, 32
 
 
-def leave_room_for(replica: Replica, size: int) -> None:
-    """From now on it may have so many bytes more than it has."""
+@contextmanager
+def room_for(replica: Replica, size: int) -> Iterator[None]:
+    """Meanwhile it may have so many bytes more than it has."""
     pages = int(Path(f"/proc/{replica.pid}/statm").read_text().split()[0])
     most = pages * resource.getpagesize() + size
-    resource.prlimit(replica.pid, resource.RLIMIT_AS, (most, most))
+    found = resource.prlimit(replica.pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    yield
+    resource.prlimit(replica.pid, resource.RLIMIT_AS, found)
 
 
 def test_batches_that_the_memory_does_not_hold_become_smaller(kafka: Cluster, tmp_path: Path) -> None:
@@ -28,12 +33,10 @@ def test_batches_that_the_memory_does_not_hold_become_smaller(kafka: Cluster, tm
     settings = {"BATCHING__MAX_BATCH_SIZE": str(BATCH), "BATCHING__LINGER_MS": "200", "MODEL__WARM_UP_ROWS": "1,2"}
     with Scene(kafka, tmp_path, settings, model=hungry(WIDTH, ROW_BYTES // 4)) as scene:
         replica = scene.replica()
-        replica.wait_until_ready()
-        leave_room_for(replica, BATCH * ROW_BYTES // 2)
+        with room_for(replica, BATCH * ROW_BYTES // 2):
+            scene.publish([raw(number) for number in range(COUNT)])
+            scene.expect_kept()
 
-        scene.publish([raw(number) for number in range(COUNT)])
-
-        scene.expect_kept()
         answers = scene.answers()
         assert not any(answer.is_error for answer in answers)
         by_source = {answer.source: np.frombuffer(answer.value or b"", "f4")[0] for answer in answers}
