@@ -23,6 +23,7 @@ from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import BadConfiguration, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
+from worker.core.outlook import Outlook
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -140,6 +141,7 @@ def _wire(
             refuse_non_finite_output=settings.model.non_finite_output == "error",
         ),
         lanes=served_by,
+        outlook=Outlook(batching.lanes),
         delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing),
         events=events,
         signals=signals,
@@ -151,6 +153,7 @@ def _wire(
             rejection_limit=settings.delivery.rejection_limit,
         ),
         clock=time.monotonic,
+        wall_clock=time.time,
     )
 
 
@@ -286,12 +289,13 @@ def _watchdog(
 
 def _wire_contract(settings: Settings, topics: Topics) -> Wire:
     kafka = settings.kafka
-    dead_letters = kafka.dead_letter_topic
+    dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
     return Wire(
         response_topic=kafka.response_topic,
         group_id=kafka.group_id,
         dead_letter_topic=dead_letters,
         default_content_type=kafka.default_content_type,
+        default_timeout=None if timeout_ms is None else timeout_ms / 1000,
         max_request_bytes=kafka.max_request_bytes,
         max_answer_bytes=topics.max_bytes[kafka.response_topic],
         max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,

@@ -126,6 +126,7 @@ def cut(request: Request, rows: int) -> list[Request]:
                 request.record, stop - start, tensors, request.shapes, request.reply, size, request.place, reassembly
             )
         )
+        pieces[-1].deadline = request.deadline
         reassembly.expect(pieces[-1])
     return pieces
 

@@ -17,6 +17,7 @@ from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.intake import Bounds, Intake
 from worker.core.ledger import OffsetLedger
+from worker.core.outlook import Outlook
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.inference import InferenceLanes, Model
@@ -128,6 +129,7 @@ class Scorer:
                 refuse_non_finite_output=model.non_finite_output == "error",
             ),
             lanes=self._lanes,
+            outlook=Outlook(batching.lanes),
             delivery=FileDelivery(ledger, writer),
             events=self.tally,
             signals=until,
@@ -138,4 +140,5 @@ class Scorer:
                 lane_slice=LANE_SLICE if source.is_live else PATIENCE,
             ),
             clock=time.monotonic,
+            wall_clock=time.time,
         )

@@ -19,6 +19,7 @@ from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import RunFailure, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
+from worker.core.outlook import Outlook
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -176,11 +177,13 @@ class Replica:
             trials=Trials(setup.policy, setup.bounds.records + RESERVE),
             stacker=stacker(),
             lanes=watched(process, self.lanes),
+            outlook=Outlook(setup.conduct.lanes),
             delivery=self.delivery,
             events=self.events,
             signals=self.signals,
             conduct=setup.conduct,
             clock=clock,
+            wall_clock=clock,
         )
 
     def _at_least_once(self) -> AtLeastOnce:
