@@ -23,6 +23,7 @@ from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import Code, RunFailure
 from worker.core.intake import Bounds, Intake
 from worker.core.loose import LEDGERS, Order
+from worker.core.outlook import Outlook
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
 from worker.core.signature import Signature, TensorSpec
 from worker.core.stacking import Stacker
@@ -51,10 +52,21 @@ def floats(*values: float) -> bytes:
 
 
 def record(
-    offset: int = 0, *values: float, partition: Partition = P0, key: bytes | None = b"k", value: bytes | None = None
+    offset: int = 0,
+    *values: float,
+    partition: Partition = P0,
+    key: bytes | None = b"k",
+    value: bytes | None = None,
+    at: float | None = None,
+    timeout: float | None = None,
 ) -> Record:
-    """A record with rows of one float: its own offset unless values are given."""
-    return Record(partition, offset, key, floats(*(values or (offset,))) if value is None else value, (), None)
+    """A record with rows of one float: its own offset unless values are given.
+
+    It was published `at` and is to be answered within `timeout`, both in seconds.
+    """
+    headers = () if timeout is None else (("timeout-ms", b"%d" % round(timeout * 1000)),)
+    value = floats(*(values or (offset,))) if value is None else value
+    return Record(partition, offset, key, value, headers, None if at is None else round(at * 1000))
 
 
 def request(
@@ -137,7 +149,8 @@ class World:
         self.events = FakeEvents()
         self.signals = FakeSignals()
         self.ledger = LEDGERS[self.order]()
-        self.batcher = Batcher(self.policy)
+        self.outlook = Outlook(self.conduct.lanes)
+        self.batcher = Batcher(self.policy, self.outlook.needed)
         self.trials = Trials(self.policy, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         self.codec = RowCodec(dead_letters=self.dead_letters, joins=self.joins and self.order != "key")
@@ -151,11 +164,13 @@ class World:
             trials=self.trials,
             stacker=stacker(),
             lanes=self.lanes,
+            outlook=self.outlook,
             delivery=self.delivery,
             events=self.events,
             signals=self.signals,
             conduct=self.conduct,
             clock=self.clock,
+            wall_clock=self.clock,
         )
 
     def _at_least_once(self) -> AtLeastOnce:

@@ -32,6 +32,7 @@ from worker.core.records import (
     Reply,
     Request,
     Suspect,
+    Timeout,
 )
 from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
@@ -432,6 +433,7 @@ class FakeLanes:
         self._home: list[Finished] = []
         self._probes_out = 0
         self.in_flight = 0
+        self.began: list[tuple[Batch, float]] = []
         self.ran: list[Batch] = []
         self.probes = 0
         self.seconds: Callable[[], float] = lambda: 0.004
@@ -472,6 +474,8 @@ class FakeLanes:
         while self._free and self._waiting:
             self._free -= 1
             batch, seconds = self._waiting.popleft(), self.seconds()
+            if batch is not None:
+                self.began.append((batch, self._clock.now))
             self._clock.at(self._clock.now + seconds, lambda b=batch, s=seconds: self._finish(b, s))  # type: ignore[misc]
 
     def _finish(self, batch: Batch | None, seconds: float) -> None:
@@ -540,6 +544,9 @@ class FakeEvents:
     def rejected(self, rejection: Rejection) -> None:
         self.rejections.append(rejection)
 
+    def answered_late(self, records: int) -> None:
+        self.counted["late"] += records
+
     def paused(self, *, is_paused: bool) -> None:
         self.pauses.append(is_paused)
 
@@ -576,7 +583,9 @@ class RowCodec:
         if value == b"skip" or not value or len(value) % 4:
             is_silent = value == b"skip"
             return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"), is_silent)
-        return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value))
+        asked = dict(record.headers).get("timeout-ms")
+        timeout = None if asked is None else Timeout(int(asked) / 1000)
+        return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value), timeout=timeout)
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         decoded: list[Request | Rejection] = []
@@ -607,7 +616,9 @@ class RowCodec:
 def _join(requests: Sequence[Request]) -> Request:
     records = [request.record for request in requests]
     values = [record.value or b"" for record in records]
-    return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), [len(value) for value in values])
+    timeouts = [request.timeout for request in requests]
+    sizes = [len(value) for value in values]
+    return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), sizes, timeouts if any(timeouts) else ())
 
 
 def _message(topic: str, record: Record, value: bytes | None, status: str) -> Message:

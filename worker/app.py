@@ -24,6 +24,7 @@ from worker.core.failures import BadConfiguration, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.loose import LEDGERS
+from worker.core.outlook import Outlook
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -142,12 +143,13 @@ def _wire(
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks(model.signature, _wire_contract(settings, topics), tell=events.rejected)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
+    outlook = Outlook(batching.lanes)
     return Worker(
         source=source,
         codec=codec,
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
-        batcher=Batcher(policy),
+        batcher=Batcher(policy, outlook.needed),
         trials=Trials(policy, bounds.records + RESERVE),
         stacker=Stacker(
             model.signature,
@@ -155,6 +157,7 @@ def _wire(
             refuse_non_finite_output=settings.model.non_finite_output == "error",
         ),
         lanes=served_by,
+        outlook=outlook,
         delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing),
         events=events,
         signals=signals,
@@ -166,6 +169,7 @@ def _wire(
             rejection_limit=settings.delivery.rejection_limit,
         ),
         clock=time.monotonic,
+        wall_clock=time.time,
     )
 
 
@@ -310,12 +314,13 @@ def _watchdog(
 
 def _wire_contract(settings: Settings, topics: Topics) -> Wire:
     kafka = settings.kafka
-    dead_letters = kafka.dead_letter_topic
+    dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
     return Wire(
         response_topic=kafka.response_topic,
         group_id=kafka.group_id,
         dead_letter_topic=dead_letters,
         default_content_type=kafka.default_content_type,
+        default_timeout=None if timeout_ms is None else timeout_ms / 1000,
         max_request_bytes=kafka.max_request_bytes,
         max_answer_bytes=topics.max_bytes[kafka.response_topic],
         max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,

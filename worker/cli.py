@@ -347,7 +347,7 @@ def show_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each optio
 
 @dead_letters.command(
     "replay",
-    help="Send rejected requests back to the topics they came from, as they were.\n\n"
+    help="Send rejected requests back to the topics they came from, as they were, but without their timeouts.\n\n"
     "Each dead letter goes once for each --group, whatever options select it and whatever is killed meanwhile; those "
     "that the options leave out, or whose topic is missing, wait for a later replay. A request that is rejected again "
     "gets a new letter, which the next replay sends too: mend the cause first.",

@@ -15,14 +15,16 @@ same, because rebalance callbacks run only in a poll (`core/intake.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from worker.core.batching import Batcher, Group
+from worker.core.deadlines import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
 from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure, TooManyRejections
 from worker.core.intake import Intake
 from worker.core.ledger import OffsetLedger, Place
+from worker.core.outlook import Outlook
 from worker.core.records import Array, Batch, Outcome, Partition, Record, Rejection, Request, Suspect
 from worker.core.runs import Run, unravel
 from worker.core.stacking import Split, Stacker, halve, reject
@@ -64,12 +66,15 @@ class Worker:
         trials: Trials,
         stacker: Stacker,
         lanes: Lanes,
+        outlook: Outlook,
         delivery: Delivery,
         events: Events,
         signals: Signals,
         conduct: Conduct,
         clock: Callable[[], float],
+        wall_clock: Callable[[], float],
     ) -> None:
+        """Both clocks in seconds: `clock` never turns back, `wall_clock` counts from the epoch, as timestamps do."""
         self._source = source
         self._codec = codec
         self._ledger = ledger
@@ -78,13 +83,16 @@ class Worker:
         self._trials = trials
         self._stacker = stacker
         self._lanes = lanes
+        self._outlook = outlook
         self._delivery = delivery
         self._events = events
         self._signals = signals
         self._conduct = conduct
         self._clock = clock
+        self._wall_clock = wall_clock
         self._suspicion = Suspicion()
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
+        self._has_deadlines = False  # some request had one
         self._rejected_in_a_row = 0
         self._next_glance = 0.0
         self._drain_deadline = inf
@@ -150,7 +158,7 @@ class Worker:
                 self._refuse([(place, request)])
             elif isinstance(request, Run):
                 self._take_run(request, now)
-            else:
+            elif request.timeout is None or self._is_in_time(request, now):
                 request.place = track(record, request.rows, request.size, now)
                 add(request, now)
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
@@ -160,9 +168,49 @@ class Worker:
         """Take it in as few parts as there are batches that it fills."""
         rest: Run | None = run
         while rest is not None:
-            part, rest = rest.cut(self._batcher.room(rest))
-            part.place = self._ledger.track(part.records[-1], part.rows, part.size, now, len(part.records))
-            self._batcher.add(part, now)
+            first, rest = rest.cut(self._batcher.room(rest))
+            for part in self._in_time(first, now) if first.timeouts else (first,):
+                part.place = self._ledger.track(part.records[-1], part.rows, part.size, now, len(part.records))
+                self._batcher.add(part, now)
+
+    def _is_in_time(self, request: Request, now: float) -> bool:
+        """Give it its deadline; if it cannot be answered by then, take it and say so at once."""
+        assert request.timeout is not None
+        self._has_deadlines = True
+        request.deadline = deadline_of(request.record, request.timeout, now, self._wall_clock())
+        shapes, backlog = self._batcher.shapes(request), self._batcher.backlog
+        home_at = self._outlook.joined_home_at(now, shapes, request.rows, backlog)
+        if request.deadline >= home_at:
+            return True
+        self._refuse_late([request], now, home_at)
+        return False
+
+    def _in_time(self, run: Run, now: float) -> Iterator[Run]:
+        """What of the run can be answered in time; what cannot, is told so at once, each in its turn."""
+        self._has_deadlines = True
+        wall = self._wall_clock()
+        shapes, backlog = self._batcher.shapes(run), self._batcher.backlog
+        home_at = self._outlook.joined_home_at(now, shapes, run.rows, backlog)
+        run.deadline = most_urgent(run, now, wall)
+        for part, is_in_time in ((run, True),) if run.deadline >= home_at else parts_in_time(run, now, wall, home_at):
+            if is_in_time:
+                if part is not run:
+                    part.deadline = most_urgent(part, now, wall)
+                yield part
+                continue
+            singles = list(part.singles())
+            for single in singles:
+                assert single.timeout is not None
+                single.deadline = deadline_of(single.record, single.timeout, now, wall)
+            self._refuse_late(singles, now, home_at)
+
+    def _refuse_late(self, requests: Sequence[Request], now: float, home_at: float) -> None:
+        """Take these only to say that they come too late."""
+        late: list[tuple[Place, Outcome]] = []
+        for request in requests:
+            place = self._ledger.track(request.record, 0, request.size, now)
+            late.append((place, too_late(request, now, home_at)))
+        self._refuse(late)
 
     def _set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Keep what may end the process for its trial, undecoded. Returns the other records."""
@@ -231,16 +279,34 @@ class Worker:
         return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
 
     def _dispatch(self, group: Group, now: float) -> None:
-        batch, refused = self._stacker.stack(group.requests, group.closed_by)
+        requests = self._still_in_time(group, now) if self._has_deadlines else group.requests
+        batch, refused = self._stacker.stack(requests, group.closed_by)
         if refused and _has_runs(request for request, _ in refused):
-            requests = unravel(group.requests, self._ledger)
+            requests = unravel(requests, self._ledger)
             batch, refused = self._stacker.stack(requests, group.closed_by)
         if refused:
             self._refuse(self._whole(refused))
         if batch is not None:
             self._out[id(batch)] = batch
             self._lanes.submit(batch)
+            if self._has_deadlines:
+                self._outlook.handed_out(batch, now)
             self._events.batch_closed(batch, now - group.opened_at)
+
+    def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:
+        """What of the group would be home before its deadline; the others are told that they would not."""
+        requests, shapes = group.requests, group.bucket.shapes
+        first = min([request.deadline for request in requests if request.deadline is not None], default=inf)
+        if first >= self._outlook.home_at(now, shapes, group.rows):
+            return requests
+        if _has_runs(requests):
+            requests, wall = unravel(requests, self._ledger), self._wall_clock()
+            for request in requests:
+                if request.deadline is None and request.timeout is not None:
+                    request.deadline = deadline_of(request.record, request.timeout, now, wall)
+        running, late = triage(requests, lambda rows: self._outlook.home_at(now, shapes, rows))
+        self._refuse(self._whole([(request, too_late(request, now, home_at)) for request, home_at in late]))
+        return running
 
     # Records that may end the process
 
@@ -273,6 +339,9 @@ class Worker:
             self._refuse([(trial.place, request)])
         else:
             request.place = trial.place
+            if request.timeout is not None:
+                self._has_deadlines = True
+                request.deadline = deadline_of(request.record, request.timeout, now, self._wall_clock())
             self._trials.run(request, now)
 
     def _acquit(self, trial: Trial | None, leaving: Collection[Partition]) -> None:
@@ -296,7 +365,10 @@ class Worker:
     def _bring_home(self, timeout: float) -> None:
         home = self._lanes.finished(timeout)
         if home:
-            self._hand_out(self._clock())  # before the answers are written: a lane should not wait for that
+            now = self._clock()
+            if self._has_deadlines:  # without any, forecasts would cost 8 µs a batch for nobody
+                self._outlook.came_home(home, now)
+            self._hand_out(now)  # before the answers are written: a lane should not wait for that
         for batch, outputs, failure, seconds in home:
             if batch is None:
                 self._judge_device(failure)
@@ -307,10 +379,13 @@ class Worker:
             failed = split.message if isinstance(split, RunFailure) else None
             self._events.batch_ran(batch.rows, seconds, failed)
             if isinstance(split, RunFailure):
+                self._outlook.failed(batch)
                 self._try_smaller(batch, split)
             else:
                 self._batcher.ran(batch)
                 self._conclude(split)
+                if self._has_deadlines:
+                    self._note_answers(batch)
         if self._suspicion.wants_probe(lanes_are_idle=not self._lanes.in_flight):
             self._lanes.probe()
 
@@ -333,6 +408,13 @@ class Worker:
         self._rejected_in_a_row = 0
         self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
 
+    def _note_answers(self, batch: Batch) -> None:
+        """The answers are written: how good was the forecast?"""
+        now = self._clock()
+        self._outlook.answered(batch, now)
+        if late := answered_late(batch.requests, now):
+            self._events.answered_late(late)
+
     def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
         """Halve a failed batch until the culprit is alone; its neighbours get their results on the way.
 
@@ -350,6 +432,9 @@ class Worker:
         halves = halve(batch)
         self._out.update((id(half), half) for half in halves)
         self._lanes.resubmit(halves)
+        now = self._clock()
+        for half in halves if self._has_deadlines else ():
+            self._outlook.handed_out(half, now)
 
     def _judge_device(self, failure: RunFailure | None) -> None:
         """The warm-up batch came home: if even that fails, no request is to blame."""
@@ -385,7 +470,8 @@ class Worker:
             assert isinstance(rejection, Rejection)
             if not rejection.is_silent:
                 self._events.rejected(rejection)
-                self._rejected_in_a_row += 1
+                # That a request came too late says nothing of what it holds.
+                self._rejected_in_a_row += rejection.code is not Code.DEADLINE_EXCEEDED
         limit = self._conduct.rejection_limit
         if limit is not None and self._rejected_in_a_row >= limit:
             raise TooManyRejections(

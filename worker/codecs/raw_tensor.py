@@ -46,7 +46,8 @@ class Rows:
         if not self._is_whole:
             return self._completed(record, value, envelope, rows)
         size = len(value) + len(record.key or b"") + envelope.size
-        return Request(record, rows, (value,), self._shapes, self._reply(envelope.reply), size)
+        reply = self._reply(envelope.reply)
+        return Request(record, rows, (value,), self._shapes, reply, size, timeout=envelope.timeout)
 
     def _completed(self, record: Record, value: bytes, envelope: Envelope, rows: int) -> Request:
         """The same for a model whose other inputs have defaults."""
@@ -65,16 +66,16 @@ class Rows:
             rows = self._signature.raw_rows(length)
         except Reject:
             return None
-        for envelope in envelopes:
-            if not envelope.is_rows or envelope.fault is not None or envelope.reply.content_type != OCTETS:
-                return None
-        replies = [envelope.reply for envelope in envelopes]
-        around = [length + envelope.size for envelope in envelopes]
+        # All fields at once, each with those of its kind: half the time that asking each envelope takes.
+        _, are_rows, replies, _, _, sizes_of_headers, faults, timeouts = zip(*envelopes, strict=True)
+        if not all(are_rows) or any(faults) or any([reply.content_type != OCTETS for reply in replies]):  # noqa: C419
+            return None
+        around = [length + size for size in sizes_of_headers]
         if len(envelopes) < len(records):
-            replies, around = replies * len(records), around * len(records)
+            replies, around, timeouts = replies * len(records), around * len(records), timeouts * len(records)
         keys = [record.key or b"" for record in records]
         sizes = list(map(add, map(len, keys), around))
-        return run_of(records, values, rows, self._shapes, replies, sizes)
+        return run_of(records, values, rows, self._shapes, replies, sizes, timeouts if any(timeouts) else ())
 
     def _reply(self, reply: Reply) -> Reply:
         """All outputs, as rows again if that can be. Raises `Reject` when they have no form in the type accepted."""

@@ -37,7 +37,7 @@ class Codecs:
         self._signature = signature
         self._tell = tell
         self._wire = wire
-        self._envelopes = Envelopes(wire.default_content_type)
+        self._envelopes = Envelopes(wire.default_content_type, wire.default_timeout)
         self._rows = Rows(signature)
         self._answers = Answers(signature, wire)
         topic = wire.dead_letter_topic
@@ -115,7 +115,9 @@ class Codecs:
         extra = first.size - len(records[0].key or b"")
         sizes = [len(record.key or b"") + extra for record in records]
         rows = [value[len(head) :] for value in values]
-        return run_of(records, rows, first.rows, first.shapes, [first.reply] * len(records), sizes)
+        replies = [first.reply] * len(records)
+        timeouts = [first.timeout] * len(records) if first.timeout is not None else ()
+        return run_of(records, rows, first.rows, first.shapes, replies, sizes, timeouts)
 
     def _is_decided_by_its_end(self, first: Request, head: bytes, tensor: bytes | memoryview) -> bool:
         """Whether the tensor is what stands behind the head: with other bytes there, it is those."""
@@ -146,7 +148,7 @@ class Codecs:
         judged = judge(self._signature, question)
         reply = reply_to(self._signature, question, envelope, reply)
         size = len(record.value or b"") + len(record.key or b"") + envelope.size + memory(judged)
-        return Request(record, judged.rows, judged.tensors, judged.shapes, reply, size)
+        return Request(record, judged.rows, judged.tensors, judged.shapes, reply, size, timeout=envelope.timeout)
 
     # On the way out
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from worker.codecs.dead_letters import Letter
-from worker.codecs.envelope import REQUEST_ID, Envelopes
+from worker.codecs.envelope import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
 from worker.codecs.registry import parse
 from worker.core.failures import Reject
 from worker.core.records import Message
@@ -199,11 +199,12 @@ class Originals:
     def request(self, letter: Letter, topic: str) -> Message:
         """The request as it was, for `topic`: key, value and headers. Only for letters that have no `loss`.
 
+        But for when its answer was wanted: whoever waited for it then does no more, and who sends it back wants one.
         A request that had no id of its own gets the one by which its publisher knows it, the place where it lay. The
         header `replay-of` says that place too; a request that was a replay already keeps its first one.
         """
         record, origin = letter.record, letter.origin
-        headers = [*letter.headers]
+        headers = [header for header in letter.headers if header[0].lower() not in (TIMEOUT, DEADLINE)]
         if origin is not None:
             place = str(origin).encode()
             if not self._has_id(letter):

@@ -28,7 +28,7 @@ SHORT_MESSAGE = 200  # where a topic has no room for more
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What a deployment decides. Limits in bytes.
+    """What a deployment decides. Limits in bytes; `default_timeout`, of requests that name none, in seconds.
 
     `max_request_bytes` bounds a request's value before it is decoded; `max_answer_bytes` and `max_dead_letter_bytes`
     are what the two topics take as one record. `null_value` "skip": a record whose value is null is settled without an
@@ -40,6 +40,7 @@ class Wire:
     group_id: str
     dead_letter_topic: str | None = None
     default_content_type: str = JSON
+    default_timeout: float | None = None
     max_request_bytes: int = MIB
     max_answer_bytes: int = 1_000_000  # librdkafka's default `message.max.bytes`
     max_dead_letter_bytes: int = 1_000_000

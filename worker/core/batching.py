@@ -139,6 +139,10 @@ class Batcher:
             rows = size = 0  # it opens a group of its own
         return max(1, min((limit.rows - rows) // rows_each, (max_bytes - size) // size_each))
 
+    def shapes(self, request: Request) -> Shapes:
+        """Those of the batch that the request will share."""
+        return (self._by_request.get(request.shapes) or self._learn(request.shapes)).shapes
+
     def due(self, now: float) -> Group | None:
         """What an idle lane should start: of the groups that are full or have waited long enough, that due first."""
         first = self._first_open()

@@ -86,6 +86,16 @@ class Reply(NamedTuple):
     echo: tuple[tuple[str, bytes], ...] = ()
 
 
+class Timeout(NamedTuple):
+    """When an answer is useless: `seconds` after the record's timestamp, and at `until`, seconds since the epoch.
+
+    None: not said. Of both the earlier counts.
+    """
+
+    seconds: float | None = None
+    until: float | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """One record decoded and judged: ready to share a batch with requests of equal `shapes`.
@@ -102,7 +112,8 @@ class Request:
     size: int
     place: Place | None = None  # where its outcome goes home; given once, when the record is taken
     reassembly: Reassembly | None = None  # set on the pieces of a request larger than a batch
-    deadline: float | None = None  # when an answer is of no use any more, monotonic seconds; None: never
+    timeout: Timeout | None = None  # None: any answer is wanted, however late
+    deadline: float | None = None  # the same as an instant of the loop's clock; given once, when the record is taken
 
 
 class ClosedBy(StrEnum):

@@ -12,20 +12,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.core.ledger import OffsetLedger
-from worker.core.records import Prediction, Record, Reply, Request
+from worker.core.records import Prediction, Record, Reply, Request, Timeout
 
 
 @dataclass(slots=True, eq=False)
 class Run(Request):
     """A request that stands for several records: `record` is the first of them, `rows` and `size` are of all.
 
-    `values` are the only tensor of each; all have as many rows. `replies` and `sizes` (bytes) are of each record too.
+    `values` are the only tensor of each; all have as many rows. `replies` and `sizes` (bytes) are of each record too,
+    and so are `timeouts`, unless none of them has one; `deadline` is that of the most urgent.
     """
 
     records: Sequence[Record] = ()
     values: Sequence[bytes] = ()
     replies: Sequence[Reply] = ()
     sizes: Sequence[int] = ()
+    timeouts: Sequence[Timeout | None] = ()
 
     @property
     def rows_each(self) -> int:
@@ -35,15 +37,20 @@ class Run(Request):
         """The run of the first so many records, and that of the others, if there are any."""
         if records >= len(self.records):
             return self, None
-        return self._part(slice(records)), self._part(slice(records, None))
+        return self.part(slice(records)), self.part(slice(records, None))
 
-    def _part(self, at: slice) -> Run:
-        return run_of(self.records[at], self.values[at], self.rows_each, self.shapes, self.replies[at], self.sizes[at])
+    def part(self, at: slice) -> Run:
+        """The run of these of its records, without a deadline."""
+        records, values, replies = self.records[at], self.values[at], self.replies[at]
+        return run_of(records, values, self.rows_each, self.shapes, replies, self.sizes[at], self.timeouts[at])
 
     def singles(self) -> Iterator[Request]:
-        """Its records as requests of their own, without places."""
-        for record, value, reply, size in zip(self.records, self.values, self.replies, self.sizes, strict=True):
-            yield Request(record, self.rows_each, (value,), self.shapes, reply, size)
+        """Its records as requests of their own, without places and deadlines."""
+        timeouts = self.timeouts or [None] * len(self.records)
+        for record, value, reply, size, timeout in zip(
+            self.records, self.values, self.replies, self.sizes, timeouts, strict=True
+        ):
+            yield Request(record, self.rows_each, (value,), self.shapes, reply, size, timeout=timeout)
 
 
 def run_of(
@@ -53,6 +60,7 @@ def run_of(
     shapes: tuple[tuple[int, ...], ...],
     replies: Sequence[Reply],
     sizes: Sequence[int],
+    timeouts: Sequence[Timeout | None] = (),
 ) -> Run:
     """A run of these."""
     return Run(
@@ -66,6 +74,7 @@ def run_of(
         values=values,
         replies=replies,
         sizes=sizes,
+        timeouts=timeouts,
     )
 
 

@@ -17,6 +17,7 @@ from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.intake import Bounds, Intake
 from worker.core.ledger import OffsetLedger
+from worker.core.outlook import Outlook
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.inference import InferenceLanes, Model
@@ -118,13 +119,14 @@ class Scorer:
             batching.max_batch_tokens,
             self.signature.buckets,
         )
+        outlook = Outlook(batching.lanes)
         bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
         return Worker(
             source=source,
             codec=LineCodec(self.codecs),
             ledger=ledger,
             intake=Intake(bounds, ledger, chunk=CHUNK),
-            batcher=Batcher(policy),
+            batcher=Batcher(policy, outlook.needed),
             trials=Trials(policy, bounds.records),
             stacker=Stacker(
                 self.signature,
@@ -132,6 +134,7 @@ class Scorer:
                 refuse_non_finite_output=model.non_finite_output == "error",
             ),
             lanes=self._lanes,
+            outlook=outlook,
             delivery=FileDelivery(ledger, writer),
             events=self.tally,
             signals=until,
@@ -142,4 +145,5 @@ class Scorer:
                 lane_slice=LANE_SLICE if source.is_live else PATIENCE,
             ),
             clock=time.monotonic,
+            wall_clock=time.time,
         )

@@ -309,6 +309,13 @@ class BatchingSettings(Section):
 
     max_batch_size: int = Field(32, ge=1, le=65_536, description="Rows (not requests) at which a batch closes.")
     linger_ms: float = Field(5.0, ge=0, le=10_000, description="Longest wait of a batch's first request for company.")
+    timeout_ms: float | None = Field(
+        None,
+        gt=0,
+        le=604_800_000,
+        description="Longest wait for an answer, from a request's timestamp on, unless its header `timeout-ms` says "
+        "another: what cannot keep it is answered `DEADLINE_EXCEEDED` without being run; any wait unless set.",
+    )
     max_batch_bytes: int = Field(16 * MIB, ge=1024, description="Bytes of input at which a batch closes.")
     max_batch_tokens: int | None = Field(
         None,
@@ -370,7 +377,9 @@ class DeliverySettings(Section):
         20.0, gt=0, le=600, description="Time to finish what is under way at SIGTERM; then the worker exits (3)."
     )
     rejection_limit: int | None = Field(
-        None, ge=1, description="Stop (exit 6) after so many rejections in a row; never unless set."
+        None,
+        ge=1,
+        description="Stop (exit 6) after so many rejections in a row, late requests not counted; never unless set.",
     )
 
 

@@ -236,6 +236,10 @@ class WorkerEvents:
             request_id=None if request_id is None else printable(request_id),
         )
 
+    def answered_late(self, records: int) -> None:
+        """So many requests were run, and answered after their deadlines all the same."""
+        self._tally.add(metrics.LATE, records)
+
     def device_probed(self, failure: str | None) -> None:
         """The warm-up batch was run again, because failures in a row cast suspicion on the device."""
         self._tally.add(metrics.PROBES, 1, "ok" if failure is None else "failed")

@@ -99,6 +99,9 @@ REJECTIONS = Metric(
     labels=("code",),
     values=tuple((code.value,) for code in Code),
 )
+LATE = Metric(
+    "late_answers", Kind.COUNTER, "How many requests were run, and answered after their deadlines all the same?"
+)
 COMMITS = Metric(
     "commits", Kind.COUNTER, "Are offsets committed? One count per partition.", labels=("result",), values=RESULTS
 )

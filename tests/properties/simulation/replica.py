@@ -19,6 +19,7 @@ from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import RunFailure, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.loose import LEDGERS, Order
+from worker.core.outlook import Outlook
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -166,7 +167,8 @@ class Replica:
         self.signals = Signals()
         self.ledger = LEDGERS[setup.order]()
         self.codec = DeadlyCodec(process, joins=setup.joins and setup.order != "key")
-        self.batcher = Batcher(setup.policy)
+        self.outlook = Outlook(setup.conduct.lanes)
+        self.batcher = Batcher(setup.policy, self.outlook.needed)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once()
         self.worker = Worker(
             source=self.client,
@@ -177,11 +179,13 @@ class Replica:
             trials=Trials(setup.policy, setup.bounds.records + RESERVE),
             stacker=stacker(),
             lanes=watched(process, self.lanes),
+            outlook=self.outlook,
             delivery=self.delivery,
             events=self.events,
             signals=self.signals,
             conduct=setup.conduct,
             clock=clock,
+            wall_clock=clock,
         )
 
     def _at_least_once(self) -> AtLeastOnce:

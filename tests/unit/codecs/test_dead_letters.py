@@ -104,6 +104,15 @@ def test_a_request_goes_back_as_it_was() -> None:
     assert list(message.headers) == [*headers, ("replay-of", b"requests/2/100")]
 
 
+def test_a_request_goes_back_to_be_answered_whenever_it_can_be() -> None:
+    """Whoever waited for it is gone: what it had to be answered by stays behind."""
+    headers = [("Timeout-MS", b"250"), ("request-id", b"r-1"), ("deadline", b"1700000000250")]
+
+    message = ORIGINALS.request(letter(headers=headers), "requests")
+
+    assert list(message.headers) == [("request-id", b"r-1"), ("replay-of", b"requests/2/100")]
+
+
 def test_a_replay_of_a_replay_names_the_first_request() -> None:
     """However often it is sent back, its publisher knows it by one name."""
     headers = [("request-id", b"requests/2/5"), ("replay-of", b"requests/2/5")]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS
 from worker.codecs.envelope import ECHOED, Envelope, Envelopes
 from worker.codecs.wire import HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, PROTOBUF
+from worker.core.records import Headers, Timeout
 
 
 def read(*headers: tuple[str, bytes | None], default: str = JSON) -> Envelope:
@@ -150,6 +151,60 @@ def test_a_head_length_that_is_no_number_is_a_fault(value: bytes) -> None:
     assert envelope.fault.startswith(f"{HEAD_LENGTH}: expected a number of bytes")
 
 
+@pytest.mark.parametrize("around", [(), (AS_ROWS,), (AS_ROWS, (HEAD_LENGTH, b"17"))])
+@pytest.mark.parametrize(
+    ("headers", "timeout"),
+    [
+        ((("timeout-ms", b"250"),), Timeout(0.25)),
+        ((("Timeout-MS", b" 1 "),), Timeout(0.001)),
+        ((("timeout-ms", b"9999999999"),), Timeout(9_999_999.999)),
+        ((("deadline", b"1700000000250"),), Timeout(None, 1_700_000_000.25)),
+        ((("timeout-ms", b"250"), ("Deadline", b"1700000000250")), Timeout(0.25, 1_700_000_000.25)),
+        ((("timeout-ms", b"5"), ("timeout-ms", b"250")), Timeout(0.25)),
+        ((("timeout-ms", None),), None),
+    ],
+)
+def test_a_publisher_says_how_long_it_waits(
+    headers: Headers, timeout: Timeout | None, around: tuple[tuple[str, bytes], ...]
+) -> None:
+    """From the record's timestamp, until an instant, or both; whatever else it says."""
+    envelope = read(*around, *headers)
+
+    assert envelope.fault is None
+    assert envelope.timeout == timeout
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"0", b"-250", b"+250", b"1.5", b"1e3", b"soon", b"\xff", b"1" * 11, "٣".encode()]
+)
+def test_a_timeout_that_is_none_is_a_fault(value: bytes) -> None:
+    """Nothing to wait for, no number, or more than 115 days."""
+    envelope = read(AS_ROWS, ("timeout-ms", value))
+
+    assert envelope.fault is not None
+    assert envelope.fault.startswith("timeout-ms: expected milliseconds, 1 to 9999999999, got ")
+
+
+@pytest.mark.parametrize("value", [b"", b"0", b"1700000000", b"1700000000000000", b"2023-11-14T22:13:20Z", b"\xff"])
+@pytest.mark.parametrize("name", ["deadline", "DEADLINE"])
+def test_a_deadline_that_is_none_is_a_fault(name: str, value: bytes) -> None:
+    """Seconds and microseconds since 1970 too: they would be in the past, or far away."""
+    envelope = read(AS_ROWS, (name, value))
+
+    assert envelope.fault is not None
+    assert envelope.fault.startswith("deadline: expected milliseconds since 1970, 12 to 14 digits, got ")
+
+
+def test_the_deployment_says_how_long_others_wait() -> None:
+    """Those that name no timeout; of that and an instant the earlier counts."""
+    envelopes = Envelopes(JSON, default_timeout=2.0)
+
+    assert envelopes.read(()).timeout == envelopes.read([AS_ROWS]).timeout == Timeout(2.0)
+    assert envelopes.read([AS_ROWS, ("timeout-ms", b"250")]).timeout == Timeout(0.25)
+    for headers in ([("deadline", b"1700000000250")], [AS_ROWS, ("deadline", b"1700000000250")]):
+        assert envelopes.read(headers).timeout == Timeout(2.0, 1_700_000_000.25)
+
+
 def test_all_headers_count_for_the_memory_a_request_takes() -> None:
     """Those that mean nothing too."""
     assert read(("a", b"12345"), ("b", None)).size == 7
@@ -181,11 +236,24 @@ def test_what_is_remembered_is_bounded() -> None:
 
 HEADER = st.tuples(
     st.sampled_from(
-        ["content-type", "Content-Type", "accept", "request-id", "correlation-id", "traceparent", "x", HEAD_LENGTH]
+        [
+            *(
+                "content-type",
+                "Content-Type",
+                "accept",
+                "request-id",
+                "correlation-id",
+                "traceparent",
+                "x",
+                HEAD_LENGTH,
+            ),
+            *("timeout-ms", "Deadline"),
+        ]
     ),
     st.one_of(
         st.none(),
         st.sampled_from([b"", OCTETS.encode(), JSON.encode(), b"text/plain", b"*/*", b"application/json;q=0", b"17"]),
+        st.sampled_from([b"1700000000250", b"1700000000000"]),
         st.sampled_from([b"\xff", b"r-1", b"long" * 400]),
     ),
 )
@@ -194,6 +262,6 @@ HEADER = st.tuples(
 @given(st.lists(st.lists(HEADER, max_size=5), min_size=1, max_size=12))
 def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, bytes | None]]]) -> None:
     """Remembered or not, the same headers mean the same."""
-    remembers = Envelopes(JSON)
+    remembers = Envelopes(JSON, 2.0)
     for headers in [*requests, *requests]:
-        assert remembers.read(headers) == Envelopes(JSON)._read(headers)
+        assert remembers.read(headers) == Envelopes(JSON, 2.0)._read(headers)

@@ -28,7 +28,7 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs import Codecs, SingleCodecs, oip_protobuf
 from worker.codecs.wire import HEAD_LENGTH
-from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request
+from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request, Timeout
 from worker.core.runs import Run, predictions
 from worker.core.signature import TensorSpec
 
@@ -48,7 +48,7 @@ def flat(decoded: Sequence[Request | Rejection]) -> list[Request | Rejection]:
 def facts(one: Request | Rejection) -> object:
     if isinstance(one, Rejection):
         return one
-    return one.record, one.rows, one.tensors, one.shapes, one.reply, one.size
+    return one.record, one.rows, one.tensors, one.shapes, one.reply, one.size, one.timeout
 
 
 def answers(codec: Codecs, run: Run, outputs: np.ndarray) -> Sequence[Message]:
@@ -72,6 +72,35 @@ def test_rows_side_by_side_come_as_one() -> None:
     assert isinstance(run, Run)
     assert [one.offset for one in run.records] == [1, 2, 5, 9]
     assert run.rows == 4
+
+
+def test_rows_that_are_wanted_by_different_times_come_as_one() -> None:
+    """Each keeps its own; where none has one, nothing is kept."""
+    deadlines = [("deadline", b"170000000000%d" % at) for at in range(4)]
+    (run,) = codecs().decode_all([rows(at, headers=[AS_ROWS, header]) for at, header in enumerate(deadlines)])
+    (plain,) = codecs().decode_all([rows(at, headers=[AS_ROWS, ("request-id", b"%d" % at)]) for at in range(4)])
+
+    assert isinstance(run, Run)
+    assert list(run.timeouts) == [Timeout(None, 1_700_000_000 + at / 1000) for at in range(4)]
+    assert [single.timeout for single in run.singles()] == list(run.timeouts)
+    assert isinstance(plain, Run)
+    assert plain.timeouts == ()
+
+
+@pytest.mark.parametrize("form", ["raw", "json", "binary", "rows"])
+def test_in_every_encoding_a_timeout_is_read_and_a_bad_one_refused(form: str) -> None:
+    """By the headers alone, whatever the value; alone and with others like it."""
+    plain = rows(0) if form == "rows" else in_form(form, [1.0, 2.0, 3.0], 0)
+    given = plain._replace(headers=[*plain.headers, ("timeout-ms", b"250")])
+    bad = plain._replace(headers=[*plain.headers, ("timeout-ms", b"now")])
+
+    decoded = flat(codecs().decode_all([given] * 4))
+    refused = codecs().decode(bad)
+
+    assert [one.timeout for one in decoded if isinstance(one, Request)] == [Timeout(0.25)] * 4
+    assert isinstance(refused, Rejection)
+    assert refused.code == "INVALID_ARGUMENT"
+    assert refused.message == "timeout-ms: expected milliseconds, 1 to 9999999999, got 'now'"
 
 
 def test_a_run_ends_where_its_partition_does() -> None:
@@ -125,6 +154,9 @@ HEADERS = st.sampled_from(
         [AS_ROWS],
         [AS_ROWS, ("correlation-id", b"c")],
         [AS_ROWS, ("request-id", b"r")],
+        [AS_ROWS, ("timeout-ms", b"250")],
+        [AS_ROWS, ("timeout-ms", b"250"), ("request-id", b"r")],
+        [AS_ROWS, ("deadline", b"1700000000250")],
         [AS_ROWS, ("accept", b"application/json")],
         [AS_ROWS, ("content-type", b"nonsense")],
         [AS_JSON],

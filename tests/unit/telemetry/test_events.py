@@ -173,6 +173,7 @@ def test_runs_answers_and_commits_are_counted(watched: Watched) -> None:
     watched.events.batch_ran(1, 0.02, "Gather: out of data bounds")
     watched.events.device_probed(None)
     watched.events.rejected(rejection())
+    watched.events.answered_late(4)
     watched.events.settled({999.9: 1, 999.0: 1}, now=1000.0)
     watched.events.committed(CommitResult({P0: 5}, {P1: "no coordinator"}))
     watched.turn(in_flight=1)
@@ -187,6 +188,7 @@ def test_runs_answers_and_commits_are_counted(watched: Watched) -> None:
     assert page["device_probes_total ok"] == 1
     assert page["rejections_total INVALID_ARGUMENT"] == 1
     assert page["rejections_total INTERNAL"] == 0
+    assert page["late_answers_total"] == 4
     assert page["end_to_end_seconds_sum"] == pytest.approx(1.1)
     assert page["commits_total ok"] == page["commits_total failed"] == 1
 

@@ -1,0 +1,116 @@
+"""Deadlines, whatever the clocks say, and who runs, whatever is asked for."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import floats, record, request
+from worker.core.deadlines import deadline_of, most_urgent, parts_in_time, triage
+from worker.core.records import Reply, Timeout
+from worker.core.run_times import RunTimes
+from worker.core.runs import Run, run_of
+
+SECONDS = st.integers(1, 10_000_000).map(lambda ms: ms / 1000)
+INSTANTS = st.integers(1_000_000_000_000, 2_000_000_000_000).map(lambda ms: ms / 1000)
+STAMPS = st.none() | INSTANTS
+TIMEOUTS = st.builds(Timeout, SECONDS, st.none()) | st.builds(Timeout, st.none() | SECONDS, INSTANTS)
+NOWS = st.floats(0.0, 1e7)
+WIGGLE = 1e-3  # a float's last bits, of seconds since the epoch
+
+
+@given(STAMPS, SECONDS, NOWS, INSTANTS)
+def test_nobody_has_more_time_than_was_asked_for(at: float | None, seconds: float, now: float, wall: float) -> None:
+    """No age is below 0, whatever the publisher's clock says; without a timestamp the time begins now."""
+    deadline = deadline_of(record(0, at=at), Timeout(seconds), now, wall)
+
+    assert deadline <= now + seconds
+    if at is None or at >= wall:
+        assert deadline == now + seconds
+
+
+@given(INSTANTS, INSTANTS, TIMEOUTS, NOWS, INSTANTS)
+def test_the_older_is_the_more_urgent(one: float, other: float, timeout: Timeout, now: float, wall: float) -> None:
+    """Of two that ask for the same."""
+    deadlines = [deadline_of(record(0, at=at), timeout, now, wall) for at in sorted([one, other])]
+
+    assert deadlines == sorted(deadlines)
+
+
+@given(INSTANTS, TIMEOUTS, NOWS, INSTANTS, st.floats(0.0, 1e4))
+def test_waiting_brings_no_time(at: float, timeout: Timeout, now: float, wall: float, waited: float) -> None:
+    """Whoever asks later hears the same instant, unless the timestamp lies in the future: never an earlier one."""
+    first = deadline_of(record(0, at=at), timeout, now, wall)
+    later = deadline_of(record(0, at=at), timeout, now + waited, wall + waited)
+
+    assert later >= first - WIGGLE
+    if at <= wall:
+        assert later <= first + WIGGLE
+
+
+@given(st.lists(st.tuples(STAMPS, st.none() | TIMEOUTS), min_size=1, max_size=12), NOWS, INSTANTS, st.data())
+def test_a_run_is_judged_as_its_records_are(
+    asked: list[tuple[float | None, Timeout | None]], now: float, wall: float, data: st.DataObject
+) -> None:
+    """Its deadline is the earliest, and taken apart each record is on its own side, in order."""
+    run = run_asking(asked)
+    alone = [
+        float("inf") if timeout is None else deadline_of(single.record, timeout, now, wall)
+        for single, (_, timeout) in zip(run.singles(), asked, strict=True)
+    ]
+    earliest = data.draw(st.sampled_from([*alone, now]))
+
+    parts = list(parts_in_time(run, now, wall, earliest))
+
+    assert most_urgent(run, now, wall) == min(alone)
+    assert [one for part, _ in parts for one in part.records] == list(run.records)
+    judged = [is_in_time for part, is_in_time in parts for _ in part.records]
+    assert judged == [deadline >= earliest for deadline in alone]
+
+
+def run_asking(asked: list[tuple[float | None, Timeout | None]]) -> Run:
+    records = [record(offset, at=at) for offset, (at, _) in enumerate(asked)]
+    timeouts = [timeout for _, timeout in asked]
+    values, sizes = [floats(1.0)] * len(records), [4] * len(records)
+    return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), sizes, timeouts)
+
+
+@given(
+    st.lists(st.tuples(st.none() | st.floats(0.0, 2.0), st.integers(1, 9)), min_size=1, max_size=12),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 0.2),
+)
+def test_who_runs_is_in_time_and_who_does_not_is_not(
+    asked: list[tuple[float | None, int]], fixed: float, each: float
+) -> None:
+    """Everybody is judged once; who runs keeps the order; who is told to be late would be, by when it is told."""
+    requests = [request(at, rows=rows) for at, (_, rows) in enumerate(asked)]
+    for one, (deadline, _) in zip(requests, asked, strict=True):
+        one.deadline = deadline
+
+    running, late = triage(requests, lambda rows: fixed + rows * each)
+
+    assert sorted([*map(id, running), *(id(one) for one, _ in late)]) == sorted(map(id, requests))
+    assert [one.record.offset for one in running] == sorted(one.record.offset for one in running)
+    home_at = fixed + sum(one.rows for one in running) * each
+    assert all(one.deadline is None or one.deadline >= home_at for one in running)
+    assert all(one.deadline is not None and one.deadline < at for one, at in late)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(1, 300), st.floats(1e-5, 100.0)), max_size=60),
+    st.integers(1, 300),
+)
+def test_expectations_are_bounded_by_what_was_seen(runs: list[tuple[int, int, float]], rows: int) -> None:
+    """Never negative, of no more shapes than are allowed, and 0 of what was never seen."""
+    times = RunTimes(most_shapes=3)
+    for at, (shape, batch_rows, seconds) in enumerate(runs):
+        times.note(((shape,),), batch_rows, seconds, float(at))
+
+    known = [shape for shape in range(6) if times.noted_at(((shape,),)) is not None]
+
+    assert len(known) == min(3, len({shape for shape, _, _ in runs}))
+    for shape in range(6):
+        expected = times.expected(((shape,),), rows)
+        assert (expected > 0) == (shape in known)
+        assert times.expected(((shape,),), rows, deviations=0.0) <= expected

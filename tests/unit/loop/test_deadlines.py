@@ -1,0 +1,255 @@
+"""Requests whose answers are useless after a while: who of them runs, and what the others are told."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
+from worker.core.failures import Code
+from worker.core.ledger import Place
+from worker.core.records import Message, Suspect
+from worker.core.runs import Run
+
+RUN = 0.02  # seconds of a batch, whatever its rows
+ROWS = POLICY.max_rows
+CAPACITY = ROWS / RUN  # requests a second
+
+
+def world_of(**fields: object) -> World:
+    return World(**fields).start(P0, P1)  # type: ignore[arg-type]
+
+
+def names(*offsets: int) -> list[str]:
+    return [f"requests/0/{offset}" for offset in offsets]
+
+
+def why(world: World) -> list[str]:
+    """What the requests that were not run are told."""
+    assert {rejection.code for rejection in world.events.rejections} <= {Code.DEADLINE_EXCEEDED}
+    return [rejection.message for rejection in world.events.rejections]
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_what_is_over_already_is_answered_at_once(joins: bool) -> None:  # noqa: FBT001  # a parameter
+    """Without an inference, kept as a dead letter, and committed; its neighbours run."""
+    world = world_of(joins=joins)
+    now = world.clock.now
+    ages = [9.0, 8.0, 0.0, 0.5, 7.0, None]
+    world.broker.append(
+        *[record(at, at=None if age is None else now - age, timeout=1.0) for at, age in enumerate(ages)]
+    )
+
+    world.turn_for(0.5)
+
+    assert world.answered() == names(0, 1, 2, 3, 4, 5)
+    assert world.answered("error") == names(0, 1, 4)
+    assert len([letter for letter in world.broker.answers if letter.topic == "dead-letters"]) == 3
+    assert [message[:26] for message in why(world)] == ["not run: the deadline was "] * 3
+    assert sum(batch.rows for batch in world.lanes.ran) == 3
+    assert world.broker.committed == {P0: 6}
+    assert world.ledger.records == world.ledger.rows == world.ledger.size == 0
+
+
+def test_a_backlog_that_is_over_costs_no_inference() -> None:
+    """However long it is; and what is younger is reached soon."""
+    world = world_of(joins=True, chunk=32)
+    now = world.clock.now
+    world.broker.append(*[record(at, at=now - 10.0, timeout=1.0) for at in range(500)])
+    world.broker.append(record(500, at=now, timeout=1.0))
+
+    world.turn_for(0.2)
+
+    assert world.answered("ok") == names(500)
+    assert len(world.answered("error")) == 500
+    assert [batch.rows for batch in world.lanes.ran] == [1]
+
+
+def test_late_requests_are_no_reason_to_stop() -> None:
+    """The limit of rejections in a row is for what requests hold."""
+    world = world_of(conduct=replace(CONDUCT, rejection_limit=2))
+    world.broker.append(*[record(at, at=world.clock.now - 10.0, timeout=1.0) for at in range(5)])
+
+    world.turn_for(0.5)
+
+    assert world.answered("error") == names(*range(5))
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_what_cannot_make_it_behind_what_runs_is_not_run(joins: bool) -> None:  # noqa: FBT001  # a parameter
+    """When it is handed out there is less time than it needs; what shares its batch and has time runs."""
+    world = world_of(joins=joins, conduct=replace(CONDUCT, inflight_batches=1))
+    world.lanes.seconds = lambda: 0.1
+    world.broker.append(*[record(at, at) for at in range(40 * ROWS)])
+    world.turn_for(4.5)  # 0.1 s are known well by now
+    world.lanes.seconds = lambda: 0.18
+    world.broker.append(*[record(160 + at, at) for at in range(ROWS)])
+    world.turn()
+    now = world.clock.now
+    world.broker.append(record(164, 1.0, at=now, timeout=0.24), record(165, 1.0, at=now, timeout=0.9))
+    world.broker.append(record(166))
+
+    world.turn_for(1.0)
+
+    assert world.answered("error") == names(164)
+    (message,) = why(world)
+    assert message.startswith("not run: the deadline is in 6")
+    assert world.answered("ok")[-2:] == names(165, 166)
+    assert world.broker.committed == {P0: 167}
+
+
+def test_a_request_larger_than_a_batch_has_one_deadline() -> None:
+    """A piece that cannot make it ends the whole, which is answered once."""
+    world = world_of()
+    world.lanes.seconds = lambda: 0.1
+    world.broker.append(record(0, *[1.0] * (3 * ROWS), at=world.clock.now, timeout=0.15))
+    world.broker.append(record(1, 1.0))
+
+    world.turn_for(2.0)
+
+    assert world.answered("error") == names(0)
+    assert world.answered("ok") == names(1)
+    assert sum(batch.rows for batch in world.lanes.ran) < 3 * ROWS + 1
+
+
+def test_late_results_are_results() -> None:
+    """What was run is answered with what came of it, and counted."""
+    world = world_of()
+    world.lanes.seconds = lambda: 0.5
+    world.broker.append(record(0, at=world.clock.now, timeout=0.1))
+
+    world.turn_for(1.0)
+
+    assert world.answered("ok") == names(0)
+    assert world.events.counted["late"] == 1
+
+
+def test_halves_of_a_failed_batch_run_whatever_the_time() -> None:
+    """They are in the lanes already; the culprit alone is an error."""
+    world = world_of(joins=True)
+    world.lanes.seconds = lambda: 0.5
+    now = world.clock.now
+    world.broker.append(*[record(at, POISON if at == 2 else 1.0, at=now, timeout=0.6) for at in range(ROWS)])
+
+    world.turn_for(5.0)
+
+    assert world.answered("ok") == names(0, 1, 3)
+    assert [rejection.code for rejection in world.events.rejections] == [Code.INTERNAL]
+
+
+@pytest.mark.parametrize("age", [0.0, 9.0])
+def test_a_record_on_trial_has_a_deadline_too(age: float) -> None:
+    """It is decoded late, and not run when it is over by then."""
+    world = world_of()
+    world.worker.suspected([Suspect(P0, 3, None, 1)])
+    world.broker.append(record(0, at=world.clock.now - age, timeout=1.0), record(1))
+
+    world.turn_for(0.5)
+
+    assert world.answered() == names(0, 1)
+    assert world.answered("error") == (names(0) if age else [])
+    assert sum(batch.rows for batch in world.lanes.ran) == (1 if age else 2)
+
+
+def test_being_late_is_no_way_past_the_others() -> None:
+    """The error leaves in its turn, and nothing is committed before those before it are answered."""
+    world = world_of()
+    world.lanes.seconds = lambda: 0.3
+    world.broker.append(record(0), record(1, at=world.clock.now - 9.0, timeout=1.0))
+
+    world.turn_for(0.25)
+    assert world.answered() == []
+    world.turn_for(1.0)
+
+    assert world.answered() == names(0, 1)
+    assert world.broker.committed == {P0: 2}
+
+
+class Overload:
+    """Requests at twice what the lanes can do, for two seconds, and what became of them."""
+
+    def __init__(self, timeout: float | None, *, joins: bool) -> None:
+        self.world = world_of(bounds=replace(BOUNDS, records=20_000, rows=20_000), chunk=32, joins=joins)
+        self.patience = 0.3  # seconds for which the publisher waits, whether it says so or not
+        self._rng = random.Random(7)
+        self.world.lanes.seconds = lambda: RUN * self._rng.uniform(0.8, 1.2)
+        self.published_at: list[float] = []
+        self._timeout = timeout
+        self._end = self.world.clock.now + 2.0
+        self._answered_at = self._note_answers()
+        self._publish()
+        began = self.world.clock.now
+        while self.world.clock.now < self._end or self.world.ledger.records or self.waiting:
+            self.world.turn()
+        self.seconds = self.world.clock.now - began
+
+    @property
+    def waiting(self) -> int:
+        return len(self.published_at) - self.world.source.positions.get(P0, 0)
+
+    def _publish(self) -> None:
+        clock, offset = self.world.clock, len(self.published_at)
+        self.world.broker.append(record(offset, 1.0, at=clock.now, timeout=self._timeout))
+        self.published_at.append(clock.now)
+        if clock.now < self._end:
+            clock.at(clock.now + self._rng.expovariate(2 * CAPACITY), self._publish)
+
+    def _note_answers(self) -> dict[str, float]:
+        answered_at: dict[str, float] = {}
+        acknowledge = self.world.sink._acknowledge
+
+        def noted(message: Message, place: Place) -> None:
+            acknowledge(message, place)
+            answered_at[(dict(message.headers)["source"] or b"").decode()] = self.world.clock.now
+
+        self.world.sink._acknowledge = noted  # type: ignore[method-assign]
+        return answered_at
+
+    @property
+    def run_when_dead(self) -> list[str]:
+        """Records whose runs began when their deadlines were over."""
+        records = [
+            (record, began)
+            for batch, began in self.world.lanes.began
+            for request in batch.requests
+            for record in (request.records if isinstance(request, Run) else [request.record])
+        ]
+        return [record.source for record, at in records if at > self.published_at[record.offset] + self.patience]
+
+    @property
+    def goodput(self) -> float:
+        """Results that came in time, as a part of what the lanes can do."""
+        results = [int(name.rsplit("/", 1)[1]) for name in self.world.answered("ok")]
+        in_time = [
+            offset
+            for offset in results
+            if self._answered_at[names(offset)[0]] - self.published_at[offset] <= self.patience
+        ]
+        return len(in_time) / self.seconds / CAPACITY
+
+    @property
+    def answered_all(self) -> bool:
+        """Once each, in order."""
+        return self.world.answered() == names(*range(len(self.published_at)))
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_under_overload_the_lanes_work_for_answers_in_time(joins: bool) -> None:  # noqa: FBT001  # a parameter
+    """At twice the capacity nine tenths of it come in time, everybody is answered, and nobody dead is run."""
+    overload = Overload(0.3, joins=joins)
+
+    assert overload.answered_all
+    assert overload.goodput >= 0.9
+    assert len(why(overload.world)) > 0.4 * len(overload.published_at)
+    assert not overload.run_when_dead
+
+
+def test_without_deadlines_overload_leaves_nothing_in_time() -> None:
+    """The same load: the queue grows, and soon every answer comes too late."""
+    overload = Overload(None, joins=False)
+
+    assert overload.answered_all
+    assert overload.goodput < 0.4
+    assert len(overload.run_when_dead) > 0.5 * len(overload.published_at)
