@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ from worker.settings import ModelSettings
 TRIAL_DIMENSIONS = (16, 64, 224, 1)
 
 Feeds = Mapping[str, Array]
+Lengths = Mapping[tuple[str, int], int]  # of axes, by input and number
 _BINDING_ERRORS: tuple[type[Exception], ...] = (Unbindable, *ORT_ERRORS)
 
 
@@ -93,9 +95,14 @@ class Model:
                 return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
         return outputs
 
-    def blank(self, rows: int) -> Feeds:
-        """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs."""
-        return self._feeds(rows)
+    def blank(self, rows: int, lengths: Lengths = MappingProxyType({}), value: int | None = None) -> Feeds:
+        """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs.
+
+        `lengths` are those of dynamic axes (the batch is axis 0), `value` is what to fill in: a mask of zeros may be
+        cheaper than one of ones. With either it is not said that the model runs.
+        """
+        blank = self._blank if value is None else self._blank._replace(value=value)
+        return {spec.name: _blank(spec, rows, blank, lengths) for spec in self.signature.inputs}
 
     def _binding_to(self, memory: Memory | None) -> BoundRuns | None:
         """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
@@ -153,8 +160,8 @@ class Model:
                 )
         return outputs
 
-    def _feeds(self, rows: int) -> dict[str, Array]:
-        return {spec.name: _blank(spec, rows, self._blank) for spec in self.signature.inputs}
+    def _feeds(self, rows: int) -> Feeds:
+        return self.blank(rows)
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
@@ -202,9 +209,10 @@ def inspect(settings: ModelSettings) -> Signature:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
-def _blank(spec: TensorSpec, rows: int, blank: Blank) -> Array:
+def _blank(spec: TensorSpec, rows: int, blank: Blank, lengths: Lengths) -> Array:
     """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too."""
-    shape = (rows, *(blank.dimension if d is None else d for d in spec.dims))
+    dims = enumerate(spec.dims, 1)
+    shape = (rows, *(lengths.get((spec.name, at), blank.dimension) if d is None else d for at, d in dims))
     return np.full(shape, str(blank.value) if spec.is_text else blank.value, spec.dtype)
 
 
