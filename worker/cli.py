@@ -187,6 +187,10 @@ def profile(  # noqa: PLR0913 - one parameter for each option: that is how typer
         int | None,
         typer.Option(min=1, max=1_000_000, metavar="N", help="The last bucket holds rows so long; else the sample's."),
     ] = None,
+    boundaries: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Say what these buckets come to, instead of looking for better ones."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw rows/s and latency by batch size, as .png or .svg.")
     ] = None,
@@ -214,7 +218,15 @@ def profile(  # noqa: PLR0913 - one parameter for each option: that is how typer
                 seconds=seconds,
                 transport_ms=transport_ms,
                 lengths=LengthsOrder(
-                    lengths, lengths_from, sample, bucket_axis, buckets, longest, config, bootstrap_servers
+                    file=lengths,
+                    topic=lengths_from,
+                    records=sample,
+                    axis=bucket_axis,
+                    buckets=buckets,
+                    longest=longest,
+                    boundaries=boundaries,
+                    config=config,
+                    bootstrap_servers=bootstrap_servers,
                 ),
                 plot=plot,
                 as_json=as_json,

@@ -26,7 +26,7 @@ from worker.kafka.reader import Reader
 from worker.profiling.advice import Need
 from worker.profiling.axes import Axis, axis_of
 from worker.profiling.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between, sweep_lengths
-from worker.profiling.lengths import Sample, of_lines, of_requests
+from worker.profiling.lengths import LONGEST, Sample, of_lines, of_requests
 from worker.profiling.padding import (
     BucketAdvice,
     Elements,
@@ -56,6 +56,7 @@ class LengthsOrder:
     axis: str | None = None
     buckets: int | None = None
     longest: int | None = None
+    boundaries: str | None = None
     config: Path | None = None
     bootstrap_servers: str | None = None
 
@@ -64,11 +65,29 @@ class LengthsOrder:
         """Whether there is a sample. Raises `BadConfiguration` for two, or for what needs one without it."""
         if self.file is not None and self.topic is not None:
             raise BadConfiguration("--lengths and --lengths-from are two samples: give one")
-        if self.file is None and self.topic is None and (self.axis or self.buckets or self.longest):
+        if self.boundaries is not None and (self.buckets or self.longest):
+            raise BadConfiguration("--boundaries says all that --buckets and --longest ask for: leave them out")
+        has_sample = self.file is not None or self.topic is not None
+        if not has_sample and (self.axis or self.buckets or self.longest or self.boundaries):
             raise BadConfiguration(
-                "--bucket-axis, --buckets and --longest need a sample of lengths: --lengths or --lengths-from"
+                "--bucket-axis, --buckets, --longest and --boundaries need a sample of lengths: --lengths or "
+                "--lengths-from"
             )
-        return self.file is not None or self.topic is not None
+        return has_sample
+
+    @property
+    def given(self) -> list[int]:
+        """Boundaries that are not to be looked for. Raises `BadConfiguration` for what is none."""
+        text = self.boundaries
+        try:
+            found = [] if text is None else [int(part) for part in text.split(",")]
+        except ValueError:
+            found = [0]
+        if found != sorted(set(found)) or not all(1 <= end <= LONGEST for end in found):
+            raise BadConfiguration(
+                f"--boundaries {text}: expected ascending lengths, comma-separated, such as 16,64,256"
+            )
+        return found
 
     def sample(self, axis: Axis, bench: LengthsBench) -> Sample:
         """Raises `BadConfiguration` when there is none."""
@@ -121,21 +140,28 @@ def advise_buckets(order: LengthsOrder, bench: LengthsBench, need: Need | None, 
     """The buckets for a sample. Raises `BadConfiguration` without a sample, or an axis to pad."""
     axis = axis_of(bench.model.signature, order.axis)
     sample = order.sample(axis, bench)
-    shortest, longest = int(sample.lengths.min()), int(sample.lengths.max())
-    if order.longest is not None and order.longest < longest:
-        raise BadConfiguration(f"--longest {order.longest}: the sample has rows of length {longest}")
-    measured = bench.swept(axis, powers_between(shortest, order.longest or longest), "measuring lengths")
+    longest = _longest(order, sample)
+    measured = bench.swept(axis, powers_between(int(sample.lengths.min()), longest), "measuring lengths")
     costs, coarse = LengthCosts(measured), list(measured)
     fill = Fill(bench.settings.batching.max_batch_size, bench.elements(axis))
+    fill = with_tokens(fill, sample, coarse, costs)
     if need is not None:
-        with_backlog = rows_per_s(in_buckets(sample.lengths, coarse), with_tokens(fill, sample, coarse, costs), costs)
-        fill = fill_for(need, transport, sample, with_backlog, fill)
-    limited = with_tokens(fill, sample, coarse, costs)
-    boundaries = boundaries_for(sample, costs, limited, order.longest, order.buckets)
+        fill = fill_for(need, transport, sample, rows_per_s(in_buckets(sample.lengths, coarse), fill, costs), fill)
+    boundaries = order.given or boundaries_for(sample, costs, fill, order.longest, order.buckets)
     measured |= bench.swept(axis, [end for end in boundaries if end not in measured], "measuring buckets")
     costs = LengthCosts(measured)
     fill = with_tokens(fill, sample, boundaries, costs)
     return compare(axis, sample, fill, costs, {end: measured[end] for end in boundaries})
+
+
+def _longest(order: LengthsOrder, sample: Sample) -> int:
+    """The longest row that buckets are to hold."""
+    seen = int(sample.lengths.max())
+    longest = order.given[-1] if order.given else order.longest or seen
+    if longest < seen:
+        option = f"--boundaries {order.boundaries}" if order.given else f"--longest {longest}"
+        raise BadConfiguration(f"{option}: the sample has rows of length {seen}")
+    return longest
 
 
 def _lines(file: str) -> Sequence[str]:

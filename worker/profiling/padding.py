@@ -131,14 +131,14 @@ def rows_per_s(padded: Ints, fill: Fill, costs: LengthCosts) -> float:
     return _rate(costs.row_seconds(lengths, fill.rows(lengths, counts / len(padded)))[at])
 
 
-def fill_for(need: Need, transport: float, sample: Sample, rows_per_s: float, fill: Fill) -> Fill:
-    """How batches fill at that need, where a lane with a backlog does so many rows a second.
+def fill_for(need: Need, transport: float, sample: Sample, at_most: float, fill: Fill) -> Fill:
+    """How batches fill at that need, where a lane does so many rows a second at most.
 
     A replica gets what leaves it head room. Half of what Kafka leaves of the budget a request waits for company; the
     other half is for the inferences before its own, and that.
     """
     rate = need.rate * sample.rows_per_request
-    replicas = max(1, ceil(rate / (rows_per_s * (1 - HEAD_ROOM))))
+    replicas = max(1, ceil(rate / (at_most * (1 - HEAD_ROOM))))
     return fill._replace(rate=rate / replicas, wait=max(0.0, need.budget - transport) / 2)
 
 
@@ -146,12 +146,13 @@ def with_tokens(fill: Fill, sample: Sample, ends: Sequence[int], costs: LengthCo
     """With the fewest padded elements in a batch that cost next to no throughput; with no limit where all are needed.
 
     Long rows gain little from company and make it wait: a limit in rows alone is too many for them or too few for short
-    ones. At least one row of the last bucket is within it.
+    ones. At least one row of the last bucket is within it. It is found for a backlog, which is when it is felt.
     """
+    backlog = fill._replace(rate=None)
     padded = in_buckets(sample.lengths, ends)
     each = int(fill.elements.of(np.array([float(ends[-1])]))[0])
     limits = [n * each for n in sorted({*(1 << n for n in range(fill.most.bit_length())), fill.most})]
-    rates = [rows_per_s(padded, fill._replace(tokens=limit), costs) for limit in limits]
+    rates = [rows_per_s(padded, backlog._replace(tokens=limit), costs) for limit in limits]
     fewest = next(limit for limit, rate in zip(limits, rates, strict=True) if rate >= ENOUGH * max(rates))
     return fill._replace(tokens=None if fewest == limits[-1] else fewest)
 

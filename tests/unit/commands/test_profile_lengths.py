@@ -168,6 +168,23 @@ def test_the_last_bucket_has_room_for_what_is_to_come(model: Path, lengths: Path
     assert found(model, "--lengths", lengths, "--longest", 100)["buckets"][-1]["boundary"] == 100
 
 
+def test_buckets_that_are_there_already_are_measured(model: Path, lengths: Path) -> None:
+    """To see what they waste, and what they come to."""
+    document = found(model, "--lengths", lengths, "--boundaries", "32,100")
+
+    assert [bucket["boundary"] for bucket in document["buckets"]] == [32, 100]
+    assert [bucket["share"] for bucket in document["buckets"]] == [0.8, 0.2]
+
+
+def test_a_plot_shows_the_lengths_and_where_buckets_end(model: Path, lengths: Path, tmp_path: Path) -> None:
+    """Beside the rates and latencies."""
+    picture = tmp_path / "a.svg"
+
+    assert profile(model, "--lengths", lengths, "--plot", picture).exit_code == 0
+    assert "length (ids:1)" in picture.read_text(encoding="utf-8")
+    assert "buckets end" in picture.read_text(encoding="utf-8")
+
+
 def test_a_batch_that_would_close_by_bytes_is_left_out(
     model: Path, lengths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,11 +214,24 @@ def test_a_model_without_such_an_axis_is_refused(tmp_path: Path, lengths: Path) 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--buckets", 3], "--bucket-axis, --buckets and --longest need a sample of lengths: --lengths or --len"),
+        (["--buckets", 3], "--bucket-axis, --buckets, --longest and --boundaries need a sample of lengths: --len"),
         (["--lengths", "a", "--lengths-from", "b"], "--lengths and --lengths-from are two samples: give one"),
         (["--lengths", "no-such-file"], "--lengths no-such-file: cannot be read: No such file or directory"),
         (["--lengths", "-", "--longest", 3], "--longest 3: the sample has rows of length 24"),
         (["--lengths", "-", "--bucket-axis", "ids:0"], "--bucket-axis ids:0: expected a dynamic axis, ids:1 (the ba"),
+        (["--lengths", "-", "--boundaries", "8,16"], "--boundaries 8,16: the sample has rows of length 24"),
+        (
+            ["--lengths", "-", "--boundaries", "32", "--longest", 64],
+            "--boundaries says all that --buckets and --longest",
+        ),
+        (
+            ["--lengths", "-", "--boundaries", "32,8"],
+            "--boundaries 32,8: expected ascending lengths, comma-separated, s",
+        ),
+        (
+            ["--lengths", "-", "--boundaries", "8,x"],
+            "--boundaries 8,x: expected ascending lengths, comma-separated, su",
+        ),
         (["--lengths-from", "t"], "WORKER_KAFKA__BOOTSTRAP_SERVERS: must be set."),
     ],
 )

@@ -96,6 +96,13 @@ def test_where_company_is_all_there_is_no_limit_is_advised() -> None:
     assert found.ways[-1].name == "buckets"
 
 
+def test_a_limit_on_elements_is_for_a_backlog_whatever_the_rate() -> None:
+    """A rate at which no batch fills says nothing of what is enough when all do."""
+    costs = LengthCosts(swept(0.0, 0.01))
+
+    assert with_tokens(Fill(8, ONE, rate=10.0, wait=0.01), SAMPLE, [4, 8, 16], costs).tokens is None
+
+
 def test_a_bucket_fills_by_its_share_of_what_a_replica_gets() -> None:
     """While a request may wait: half of what Kafka leaves of the budget."""
     fill = fill_for(Need(1000, 0.058), 0.008, SAMPLE, 500 / (1 - HEAD_ROOM), Fill(32, ONE))
