@@ -22,7 +22,7 @@ from tests.fakes import (
 from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import Code, RunFailure
 from worker.core.intake import Bounds, Intake
-from worker.core.ledger import OffsetLedger
+from worker.core.loose import LEDGERS, Order
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
 from worker.core.signature import Signature, TensorSpec
 from worker.core.stacking import Stacker
@@ -126,6 +126,7 @@ class World:
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
+    order: Order = "partition"
     joins: bool = False
 
     def __post_init__(self) -> None:
@@ -135,11 +136,11 @@ class World:
         self.lanes = FakeLanes(self.model, self.clock, self.conduct.lanes)
         self.events = FakeEvents()
         self.signals = FakeSignals()
-        self.ledger = OffsetLedger()
+        self.ledger = LEDGERS[self.order]()
         self.batcher = Batcher(self.policy)
         self.trials = Trials(self.policy, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
-        self.codec = RowCodec(dead_letters=self.dead_letters, joins=self.joins)
+        self.codec = RowCodec(dead_letters=self.dead_letters, joins=self.joins and self.order != "key")
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         self.worker = Worker(
             source=self.source,

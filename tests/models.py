@@ -4,9 +4,12 @@ Each function returns the serialized model as bytes and says what makes it speci
 The batch axis is dynamic and called `batch` unless the function says otherwise.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,6 +34,7 @@ ONNX_TYPES = {
 }
 
 Dims = Sequence[int | str | None]
+NONE_FIXED: Mapping[str, int] = {}
 
 
 def save(model: bytes, folder: Path, name: str = "model") -> Path:
@@ -61,12 +65,16 @@ def identity(datatype: str = "FP32", dims: Dims = (4,)) -> bytes:
     return identities({"": datatype}, dims)
 
 
-def identities(datatypes: dict[str, str], dims: Dims = (2,)) -> bytes:
-    """One input `x<suffix>` and one output `y<suffix>` per entry {suffix: datatype}, each (batch, *dims), unchanged."""
+def identities(datatypes: dict[str, str], dims: Dims = (2,), fixed: Mapping[str, int] = NONE_FIXED) -> bytes:
+    """One input `x<suffix>` and one output `y<suffix>` per entry {suffix: datatype}, each (batch, *dims), unchanged.
+
+    `fixed` are the numbers of rows for which some of them are exported.
+    """
+    shapes = {suffix: [fixed.get(suffix, "batch"), *dims] for suffix in datatypes}
     return _model(
         [helper.make_node("Identity", [f"x{suffix}"], [f"y{suffix}"]) for suffix in datatypes],
-        [_value(f"x{suffix}", datatype, *dims) for suffix, datatype in datatypes.items()],
-        [_value(f"y{suffix}", datatype, *dims) for suffix, datatype in datatypes.items()],
+        [_fixed_value(f"x{suffix}", datatype, shapes[suffix]) for suffix, datatype in datatypes.items()],
+        [_fixed_value(f"y{suffix}", datatype, shapes[suffix]) for suffix, datatype in datatypes.items()],
     )
 
 
@@ -88,6 +96,150 @@ def two_in_two_out() -> bytes:
         [_value("total", "FP32", 1), _value("doubled", "INT64", 2)],
         [_constant("axis", np.array([1], np.int64)), _constant("two", np.array(2, np.int64))],
     )
+
+
+def bag_of_words(width: int = 2, symbols: tuple[str | None, str | None] = ("sequence", "sequence")) -> bytes:
+    """ids, mask INT64 (batch, sequence) → words FP32 (batch, sequence, width), row `id` of a table times the mask, and
+    bag FP32 (batch, width), their sum. `symbols` name the second axis of ids and of mask.
+    """
+    table = np.arange(10 * width, dtype=np.float32).reshape(10, width)
+    return _model(
+        [
+            helper.make_node("Gather", ["table", "ids"], ["found"]),
+            helper.make_node("Cast", ["mask"], ["mask32"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["mask32", "last"], ["masks"]),
+            helper.make_node("Mul", ["found", "masks"], ["words"]),
+            helper.make_node("ReduceSum", ["words", "first"], ["bag"], keepdims=0),
+        ],
+        [_value("ids", "INT64", symbols[0]), _value("mask", "INT64", symbols[1])],
+        [_value("words", "FP32", None, width), _value("bag", "FP32", width)],
+        [
+            _constant("table", table),
+            _constant("first", np.array([1], np.int64)),
+            _constant("last", np.array([2], np.int64)),
+        ],
+    )
+
+
+def up_to_two() -> bytes:
+    """x FP32 (batch, n) → y FP32 (batch, n), for an n of at most 2: of more the run fails."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+            helper.make_node("Sub", ["n", "one"], ["last"]),
+            helper.make_node("Gather", ["table", "last"], ["found"]),
+            helper.make_node("Add", ["x", "found"], ["y"]),
+        ],
+        [_value("x", "FP32", "n")],
+        [_value("y", "FP32", "n")],
+        [_constant("one", np.array([1], np.int64)), _constant("table", np.zeros(2, np.float32))],
+    )
+
+
+def every_second() -> bytes:
+    """x FP32 (batch, n) → y FP32 (batch, ⌈n / 2⌉): an output that follows an axis at another length."""
+    return _model(
+        [helper.make_node("Slice", ["x", "from", "to", "axis", "step"], ["y"])],
+        [_value("x", "FP32", "n")],
+        [_value("y", "FP32", "half")],
+        [
+            _constant("from", np.array([0], np.int64)),
+            _constant("to", np.array([2**31], np.int64)),
+            _constant("axis", np.array([1], np.int64)),
+            _constant("step", np.array([2], np.int64)),
+        ],
+    )
+
+
+def row_sums(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → sum FP32 (batch): one scalar a row."""
+    return _model(
+        [helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0)],
+        [_value("x", "FP32", width)],
+        [_value("sum", "FP32")],
+        [_constant("axis", np.array([1], np.int64))],
+    )
+
+
+def scalars_per_row(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → sum FP32 (batch), best INT64 (batch), where its largest is, and label BYTES (batch)."""
+    return _model(
+        [
+            helper.make_node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0),
+            helper.make_node("ArgMax", ["x"], ["best"], axis=1, keepdims=0),
+            helper.make_node("Gather", ["names", "best"], ["label"]),
+        ],
+        [_value("x", "FP32", width)],
+        [_value("sum", "FP32"), _value("best", "INT64"), _value("label", "BYTES")],
+        [
+            _constant("axis", np.array([1], np.int64)),
+            _constant("names", np.array([f"c{n}" for n in range(width)], object)),
+        ],
+    )
+
+
+def text_scores(words: int = 100, *, named: bool = True, optional_axis: str = "length") -> bytes:
+    """input_ids, attention_mask, token_type_ids INT64 (batch, length) → scores FP32 (batch, 4): the sum over the words.
+
+    Row `id` of a table, and 100 for each token of type 1, where the mask is 1; an id that the table has not fails the
+    batch. Without `named` the file gives the axes no names; else those of mask and types have `optional_axis`.
+    """
+    table = np.random.default_rng(3).standard_normal((words, 4)).astype(np.float32)
+    longs = ["length", optional_axis, optional_axis] if named else [None] * 3
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    return _model(
+        [
+            helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
+            helper.make_node("Cast", ["token_type_ids"], ["types"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["types", "hundred"], ["offset"]),
+            helper.make_node("Unsqueeze", ["offset", "last"], ["offsets"]),
+            helper.make_node("Add", ["rows", "offsets"], ["moved"]),
+            helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["mask", "last"], ["masks"]),
+            helper.make_node("Mul", ["moved", "masks"], ["kept"]),
+            helper.make_node("ReduceSum", ["kept", "words"], ["scores"], keepdims=0),
+        ],
+        [_value(name, "INT64", long) for name, long in zip(names, longs, strict=True)],
+        [_value("scores", "FP32", 4)],
+        [
+            _constant("table", table),
+            _constant("hundred", np.array(100, np.float32)),
+            _constant("last", np.array([2], np.int64)),
+            _constant("words", np.array([1], np.int64)),
+        ],
+    )
+
+
+def text_with_lone_axis(*, named: bool = True) -> bytes:
+    """ids INT64 (batch, length), weights FP32 (batch, others, 2) → y FP32 (batch): an axis that no other input has."""
+    axes = ["length", "others"] if named else [None, None]
+    return _model(
+        [
+            helper.make_node("Cast", ["ids"], ["ids32"], to=TensorProto.FLOAT),
+            helper.make_node("ReduceSum", ["ids32", "one"], ["total"], keepdims=0),
+            helper.make_node("ReduceSum", ["weights", "rest"], ["weight"], keepdims=0),
+            helper.make_node("Mul", ["total", "weight"], ["y"]),
+        ],
+        [_value("ids", "INT64", axes[0]), _value("weights", "FP32", axes[1], 2)],
+        [_value("y", "FP32")],
+        [_constant("one", np.array([1], np.int64)), _constant("rest", np.array([1, 2], np.int64))],
+    )
+
+
+def for_rows(rows: int, model: bytes) -> bytes:
+    """The model as it is exported for a fixed number of rows."""
+    held = onnx.load_from_string(for_inputs_of(rows, model))
+    for value in held.graph.output:
+        value.type.tensor_type.shape.dim[0].dim_value = rows
+    return bytes(held.SerializeToString())
+
+
+def for_inputs_of(rows: int, model: bytes) -> bytes:
+    """The model with a fixed number of rows for its inputs; of its outputs it says what it did."""
+    held = onnx.load_from_string(model)
+    for value in held.graph.input:
+        value.type.tensor_type.shape.dim[0].dim_value = rows
+    return bytes(held.SerializeToString())
 
 
 def lookup(rows: int = 10, width: int = 2) -> bytes:
@@ -180,6 +332,86 @@ def sequence_mean() -> bytes:
         [_value("tokens", "FP32", "length")],
         [_value("mean", "FP32", 1)],
     )
+
+
+def encoder(
+    layers: int = 1, width: int = 16, heads: int = 2, vocabulary: int = 100, longest: int = 512, seed: int = 0
+) -> bytes:
+    """A transformer: input_ids, attention_mask INT64 (batch, sequence) → embedding FP32 (batch, width), tokens.
+
+    `embedding` is the mean of what the mask admits, `tokens` FP32 (batch, sequence, 4) has something of each token.
+    Where the mask is 0 stands padding: it changes nothing elsewhere. A sequence above `longest` fails the whole batch.
+    """
+    graph = _Graph(np.random.default_rng(seed))
+    words = graph.node("Gather", graph.random(vocabulary, width), "input_ids")
+    length = graph.node("Shape", "input_ids", start=1, end=2)
+    start, axis = graph.constant([0], np.int64), graph.constant([0], np.int64)
+    state = graph.node("Add", words, graph.node("Slice", graph.random(longest, width), start, length, axis))
+    mask = graph.node("Cast", "attention_mask", to=TensorProto.FLOAT)
+    hidden = graph.node("Mul", graph.node("Sub", graph.constant(1), mask), graph.constant(-1e9))
+    hidden = graph.node("Unsqueeze", hidden, graph.constant([1, 2], np.int64))  # (batch, 1, 1, sequence)
+    for _ in range(layers):
+        state = graph.normal(graph.node("Add", state, _attention(graph, state, hidden, width, heads)), width)
+        inner = graph.node("Relu", graph.dense(state, width, 4 * width))
+        state = graph.normal(graph.node("Add", state, graph.dense(inner, 4 * width, width)), width)
+    weights = graph.node("Unsqueeze", mask, graph.constant([2], np.int64))
+    total = graph.node("ReduceSum", graph.node("Mul", state, weights), graph.constant([1], np.int64), keepdims=0)
+    count = graph.node("ReduceSum", mask, graph.constant([1], np.int64), keepdims=1)
+    graph.node("Div", total, graph.node("Max", count, graph.constant(1)), gives="embedding")
+    graph.dense(state, width, 4, gives="tokens")
+    return _model(
+        graph.nodes,
+        [_value(name, "INT64", "sequence") for name in ("input_ids", "attention_mask")],
+        [_value("embedding", "FP32", width), _value("tokens", "FP32", "sequence", 4)],
+        graph.constants,
+    )
+
+
+def _attention(graph: _Graph, state: str, hidden: str, width: int, heads: int) -> str:
+    """Self-attention: (batch, sequence, width) → the same; `hidden` is far below 0 where nobody may look."""
+    shape = graph.constant([0, 0, heads, width // heads], np.int64)
+
+    def split(*order: int) -> str:
+        return graph.node("Transpose", graph.node("Reshape", graph.dense(state, width, width), shape), perm=order)
+
+    query, key, value = split(0, 2, 1, 3), split(0, 2, 3, 1), split(0, 2, 1, 3)
+    scores = graph.node("Mul", graph.node("MatMul", query, key), graph.constant((heads / width) ** 0.5))
+    looks = graph.node("Softmax", graph.node("Add", scores, hidden), axis=-1)
+    seen = graph.node("Transpose", graph.node("MatMul", looks, value), perm=(0, 2, 1, 3))
+    return graph.dense(graph.node("Reshape", seen, graph.constant([0, 0, width], np.int64)), width, width)
+
+
+class _Graph:
+    """Nodes and constants with names of their own, in the order in which they are asked for."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[TensorProto] = []
+        self._rng = rng
+
+    def node(self, kind: str, *inputs: str, gives: str | None = None, **attributes: Any) -> str:
+        """The name of its output: `gives`, or a fresh one."""
+        output = gives or f"n{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def constant(self, value: object, dtype: type[np.generic] = np.float32) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(_constant(name, np.array(value, dtype)))
+        return name
+
+    def random(self, *shape: int, scale: float = 1.0) -> str:
+        return self.constant(self._rng.standard_normal(shape) * scale)
+
+    def dense(self, of: str, inputs: int, outputs: int, gives: str | None = None) -> str:
+        """(…, inputs) → (…, outputs)."""
+        product = self.node("MatMul", of, self.random(inputs, outputs, scale=inputs**-0.5))
+        return self.node("Add", product, self.random(outputs, scale=0.1), gives=gives)
+
+    def normal(self, of: str, width: int) -> str:
+        """Each token with mean 0 and variance 1."""
+        ones, zeros = self.constant(np.ones(width)), self.constant(np.zeros(width))
+        return self.node("LayerNormalization", of, ones, zeros, axis=-1)
 
 
 def first_columns(width: int = 4) -> bytes:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from worker import telemetry
-from worker.codecs import Codecs, Wire
+from worker.codecs import Codecs, SingleCodecs, Wire
 from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import BadConfiguration, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
+from worker.core.loose import LEDGERS
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -117,21 +118,35 @@ def _wire(
     model = _warm_model(settings, events)
     lanes = InferenceLanes(model, settings.batching.lanes)
     closing.callback(ending.close, lanes)
-    ledger = OffsetLedger()
+    ledger = LEDGERS[settings.delivery.order]()
     events.watch(ledger, lanes, signals)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
-    policy = BatchPolicy(batching.max_batch_size, batching.max_batch_bytes, batching.linger_ms / 1000)
-    events.bounded(records=bounds.records, rows=bounds.rows, size=bounds.size, run=settings.model.run_timeout_s)
+    batch_rows = model.most_rows(batching.max_batch_size)
+    policy = BatchPolicy(
+        batch_rows,
+        batching.max_batch_bytes,
+        batching.linger_ms / 1000,
+        batching.max_batch_tokens,
+        model.signature.buckets,
+    )
+    events.bounded(
+        batch=batch_rows,
+        records=bounds.records,
+        rows=bounds.rows,
+        size=bounds.size,
+        run=settings.model.run_timeout_s,
+    )
     _watchdog(settings, signals, events, lanes, closing)
 
-    codecs = Codecs(model.signature, _wire_contract(settings, topics), tell=events.rejected)
+    speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
+    codecs = speaks(model.signature, _wire_contract(settings, topics), tell=events.rejected)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
     return Worker(
         source=source,
         codec=codec,
         ledger=ledger,
-        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batching.max_batch_size))),
+        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
         batcher=Batcher(policy),
         trials=Trials(policy, bounds.records + RESERVE),
         stacker=Stacker(
@@ -239,7 +254,13 @@ def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> T
 
 def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     batching = settings.batching
-    model = load(settings.model, max_batch_size=batching.max_batch_size, max_request_rows=batching.max_request_rows)
+    model = load(
+        settings.model,
+        max_batch_size=batching.max_batch_size,
+        max_request_rows=batching.max_request_rows,
+        wanted_axes=batching.wanted_axes,
+        max_batch_tokens=batching.max_batch_tokens,
+    )
     signature = model.signature
     events.model_warmed(
         signature.name,
@@ -250,6 +271,9 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         gives=", ".join(map(str, signature.outputs)),
         row_counts=model.warmed_up_at,
     )
+    events.padded(signature.buckets)
+    if model.fixed_rows is not None:
+        events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
     return model
 
 

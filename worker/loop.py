@@ -146,12 +146,12 @@ class Worker:
         for request in self._codec.decode_all(self._set_aside(records, now) if self._trials.has_suspects else records):
             record = request.record
             if isinstance(request, Rejection):
-                place = track(record.partition, record.offset, 0, len(record.value or b""), now)
+                place = track(record, 0, len(record.value or b""), now)
                 self._refuse([(place, request)])
             elif isinstance(request, Run):
                 self._take_run(request, now)
             else:
-                request.place = track(record.partition, record.offset, request.rows, request.size, now)
+                request.place = track(record, request.rows, request.size, now)
                 add(request, now)
         self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
         self._events.taken(len(records))
@@ -161,8 +161,7 @@ class Worker:
         rest: Run | None = run
         while rest is not None:
             part, rest = rest.cut(self._batcher.room(rest))
-            last = part.records[-1]
-            part.place = self._ledger.track(last.partition, last.offset, part.rows, part.size, now, len(part.records))
+            part.place = self._ledger.track(part.records[-1], part.rows, part.size, now, len(part.records))
             self._batcher.add(part, now)
 
     def _set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
@@ -173,7 +172,7 @@ class Worker:
             if suspect is None:
                 innocent.append(record)
                 continue
-            place = self._ledger.track(record.partition, record.offset, 1, len(record.value or b""), now)
+            place = self._ledger.track(record, 1, len(record.value or b""), now)
             if record.offset == suspect.convicted:
                 self._refuse([(place, self._codec.refuse(record, Code.INTERNAL, CONVICTED))])
             elif self._trials.add(record, place):
@@ -310,6 +309,7 @@ class Worker:
             if isinstance(split, RunFailure):
                 self._try_smaller(batch, split)
             else:
+                self._batcher.ran(batch)
                 self._conclude(split)
         if self._suspicion.wants_probe(lanes_are_idle=not self._lanes.in_flight):
             self._lanes.probe()
@@ -334,10 +334,16 @@ class Worker:
         self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
 
     def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
-        """Halve a failed batch until the culprit is alone; its neighbours get their results on the way."""
+        """Halve a failed batch until the culprit is alone; its neighbours get their results on the way.
+
+        For want of memory a single request is halved, too, and those that come after it share smaller batches.
+        """
         if _has_runs(batch.requests):
             batch = self._unravelled(batch)
-        if len(batch.requests) == 1:
+        wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
+        if wants_memory:
+            self._batcher.ran_out_of_memory(batch)
+        if len(batch.requests) == 1 and not (wants_memory and batch.rows > 1):
             self._suspicion.failed((batch.requests[0], reject(batch.requests[0], failure)))
             return
         self._suspicion.failed()
@@ -365,7 +371,7 @@ class Worker:
             assert request.place is not None
             if request.reassembly is None:
                 ready.append((request.place, outcome))
-            elif (whole := request.reassembly.collect(request, outcome)) is not None:
+            elif (whole := _reassembled(request, outcome)) is not None:
                 ready.append((request.place, whole))
         return ready
 
@@ -479,3 +485,11 @@ class Worker:
 
 def _has_runs(requests: Iterable[Request]) -> bool:
     return any(isinstance(request, Run) for request in requests)
+
+
+def _reassembled(piece: Request, outcome: Outcome) -> Outcome | None:
+    """The outcome of the whole request, once it is known. A piece that was cut again is put together first."""
+    whole: Outcome | None = outcome
+    while piece.reassembly is not None and whole is not None:
+        whole, piece = piece.reassembly.collect(piece, whole), piece.reassembly.request
+    return whole

@@ -29,6 +29,7 @@ ABOUT = {
     "headers of our answers; judges nothing, answers no error, knows no rebalance",
     "hand_loop": "consume, run, produce, flush, commit: at least once, because nothing overlaps; no headers",
     "json_loop": "the same for Open Inference Protocol JSON, with orjson; no checks",
+    "padding_loop": "the same for `inference.ModelInferRequest` of ragged lengths, each batch padded to its longest",
     "one_by_one": "a record, an inference, an answer; commits in the background, whatever became of the answer",
     "one_by_one_eager": "the same with linger.ms 0",
 }
@@ -97,6 +98,13 @@ def json_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
         consumer.commit(asynchronous=False)
 
 
+def padding_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
+    """The hand loop for texts of ragged lengths."""
+    from tests.bench import padding  # noqa: PLC0415  # protobuf would slow the other loops' start, which is measured
+
+    padding.run(task, consumer, producer)
+
+
 def one_by_one(task: Task, consumer: Consumer, producer: Producer) -> None:
     """One record, one inference, one answer."""
     run = model_call(task.model, 1)
@@ -114,6 +122,7 @@ LOOPS: dict[str, Callable[[Task, Consumer, Producer], None]] = {
     "floor": floor,
     "hand_loop": hand_loop,
     "json_loop": json_loop,
+    "padding_loop": padding_loop,
     "one_by_one": one_by_one,
     "one_by_one_eager": one_by_one,
 }

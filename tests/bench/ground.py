@@ -74,9 +74,11 @@ def settings(cluster: Cluster, requests: str, responses: str, model: Path, batch
 
 
 @contextmanager
-def response_topic(cluster: Cluster, *, partitions: int = PARTITIONS) -> Iterator[str]:
+def response_topic(
+    cluster: Cluster, *, partitions: int = PARTITIONS, config: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """A fresh one, deleted in the end."""
-    topic = cluster.create_topic("bench-responses", partitions=partitions)
+    topic = cluster.create_topic("bench-responses", partitions=partitions, config=config)
     try:
         yield topic
     finally:

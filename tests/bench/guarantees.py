@@ -23,7 +23,6 @@ import math
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.ground import GIVE_UP, LOOK_EVERY, PARTITIONS, WIDTH, fill, settings, wait_for
+from tests.bench.ground import GIVE_UP, PARTITIONS, WIDTH, fill, settings, wait_for
 from tests.bench.pace import append_times, latencies
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, fresh
@@ -93,7 +92,7 @@ class Bench:
         with self._worker(guarantee, self._ready, responses) as replica:
             wait_for(cluster, responses, 1)
             cpu = cpu_seconds(replica.pid)
-            self._wait_until_settled(replica)
+            replica.wait_until_settled(rows, GIVE_UP)
             cpu, end = cpu_seconds(replica.pid) - cpu, mean_end(replica, guarantee)
         times = append_times(cluster.bootstrap_servers, responses)
         assert len(times) == rows, f"{len(times)} answers to {rows} requests"
@@ -119,12 +118,6 @@ class Bench:
     def _worker(self, guarantee: str, requests: str, responses: str) -> Replica:
         chosen = settings(self._cluster, requests, responses, self._model) | {"DELIVERY__GUARANTEE": guarantee}
         return Replica(chosen, self._model.parent, fresh("bench")).wait_until_ready()
-
-    def _wait_until_settled(self, replica: Replica) -> None:
-        deadline = time.monotonic() + GIVE_UP
-        while (there := replica.metric("inference_worker_records_settled_total")) < self._load.rows:
-            assert time.monotonic() < deadline, f"{there} of {self._load.rows} settled after {GIVE_UP} s"
-            time.sleep(LOOK_EVERY)
 
 
 def mean_end(replica: Replica, guarantee: str) -> float:

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as At
 from numpy.typing import NDArray
 
-from tests.bench.ground import HEADERS, PARTITIONS, raw_values
+from tests.bench.ground import HEADERS, PARTITIONS, Headers, raw_values
 
 TICK = 0.001  # the pace's unit, seconds
 SECOND = 1_000_000_000  # ns
@@ -32,32 +32,70 @@ Floats = NDArray[np.float64]
 Answered: TypeAlias = "Synchronized[int]"
 
 
+class Verdict(NamedTuple):
+    """The error code of an answer, empty for a result; when the broker appended it, seconds since the epoch."""
+
+    code: str
+    appended_at: float
+
+
+Judge: TypeAlias = Callable[[Message], Verdict]
+
+
+class Answers(NamedTuple):
+    """In the order in which they were read, seconds: from due to read, the instant (monotonic); verdicts if wanted."""
+
+    waited: Floats
+    read_at: Floats
+    verdicts: Sequence[Verdict]
+
+
 def latencies(bootstrap: str, requests: str, responses: str, rate: int, seconds: float) -> Floats:
     """Seconds from due to read of each request, in the order of their answers. Older answers do not count."""
-    waited, _ = _exchange(bootstrap, requests, responses, rate, round(rate * seconds))
-    return waited
+    return _exchange(bootstrap, requests, responses, rate, round(rate * seconds)).waited
 
 
 def most(bootstrap: str, requests: str, responses: str, count: int) -> float:
     """Answers per second of so many requests when some are always outstanding; the first half warms up."""
-    _, read_at = _exchange(bootstrap, requests, responses, 0, count)
-    last = read_at[count // 2 :]
+    last = _exchange(bootstrap, requests, responses, 0, count).read_at[count // 2 :]
     return (len(last) - 1) / float(last[-1] - last[0])
 
 
-def _exchange(bootstrap: str, requests: str, responses: str, rate: int, count: int) -> tuple[Floats, Floats]:
-    """For each answer how long its request waited, and when it was read; seconds. Rate 0: a closed loop."""
+def judged(bootstrap: str, requests: str, responses: str, rate: int, seconds: float, headers: Headers) -> Answers:
+    """Every answer to requests with such headers, with its verdict. The response topic stamps its records itself."""
+    return _exchange(bootstrap, requests, responses, rate, round(rate * seconds), headers, verdict)
+
+
+def verdict(message: Message) -> Verdict:
+    """Of one answer."""
+    kind, milliseconds = message.timestamp()
+    assert kind == TIMESTAMP_LOG_APPEND_TIME
+    headers = cast("list[tuple[str, bytes]]", message.headers() or [])
+    return Verdict(dict(headers).get("error-code", b"").decode(), milliseconds / 1000)
+
+
+def _exchange(
+    bootstrap: str,
+    requests: str,
+    responses: str,
+    rate: int,
+    count: int,
+    headers: Headers = HEADERS,
+    judge: Judge | None = None,
+) -> Answers:
+    """So many requests and their answers. Rate 0: a closed loop."""
     processes = multiprocessing.get_context("spawn")
     ours, theirs = processes.Pipe()
     answered = processes.Value("q", 0)
-    reader = processes.Process(target=_read, args=(theirs, answered, bootstrap, responses, count), daemon=True)
-    publisher = processes.Process(target=_publish, args=(answered, bootstrap, requests, rate, count), daemon=True)
+    reader = processes.Process(target=_read, args=(theirs, answered, bootstrap, responses, count, judge), daemon=True)
+    asked = (answered, bootstrap, requests, rate, count, headers)
+    publisher = processes.Process(target=_publish, args=asked, daemon=True)
     reader.start()
     assert ours.recv() == "ready"
     publisher.start()
     most_seconds = GIVE_UP + (count / rate if rate else 0)
     assert ours.poll(most_seconds), f"not all of {count} answers after {most_seconds:.0f} s"
-    found: tuple[Floats, Floats] = ours.recv()
+    found: Answers = ours.recv()
     publisher.join()
     reader.join()
     return found
@@ -79,7 +117,7 @@ def append_times(bootstrap: str, topic: str) -> Floats:
     return np.sort(np.array(times))
 
 
-def _publish(answered: Answered, bootstrap: str, topic: str, rate: int, count: int) -> None:
+def _publish(answered: Answered, bootstrap: str, topic: str, rate: int, count: int, headers: Headers) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
     values, sent, began = raw_values(), 0, time.monotonic_ns()
     while sent < count:
@@ -87,15 +125,16 @@ def _publish(answered: Answered, bootstrap: str, topic: str, rate: int, count: i
         due = min(count, (now - began) * rate // SECOND if rate else answered.value + OUTSTANDING)
         for number in range(sent, due):
             at = began + number * SECOND // rate if rate else now
-            producer.produce(topic, values[number % 1000], b"%d" % at, number % PARTITIONS, headers=list(HEADERS))
+            producer.produce(topic, values[number % 1000], b"%d" % at, number % PARTITIONS, headers=list(headers))
         sent = due
         producer.poll(TICK)
     assert producer.flush(GIVE_UP) == 0
 
 
-def _read(line: Connection, answered: Answered, bootstrap: str, topic: str, count: int) -> None:
+def _read(line: Connection, answered: Answered, bootstrap: str, topic: str, count: int, judge: Judge | None) -> None:
     waited: list[float] = []
     read_at: list[float] = []
+    verdicts: list[Verdict] = []
     is_ready = False
     for messages in _messages(bootstrap, topic):
         if messages is None:
@@ -105,10 +144,11 @@ def _read(line: Connection, answered: Answered, bootstrap: str, topic: str, coun
             now = time.monotonic_ns()
             waited += [(now - int(message.key() or b"")) / SECOND for message in messages]
             read_at += [now / SECOND] * len(messages)
+            verdicts += map(judge, messages) if judge else ()
             answered.value = len(waited)
             if len(waited) >= count:
                 break
-    line.send((np.array(waited), np.array(read_at)))
+    line.send(Answers(np.array(waited), np.array(read_at), verdicts))
 
 
 def _messages(bootstrap: str, topic: str) -> Iterator[Sequence[Message] | None]:

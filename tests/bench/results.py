@@ -86,7 +86,7 @@ _HEAD = """# Measured
 Written by `make bench`, not by hand; what each contender does and does not do stands at the end. Contenders take turns
 within a round; figures are medians of the rounds, ratios are medians of ratios within a round.
 """
-_WORKER = "all that it does by default, with metrics on; only the batch size is set"
+_WORKER = "all that it does by default, with metrics on; only the batch size is set, for texts the buckets as well"
 _ALONE = "that library alone, in a process of its own"
 
 

@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 
 import pytest
 
+from tests.builders import record
 from tests.fakes import Broker, Clock, FakeSink
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.ledger import OffsetLedger, Place
-from worker.core.records import Message, Partition
+from worker.core.records import Message
 from worker.delivery.at_least_once import Sink
 from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.embedded import EmbeddedBroker
@@ -100,7 +101,7 @@ def _real(cluster: Cluster, topic: str) -> Iterator[Stage]:
 def places(count: int) -> list[Place]:
     """Records taken, whose answers are sent here."""
     ledger = OffsetLedger()
-    return [ledger.track(Partition("requests", 0), offset, 1, 10, 0.0) for offset in range(count)]
+    return [ledger.track(record(offset), 1, 10, 0.0) for offset in range(count)]
 
 
 def collect(sink: Sink, count: int) -> list[Place]:

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.kafka.replica import PASSED_ON, Replica
-from tests.models import identities, lookup, mlp, save, spinner, square_root, two_in_two_out
+from tests.models import for_rows, identities, lookup, mlp, save, spinner, square_root, two_in_two_out
 from worker.commands.score import score
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.kafka.embedded import EmbeddedBroker
@@ -191,6 +191,19 @@ def test_several_inputs_and_outputs_have_an_array_each(tmp_path: Path) -> None:
 
     assert np.array_equal(np.load(tmp_path / "out.total.npy").reshape(-1), 3 + b.sum(axis=1))
     assert np.array_equal(np.load(tmp_path / "out.doubled.npy"), 2 * b)
+
+
+def test_inputs_left_out_and_fixed_batches_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the worker serves them: one array for a model of two inputs, in batches of exactly eight rows."""
+    monkeypatch.setenv("WORKER_MODEL__FIXED_BATCH", "pad")
+    monkeypatch.setenv("WORKER_MODEL__INPUT_DEFAULTS", '{"b": 3}')
+    model = save(for_rows(8, two_in_two_out()), tmp_path)
+    a = np.arange(99, dtype=np.float32).reshape(33, 3)
+
+    assert scored(model, saved(tmp_path, a), tmp_path / "out.npy", batch_size=32) == 0
+
+    np.testing.assert_allclose(np.load(tmp_path / "out.total.npy")[:, 0], a.sum(axis=1) + 6)
+    assert np.load(tmp_path / "out.doubled.npy").tolist() == [[6, 6]] * 33
 
 
 def test_rows_may_be_answered_as_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 | promise | broken when |
 |---|---|
 | nothing lost | an acknowledged request has no answer |
-| order | a consumer that keeps the highest offset per response partition and source partition would drop an answer |
+| order | a consumer that keeps the highest offset of each line (`line_of`) would drop an answer |
 | repeats | more answers name a `source` than allowed |
 | right answers | value, key or a header is not what the wire contract says |
 | commit safety | the group's committed offset passes a request whose answer cannot be read |
@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -87,11 +87,26 @@ class Verdict:
         assert self.repeats <= repeats, f"{self.repeats} answers repeated, at most {repeats} allowed"
 
 
-def judge(answers: Iterable[Answer], acknowledged: Acknowledged, unsafe_commits: Sequence[str] = ()) -> Verdict:
-    """Everything but the values (`wrong_values`)."""
+def line_of(found: Answer, order: str) -> Hashable:
+    """The answers among which this one's place is promised: of its response partition, and one source partition."""
+    assert found.source is not None
+    line = (found.partition, found.source.topic, found.source.partition)
+    if order == "partition":
+        return line
+    return (*line, found.key) if order == "key" and found.key is not None else found.source
+
+
+def judge(
+    answers: Iterable[Answer],
+    acknowledged: Acknowledged,
+    unsafe_commits: Sequence[str] = (),
+    *,
+    order: str = "partition",
+) -> Verdict:
+    """Everything but the values (`wrong_values`). `order` is the worker's `DELIVERY__ORDER`."""
     seen: Counter[Position] = Counter()
     kept: set[Position] = set()  # what a consumer that drops repeats by the contract's rule is left with
-    highest: dict[tuple[int, str, int], int] = {}
+    highest: dict[Hashable, int] = {}
     unasked, faults = [], []
     for found in answers:
         asked = acknowledged.get(found.source) if found.source else None
@@ -99,7 +114,7 @@ def judge(answers: Iterable[Answer], acknowledged: Acknowledged, unsafe_commits:
             unasked.append(f"{found.partition}/{found.offset}: {found.headers}")
             continue
         seen[found.source] += 1
-        line = (found.partition, found.source.topic, found.source.partition)
+        line = line_of(found, order)
         if found.source.offset > highest.get(line, -1):
             highest[line] = found.source.offset
             kept.add(found.source)

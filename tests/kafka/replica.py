@@ -97,6 +97,13 @@ class Replica:
         assert values, f"no metric {name} with {wanted}"
         return sum(values)
 
+    def wait_until_settled(self, count: int, timeout: float = START_TIMEOUT) -> None:
+        """Until its metrics say that so many requests are; they may be a quarter of a second behind."""
+        deadline = time.monotonic() + timeout
+        while (settled := self.metric("inference_worker_records_settled_total")) < count:
+            assert time.monotonic() < deadline, f"{settled:.0f} of {count} settled after {timeout} s"
+            time.sleep(0.05)
+
     @property
     def failed_transactions(self) -> float:
         """How many of its transactions were taken back."""

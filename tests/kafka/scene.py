@@ -78,6 +78,7 @@ class Scene:
         self.dead_letter_topic = kafka.create_topic("dead", config={"max.message.bytes": "4000000"})
         self.acknowledged: Acknowledged = {}
         self._guarantee = guarantee
+        self._order = (settings or {}).get("DELIVERY__ORDER", "partition")
         self._model = model
         self._folder = folder
         self._started: list[Replica] = []
@@ -185,7 +186,7 @@ class Scene:
 
     def verdict(self, timeout: float = TIMEOUT) -> Verdict:
         """What the auditor found, once each request has an answer or the time is over."""
-        return judge(self.answers(timeout), self.acknowledged, self.auditor.unsafe_commits)
+        return judge(self.answers(timeout), self.acknowledged, self.auditor.unsafe_commits, order=self._order)
 
     def expect_kept(self, *, repeats: int = 0, timeout: float = TIMEOUT) -> None:
         """Fail the test unless every promise but the values was kept, at any instant, to readers early and late.

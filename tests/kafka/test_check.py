@@ -130,6 +130,7 @@ def test_exactly_once_is_told_with_its_price_and_tried(deployment: Deployment) -
     assert report["cluster"]["can_transact"] is True
     assert report["delivery"] == {
         "guarantee": "exactly_once",
+        "order": "partition",
         "commit_interval_ms": 100,
         "transactional_id": f"{deployment.group}-*",
         "is_stable": False,

@@ -52,6 +52,18 @@ def test_an_answer_that_comes_first_after_a_later_one_is_disorder() -> None:
     assert verdict.disordered == ["t/0/1"]
 
 
+def test_less_order_is_held_to_what_it_promises() -> None:
+    """Where only those of one key wait for one another, others may pass; without any order all may."""
+    of_one_key = [answered(0, n) for n in (0, 2, 1)]
+    without = [answered(0, n, key=None) for n in (0, 2, 1)]
+    owed = {position: raw(position.offset, key=b"k") for position in OWED if position.partition == 0}
+
+    by_key = [judge(answers, owed, order="key").disordered for answers in (of_one_key, without)]
+
+    assert by_key == [["t/0/1"], []]
+    assert judge(of_one_key, owed, order="none").disordered == []
+
+
 def test_order_is_per_response_partition() -> None:
     """Answers in different response partitions have no order between them."""
     answers = [answered(0, 2, at=1), answered(0, 0), answered(0, 1)] + [answered(1, n) for n in range(3)]

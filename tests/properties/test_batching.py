@@ -2,42 +2,74 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.builders import P0, P1, Q0, request
 from worker.core.batching import Batcher, BatchPolicy, Group
-from worker.core.records import ClosedBy, Partition, Request
+from worker.core.buckets import NO_BUCKETS, Axis, Buckets, Shapes, Spot, tokens
+from worker.core.records import Batch, ClosedBy, Partition, Request
 
-SHAPES = [((1,),), ((2,),), ((1, 3), ())]
+FULL = (ClosedBy.SIZE, ClosedBy.BYTES, ClosedBy.TOKENS, ClosedBy.MEMORY)
+SHAPES = [((1,), ()), ((2,), ()), ((3,), (5,)), ((7,), ()), ((8,), ())]
+BUCKETS = Buckets((Axis("input a axis 1", (2, 4, 8), {Spot(0, 0): 0}),), element_bytes=(1, 1))
+
+
+def expected(shapes: Shapes, rows: int) -> float:
+    """Any rule that grows with the work."""
+    return 0.1 * tokens(shapes) * rows
 
 
 class BatcherMachine(RuleBasedStateMachine):
     """Requests come, groups are asked for in every way, partitions leave."""
 
-    @initialize(rows=st.integers(1, 6), size=st.integers(1, 200), linger=st.sampled_from([0.0, 1.0, 50.0]))
-    def configure(self, rows: int, size: int, linger: float) -> None:
-        self.policy = BatchPolicy(rows, size, linger)
-        self.batcher = Batcher(self.policy)
+    @initialize(
+        rows=st.integers(1, 6),
+        size=st.integers(1, 200),
+        linger=st.sampled_from([0.0, 1.0, 50.0]),
+        tokens=st.sampled_from([None, 1, 8, 20]),
+        buckets=st.sampled_from([NO_BUCKETS, BUCKETS]),
+    )
+    def configure(self, rows: int, size: int, linger: float, tokens: int | None, buckets: Buckets) -> None:
+        self.policy = BatchPolicy(rows, size, linger, tokens, buckets)
+        self.batcher = Batcher(self.policy, expected)
         self.now = 0.0
-        self.waiting: dict[object, list[tuple[Partition, int, int]]] = {}  # partition, number, rows that still wait
+        self.waiting: dict[Shapes, list[tuple[Partition, int, int]]] = {}  # partition, number, rows that still wait
         self.added_at: dict[int, float] = {}
         self.number = 0
+        self.is_urgent = False  # somebody was
 
     @rule(
         partition=st.sampled_from([P0, P1, Q0]),
         rows=st.integers(1, 20),
         row_size=st.integers(1, 300),
         shapes=st.sampled_from(SHAPES),
+        within=st.sampled_from([None, None, None, 0.0, 2.0, 30.0]),
     )
-    def add(self, partition: Partition, rows: int, row_size: int, shapes: tuple[tuple[int, ...], ...]) -> None:
+    def add(self, partition: Partition, rows: int, row_size: int, shapes: Shapes, within: float | None) -> None:
         self.number += 1
         self.added_at[self.number] = self.now
         content = [bytes(rows * row_size) for _ in shapes]
         new = request(self.number, rows=rows, tensors=content, shapes=shapes, size=rows * row_size, partition=partition)
+        new.deadline = None if within is None else self.now + within
+        self.is_urgent |= within is not None
         self.batcher.add(new, self.now)
-        self.waiting.setdefault(shapes, []).append((partition, self.number, rows))
+        self.waiting.setdefault(self.policy.buckets.padded(shapes), []).append((partition, self.number, rows))
+
+    @rule(shapes=st.sampled_from(SHAPES), rows=st.integers(1, 6))
+    def ran_out_of_memory(self, shapes: Shapes, rows: int) -> None:
+        self.batcher.ran_out_of_memory(self.batch(shapes, rows))
+
+    @rule(shapes=st.sampled_from(SHAPES), rows=st.integers(1, 6))
+    def ran(self, shapes: Shapes, rows: int) -> None:
+        for _ in range(100):
+            self.batcher.ran(self.batch(shapes, rows))
+
+    def batch(self, shapes: Shapes, rows: int) -> Batch:
+        padded = self.policy.buckets.padded(shapes)
+        return Batch((), {str(at): np.zeros((rows, *dims)) for at, dims in enumerate(padded)}, rows, ClosedBy.SIZE)
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 60.0]))
     def wait(self, seconds: float) -> None:
@@ -50,8 +82,14 @@ class BatcherMachine(RuleBasedStateMachine):
 
         assert (group is not None) == (next_due is not None and next_due <= self.now)
         self.check(group, ClosedBy.LINGER)
-        if group is not None and group.closed_by is ClosedBy.LINGER:
-            assert group.opened_at + self.policy.linger <= self.now
+        if group is None:
+            return
+        if group.closed_by is ClosedBy.LINGER:
+            assert group.due_at <= self.now
+            assert group.due_at <= group.opened_at + self.policy.linger
+        if (second := self.batcher.due(self.now)) is not None:  # what is ready goes in the order in which it is due
+            assert second.due_at >= group.due_at
+            self.check(second, ClosedBy.LINGER)
 
     @rule()
     def ahead(self) -> None:
@@ -86,20 +124,31 @@ class BatcherMachine(RuleBasedStateMachine):
         if group is None:
             return
         assert group.requests
-        assert len({r.shapes for r in group.requests}) == 1
+        (shapes,) = {self.policy.buckets.padded(r.shapes) for r in group.requests}
+        assert shapes == group.bucket.shapes
         assert group.rows == sum(r.rows for r in group.requests) <= self.policy.max_rows
         assert group.size == sum(r.size for r in group.requests)
         assert group.size <= self.policy.max_bytes or group.rows == 1
-        assert group.closed_by in (ClosedBy.SIZE, ClosedBy.BYTES, otherwise)
+        assert (
+            self.policy.max_tokens is None or group.rows * tokens(shapes) <= self.policy.max_tokens or group.rows == 1
+        )
+        if self.policy.buckets.axes:
+            assert group.rows * BUCKETS.row_bytes(shapes) <= self.policy.max_bytes or group.rows == 1
+        assert group.closed_by in (*FULL, otherwise)
         assert group.opened_at <= min(self.added_at[r.record.offset] for r in group.requests)
+        deadlines = [r.deadline for r in group.requests if r.deadline is not None]
+        assert group.closed_by in FULL or not deadlines or group.due_at <= min(deadlines)
         for leaving in group.requests:
             self.leave(leaving)
 
     def leave(self, leaving: Request) -> None:
-        partition, number, rows = self.waiting[leaving.shapes].pop(0)
-        assert (partition, number) == (leaving.record.partition, leaving.record.offset)
+        line = self.waiting[self.policy.buckets.padded(leaving.shapes)]
+        at = [number for _, number, _ in line].index(leaving.record.offset)
+        assert at == 0 or self.is_urgent  # only who is urgent overtakes others of its bucket
+        partition, number, rows = line.pop(at)
+        assert partition == leaving.record.partition
         if rows > leaving.rows:
-            self.waiting[leaving.shapes].insert(0, (partition, number, rows - leaving.rows))
+            line.insert(at, (partition, number, rows - leaving.rows))
         else:
             assert rows == leaving.rows
 

@@ -23,6 +23,8 @@ from worker.loop import Conduct
 GUARANTEES = {
     "at_least_once": Setup(commit_interval=0.004),
     "at_least_once-singles": Setup(commit_interval=0.004, joins=False),
+    "at_least_once-key": Setup(commit_interval=0.004, order="key"),
+    "at_least_once-none": Setup(commit_interval=0.004, order="none"),
     "exactly_once": Setup(is_exact=True),
     "exactly_once-singles": Setup(is_exact=True, joins=False),
     "exactly_once-unique_ids": Setup(is_exact=True, transactional_id=None),

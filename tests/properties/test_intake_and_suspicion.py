@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.builders import CHUNK, P0, rejection, request
+from tests.builders import CHUNK, record, rejection, request
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.suspicion import PATIENCE, Suspicion
@@ -26,7 +26,7 @@ def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tu
         assert (room == 0) == gate.is_full
         coming = min(room, many) if step == "take" else int(step == "glance" and not room and not gate.should_pause())
         for _ in range(coming):
-            held.append(ledger.track(P0, offset, 1, 1, 0.0))
+            held.append(ledger.track(record(offset), 1, 1, 0.0))
             offset += 1
         if coming:
             gate.took(coming, coming, coming)

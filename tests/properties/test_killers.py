@@ -36,7 +36,9 @@ GUARANTEES = {
     "exactly_once": Setup(is_exact=True),
     "exactly_once-unique_ids": Setup(is_exact=True, transactional_id=None),
 }
-guarantees = pytest.mark.parametrize("setup", GUARANTEES.values(), ids=GUARANTEES)
+LESS_ORDER = {"at_least_once-key": Setup(order="key"), "at_least_once-none": Setup(order="none")}
+ALL = {**GUARANTEES, **LESS_ORDER}
+guarantees = pytest.mark.parametrize("setup", ALL.values(), ids=ALL)
 
 KILLERS: Mapping[str, Mapping[Position, bytes]] = {
     "first": {(P0, 0): IN_A_BATCH},

@@ -18,7 +18,9 @@ from tests.properties.simulation.mutants import (
     AT_LEAST_ONCE,
     CRASH,
     EXACTLY_ONCE,
+    KEYED,
     KILLERS,
+    LOOSE,
     REBALANCE,
     SCHEDULES,
     SECOND,
@@ -27,7 +29,13 @@ from tests.properties.simulation.mutants import (
 from tests.properties.simulation.process import Spinning
 from tests.properties.test_random_schedules import FEW, play
 
-CASES = [("at_least_once", mutant) for mutant in AT_LEAST_ONCE] + [("exactly_once", mutant) for mutant in EXACTLY_ONCE]
+MUTANTS = {
+    "at_least_once": AT_LEAST_ONCE,
+    "at_least_once-key": KEYED,
+    "at_least_once-none": LOOSE,
+    "exactly_once": EXACTLY_ONCE,
+}
+CASES = [(guarantee, mutant) for guarantee, mutants in MUTANTS.items() for mutant in mutants]
 
 
 def rebalances(guarantee: str) -> None:

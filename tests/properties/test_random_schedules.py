@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 
 from tests.properties.simulation.process import Spinning
 from tests.properties.simulation.schedules import Play
+from worker.core.loose import Order
 
 FEW, MANY = 50, 3000
 
-guarantees = pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+GUARANTEES: dict[str, tuple[bool, Order]] = {
+    "at_least_once": (False, "partition"),
+    "at_least_once-key": (False, "key"),
+    "at_least_once-none": (False, "none"),
+    "exactly_once": (True, "partition"),
+}
+guarantees = pytest.mark.parametrize("guarantee", GUARANTEES)
 
 
 def seeds(most: int) -> list[int]:
@@ -29,10 +36,16 @@ def seeds(most: int) -> list[int]:
 def play(seed: int, guarantee: str) -> list[str]:
     """The history of one seed; how to see it again is told if it breaks a promise."""
     try:
-        return Play(random.Random(seed), is_exact=guarantee == "exactly_once").run()
+        return play_with(random.Random(seed), guarantee)
     except (AssertionError, Spinning) as error:
         error.add_note(f"again: SEED={seed} .venv/bin/pytest tests/properties/test_random_schedules.py")
         raise
+
+
+def play_with(dice: random.Random, guarantee: str) -> list[str]:
+    """The history of what these dice decide."""
+    is_exact, order = GUARANTEES[guarantee]
+    return Play(dice, is_exact=is_exact, order=order).run()
 
 
 @guarantees
@@ -56,7 +69,7 @@ def test_no_schedule_of_many_breaks_a_promise(guarantee: str) -> None:
 @given(dice=st.randoms(use_true_random=False))
 def test_no_schedule_found_by_search_breaks_a_promise(guarantee: str, dice: random.Random) -> None:
     """Schedules that Hypothesis makes up, and makes small when they fail."""
-    Play(dice, is_exact=guarantee == "exactly_once").run()
+    play_with(dice, guarantee)
 
 
 @guarantees

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from tests.fakes import Broker, Clock, CommitFate
 from worker.core.batching import BatchPolicy
 from worker.core.failures import DeadlineMissed, ModelBroken
 from worker.core.intake import RESERVE, Bounds
-from worker.core.ledger import Line
+from worker.core.loose import LEDGERS, Order
 from worker.core.records import Message, Partition, Record
 from worker.loop import CONVICTED, Conduct
 
@@ -69,9 +69,13 @@ class WorkerMachine(RuleBasedStateMachine):
         linger=st.sampled_from([0.0, 0.005, 2.0]),
         max_bytes=st.sampled_from([4, 14, 1 << 20]),
         joins=st.booleans(),
+        order=st.sampled_from([*LEDGERS]),
     )
-    def configure(self, lanes: int, ahead: int, bound: int, linger: float, max_bytes: int, *, joins: bool) -> None:
+    def configure(
+        self, lanes: int, ahead: int, bound: int, linger: float, max_bytes: int, order: Order, *, joins: bool
+    ) -> None:
         self.joins = joins
+        self.order = order
         self.conduct = Conduct(lanes=lanes, inflight_batches=lanes + ahead, drain_timeout=20.0, revoke_timeout=2.0)
         self.bounds = Bounds(records=bound, rows=bound * 4, size=bound * 40)
         self.policy = BatchPolicy(max_rows=4, max_bytes=max_bytes, linger=linger)
@@ -85,9 +89,10 @@ class WorkerMachine(RuleBasedStateMachine):
             bounds=self.bounds,
             conduct=self.conduct,
             joins=self.joins,
+            order=self.order,
         ).start(*partitions)
         self.judged = self.idle_turns = 0
-        self.last_sent: dict[Line, int] = {}
+        self.last_sent: dict[Hashable, int] = {}
 
     # What happens
 
@@ -243,10 +248,17 @@ class WorkerMachine(RuleBasedStateMachine):
         sink = self.world.sink
         for message, place in zip(sink.sent[self.judged :], sink.sent_for[self.judged :], strict=True):
             if message.topic == "responses":
-                offset = self.record_of(message).offset
-                assert self.last_sent.get(place.line, -1) < offset
-                self.last_sent[place.line] = offset
+                found = self.record_of(message)
+                line = place.line, self.company(found)
+                assert self.last_sent.get(line, -1) < found.offset
+                self.last_sent[line] = found.offset
         self.judged = len(sink.sent)
+
+    def company(self, found: Record) -> Hashable:
+        """What those of a partition have in common whose answers leave in order."""
+        if self.order == "partition":
+            return None
+        return found.key if self.order == "key" and found.key is not None else found.offset
 
     @invariant()
     @precondition(lambda self: hasattr(self, "world"))

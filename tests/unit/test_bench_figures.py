@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+import numpy as np
+import pytest
+
+from tests.bench.cases import deadlines, ragged
+from tests.bench.offline import arrival, bucketed, ragged_texts
+from tests.bench.pace import Answers, Verdict
 from tests.bench.results import Bar
 from tests.bench.throughput import Figure, Look, Turns, between, take_turns
 
@@ -58,3 +65,89 @@ def test_a_bar_has_one_side() -> None:
     assert not Bar("x", 0.79, least=0.8).is_kept
     assert Bar("x", 1.0, most=1.0).is_kept
     assert not Bar("x", 1.01, most=1.0).is_kept
+
+
+def page(rows: Mapping[int, int], padding: Mapping[int, int]) -> str:
+    """A worker's metrics after two batches of so many rows in each bucket."""
+    lines = [f'{ragged.BATCHES}{{bucket="{bucket}"}} 2' for bucket in rows]
+    lines += [f'{ragged.ROWS}{{bucket="{bucket}"}} {count}' for bucket, count in rows.items()]
+    for bucket, count in rows.items():
+        lines.append(f'{ragged.ELEMENTS}{{bucket="{bucket}",kind="data"}} {count * bucket - padding[bucket]}')
+        lines.append(f'{ragged.ELEMENTS}{{bucket="{bucket}",kind="padding"}} {padding[bucket]}')
+    return "\n".join([*lines, "another_total 1", ""])
+
+
+def test_fill_and_padding_of_each_bucket_are_what_the_metrics_say() -> None:
+    """Rows of the most that its batches could have had, and padding of all elements."""
+    filled = ragged.by_bucket(page({128: 8, 16: 48}, {128: 512, 16: 0}))
+
+    assert list(filled) == [16, 128]
+    assert filled[16].fill == 0.75
+    assert (filled[16].waste, filled[128].waste) == (0.0, 0.5)
+
+
+def test_metrics_that_do_not_follow_from_the_lengths_miss_their_bars() -> None:
+    """A row in the wrong bucket, and padding that is counted wrong."""
+    lengths = [8, 8, 100]
+    right = ragged.by_bucket(page({16: 2, 128: 1}, {16: 16, 128: 28}))
+    wrong = ragged.by_bucket(page({16: 1, 128: 2}, {16: 8, 128: 148}))
+
+    assert [bar.is_kept for bar in ragged.bars_of_buckets(right, lengths)] == [True, True]
+    assert [bar.is_kept for bar in ragged.bars_of_buckets(wrong, lengths)] == [False, False]
+
+
+def test_both_plans_run_every_row_once_and_long_enough() -> None:
+    """In the order of arrival, or by bucket; also those left over at the end."""
+    rows = ragged_texts(100)
+
+    for plan in (arrival, bucketed):
+        batches = list(plan(rows, 32))
+        assert sorted(id(row) for together, _ in batches for row in together) == sorted(map(id, rows))
+        assert all(len(row) <= length for together, length in batches for row in together)
+        assert max(len(together) for together, _ in batches) == 32
+
+
+EPOCH = 1_000_000.0  # what the broker's clock is ahead of ours
+
+
+def answers(*each: tuple[float, float, float, str]) -> Answers:
+    """Of requests that were due at, whose answers were appended at, and read at, with such a code."""
+    due, appended, read, codes = zip(*each, strict=True)
+    verdicts = [Verdict(code, at + EPOCH) for code, at in zip(codes, appended, strict=True)]
+    return Answers(np.array(read) - np.array(due), np.array(read), verdicts)
+
+
+def test_goodput_is_what_is_read_in_time_while_the_load_is_on() -> None:
+    """Not what is refused or late, nor what comes before the load has settled or after it has ended."""
+    first, last = (0.0, 0.1, 0.1, ""), (3.9, 4.1, 4.1, "")
+    good, late_to_read, late, refused = (
+        (2.0, 2.3, 2.4, ""),
+        (2.1, 2.55, 2.65, ""),
+        (2.2, 2.9, 3.0, ""),
+        (2.3, 2.4, 2.5, "DEADLINE_EXCEEDED"),
+    )
+
+    found = deadlines.served(
+        answers(first, good, late_to_read, late, refused, last), 10, 4.0, EPOCH, deadlines.Work(7, 2, 0.1)
+    )
+
+    assert (found.results, found.read_in_time, found.appended_in_time, found.refused) == (1.5, 0.5, 1.0, 0.5)
+    assert found.p50 == pytest.approx(550)
+    assert found.unanswered == 0
+    assert found.wasted == 2  # seven rows were run for five results
+    assert found.late == 1 / 5
+
+
+def test_a_request_that_is_answered_twice_leaves_another_unanswered() -> None:
+    """As many answers as requests are not enough."""
+    twice = (2.0, 2.3, 2.4, "")
+
+    found = deadlines.served(answers((0.0, 0.1, 0.1, ""), twice, twice), 10, 4.0, EPOCH, deadlines.Work(3, 2, 0.1))
+
+    assert found.unanswered == 1
+
+
+def test_an_answer_that_is_neither_result_nor_refusal_is_no_figure() -> None:
+    """Another error means that something else was measured."""
+    with pytest.raises(AssertionError, match="INTERNAL"):
+        deadlines.served(answers((0.0, 0.1, 0.1, "INTERNAL")), 10, 4.0, EPOCH, deadlines.Work(1, 1, 0.1))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import worker
+from worker.core.buckets import WantedAxis
 from worker.core.failures import BadConfiguration
 from worker.settings import Settings, load, load_client, load_scoring
 from worker.settings.__main__ import reference, with_reference
@@ -84,6 +85,41 @@ def test_an_empty_variable_counts_as_not_set() -> None:
     assert loaded(dead_letter_topic="").kafka.dead_letter_topic is None
 
 
+def test_padded_axes_are_a_json_object_or_a_table(tmp_path: Path) -> None:
+    """One axis of an input, or a list of them."""
+    file = tmp_path / "worker.toml"
+    file.write_text("[batching.buckets.ids]\naxis = 1\nboundaries = [4, 8]\npad = 1\n")
+    two = '{"image": [{"axis": 2, "boundaries": [4]}, {"axis": 3, "boundaries": [8], "shared_by": {"depth": 0.5}}]}'
+
+    from_file = load(file, LEAST).batching.wanted_axes
+    from_environment = load(None, LEAST | {"WORKER_BATCHING__BUCKETS": two}).batching.wanted_axes
+
+    assert from_file == (WantedAxis("ids", 1, (4, 8), 1),)
+    assert from_environment == (WantedAxis("image", 2, (4,)), WantedAxis("image", 3, (8,), None, {"depth": 0.5}))
+
+
+@pytest.mark.parametrize(
+    ("buckets", "wrong"),
+    [
+        ("ids", "must be a JSON object"),
+        ('{"ids": 5}', "ids.0: input should be a valid dictionary"),
+        ('{"ids": {"axis": 1}}', "ids.0.boundaries: must be set"),
+        ('{"ids": {"axis": 0, "boundaries": [4]}}', "ids.0.axis: input should be greater than or equal to 1, got 0"),
+        (
+            '{"ids": {"axis": 1, "boundaries": [8, 4]}}',
+            "ids.0.boundaries: must be ascending, each length once, got [8, 4]",
+        ),
+        ('{"ids": {"axis": 1, "boundaries": [4], "pads": 1}}', "ids.0.pads: extra inputs are not permitted"),
+    ],
+)
+def test_padded_axes_that_are_none_are_told_with_their_place(buckets: str, wrong: str) -> None:
+    """The variable, and where in it."""
+    with pytest.raises(BadConfiguration) as refusal:
+        load(None, LEAST | {"WORKER_BATCHING__BUCKETS": buckets})
+
+    assert f"WORKER_BATCHING__BUCKETS: {wrong}" in str(refusal.value)
+
+
 def test_passed_through_keys_become_text(tmp_path: Path) -> None:
     """librdkafka reads text; a TOML file may spell its dotted keys as tables."""
     config = tmp_path / "worker.toml"
@@ -93,6 +129,29 @@ def test_passed_through_keys_become_text(tmp_path: Path) -> None:
     from_environment = loaded(config='{"linger.ms": 1, "socket.keepalive.enable": true}').kafka.config
 
     assert from_file == from_environment == {"linger.ms": "1", "socket.keepalive.enable": "true"}
+
+
+def test_defaults_of_inputs_keep_their_kind(tmp_path: Path) -> None:
+    """One is no truth value and no text. In TOML a name with a dot is a table."""
+    config = tmp_path / "worker.toml"
+    config.write_text('[model.input_defaults]\nmask = 1\nis_new = true\nencoder.scale = 0.5\nlang = "en"\n')
+    said = '{"mask": 1, "is_new": true, "encoder.scale": 0.5, "lang": "en", "odd": NaN}'
+
+    in_file = load(config, LEAST).model.input_defaults
+    in_environment = load(
+        None, {**LEAST, "WORKER_MODEL__INPUT_DEFAULTS": said, "WORKER_MODEL__NON_FINITE_INPUT": "allow"}
+    ).model.input_defaults
+
+    assert repr(in_file) == "{'mask': 1, 'is_new': True, 'encoder.scale': 0.5, 'lang': 'en'}"
+    assert repr(in_environment) == repr(in_file)[:-1] + ", 'odd': nan}"
+
+
+@pytest.mark.parametrize("value", ["[1]", "1", "{", '{"a": null}', '{"a": [1]}', "[" * 100_000])
+def test_defaults_of_inputs_are_one_value_each(value: str) -> None:
+    """Told in one line, whatever kinds it might have been."""
+    [line] = refused({"WORKER_MODEL__INPUT_DEFAULTS": value})
+
+    assert line.startswith("WORKER_MODEL__INPUT_DEFAULTS: must be a JSON object with one value for each input, for")
 
 
 @pytest.mark.parametrize("name", ["WORKER_SERVICE_HOST", "WORKER_KAFKA_PORT", "WORKERS__X", "PATH"])
@@ -310,10 +369,40 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
             "WORKER_DELIVERY__COMMIT_INTERVAL_MS: 2501 leaves too little",
         ),
         (
+            {"DELIVERY__GUARANTEE": "exactly_once", "DELIVERY__ORDER": "key"},
+            "WORKER_DELIVERY__ORDER: key lets answers leave ahead of earlier ones, and a transaction holds only",
+        ),
+        (
             {"BATCHING__LINGER_MS": "1000", "DELIVERY__DRAIN_TIMEOUT_S": "1"},
             "WORKER_BATCHING__LINGER_MS: must be less than",
         ),
         ({"MODEL__WARM_UP_ROWS": "4,4"}, "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell"),
+        (
+            {"MODEL__INPUT_DEFAULTS": '{"a": 1, "b": NaN}'},
+            "WORKER_MODEL__INPUT_DEFAULTS: b is nan, for which each request that leaves it out would be rejected; give",
+        ),
+        (
+            {
+                "MODEL__GPU_MEM_LIMIT": "8589934592",
+                "MODEL__PROVIDER_OPTIONS": '{"CUDAExecutionProvider": {"gpu_mem_limit": 1}}',
+            },
+            "WORKER_MODEL__GPU_MEM_LIMIT: WORKER_MODEL__PROVIDER_OPTIONS sets it for CUDAExecutionProvider too; unset",
+        ),
+        (
+            {
+                "MODEL__ARENA_EXTEND_STRATEGY": "same_as_requested",
+                "MODEL__PROVIDER_OPTIONS": '{"CUDAExecutionProvider": {"arena_extend_strategy": "kNextPowerOfTwo"}}',
+            },
+            "WORKER_MODEL__ARENA_EXTEND_STRATEGY: WORKER_MODEL__PROVIDER_OPTIONS sets it for CUDA",
+        ),
+        (
+            {"MODEL__GPU_MEM_LIMIT": "8589934592", "MODEL__DEVICE": "cpu"},
+            "WORKER_MODEL__GPU_MEM_LIMIT: has no effect with WORKER_MODEL__DEVICE=cpu; unset it",
+        ),
+        (
+            {"MODEL__ARENA_EXTEND_STRATEGY": "next_power_of_two", "MODEL__PROVIDERS": "CPUExecutionProvider"},
+            "WORKER_MODEL__ARENA_EXTEND_STRATEGY: has no effect with WORKER_MODEL__PROVIDERS without CUDA; unset it",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_refused(given: dict[str, str], told: str) -> None:

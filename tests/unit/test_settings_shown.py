@@ -73,6 +73,16 @@ def test_no_secret_is_shown() -> None:
     assert "hunter" not in str(shown)
 
 
+def test_a_number_is_no_secret_whatever_its_name() -> None:
+    """A model's `token_type_ids` are no token."""
+    defaults = '{"attention_mask": 1, "token_type_ids": 0}'
+    settings = load(None, {**MINIMUM, "WORKER_MODEL__INPUT_DEFAULTS": defaults})
+
+    shown = {setting.name: setting.text for setting in effective(settings)}
+
+    assert shown["WORKER_MODEL__INPUT_DEFAULTS"] == "attention_mask=1, token_type_ids=0"
+
+
 def test_right_settings_have_all_their_parts() -> None:
     """And no problem."""
     parts = load_parts(None, MINIMUM)

@@ -76,7 +76,8 @@ def _one_by_one(settings: ModelSettings, *, are_rows: bool) -> Answer:
             raise Incomplete(f"the model fails on a request that was made for it: {found.message}")
         return found
 
-    is_plain = are_rows and len(model.signature.outputs) == 1 and not model.signature.outputs[0].is_text
+    takes, gives = model.signature.inputs, model.signature.outputs
+    is_plain = are_rows and len(takes) == len(gives) == 1 and not gives[0].is_text
     return (_by_hand if is_plain else _by_codecs)(model.signature, run)
 
 

@@ -1,6 +1,6 @@
 """The wire contract in code: headers and bytes to named tensors and back. `schemas/README.md` tells it without code."""
 
-from worker.codecs.registry import Codecs
+from worker.codecs.registry import Codecs, SingleCodecs
 from worker.codecs.wire import Wire
 
-__all__ = ["Codecs", "Wire"]
+__all__ = ["Codecs", "SingleCodecs", "Wire"]

@@ -1,7 +1,7 @@
 """Requests made up for a model from its signature: what `publish --random` sends and `check` shows.
 
-Right by construction, with values that most models can take. Pure: the randomness is the caller's. Nothing here is on
-the worker's own road.
+Right by construction, with values that most models can take; inputs with a default are left out. Pure: the randomness
+is the caller's. Nothing here is on the worker's own road.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class EncodedRequest(NamedTuple):
 def encodings(signature: Signature) -> tuple[Encoding, ...]:
     """The encodings in which this model can be asked and answers, the plainest first."""
     possible = [Encoding.ROWS] if signature.raw_input is not None else []
-    if all(spec.datatype != "FP16" for spec in (*signature.inputs, *signature.outputs)):
+    if all(spec.datatype != "FP16" for spec in (*signature.required, *signature.outputs)):
         possible.append(Encoding.JSON)
     return (*possible, Encoding.PROTOBUF, Encoding.BINARY)
 
 
 def example_feeds(signature: Signature, rows: int, rng: np.random.Generator) -> dict[str, Array]:
-    """One array of shape (rows, *dims) and the input's dtype for each input, by name."""
+    """One array of shape (rows, *dims) and the input's dtype for each input that no request may leave out, by name."""
     dimension = int(rng.integers(1, _LONGEST_DIMENSION, endpoint=True))
-    shapes = {spec: tuple(dimension if d is None else d for d in spec.dims) for spec in signature.inputs}
+    shapes = {spec: tuple(dimension if d is None else d for d in spec.dims) for spec in signature.required}
     return {spec.name: _values(spec, (rows, *dims), rng) for spec, dims in shapes.items()}
 
 
 def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> EncodedRequest:
-    """These tensors as one request. `encoding` is one of `encodings(signature)`."""
-    inputs = [(spec, feeds[spec.name]) for spec in signature.inputs]
+    """These tensors, but for inputs with a default, as one request. `encoding` is one of `encodings(signature)`."""
+    inputs = [(spec, feeds[spec.name]) for spec in signature.required]
     if encoding is Encoding.JSON:
         return _encoded(JSON, oip_json.request([Output(spec, array, None) for spec, array in inputs]))
     binary = [Output(spec, array, to_bytes(array)) for spec, array in inputs]

@@ -1,4 +1,4 @@
-"""Tensors as bytes: plain rows of a model's only input, and the binary-data form that any model understands.
+"""Tensors as bytes: rows of the only input that a model requires, and the binary-data form that any model understands.
 
     rows          row · row · row …                               content-type: application/octet-stream
     binary-data   {"inputs": [...]} · tensor · tensor …           the same, with Inference-Header-Content-Length
@@ -15,35 +15,45 @@ from operator import add
 
 from worker.codecs.elements import check_booleans
 from worker.codecs.envelope import Envelope
-from worker.codecs.oip import check_inline
+from worker.codecs.oip import check_inline, memory
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import Reject
 from worker.core.records import Record, Reply, Request
 from worker.core.runs import Run, run_of
-from worker.core.signature import Signature
+from worker.core.signature import NamedTensor, Signature
 
 
 class Rows:
-    """Rows of the only input in, rows of the only output out. Knows one model."""
+    """Rows of the only input required in, rows of the only output out. Knows one model."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
         spec = signature.raw_input
-        self._shapes = (tuple(d for d in spec.dims if d is not None),) if spec else ()
+        self._shapes: tuple[tuple[int, ...], ...] = (tuple(d for d in spec.dims if d is not None),) if spec else ()
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
         # What rows cannot say, several outputs or strings, the binary-data form can.
         is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
         self._binary = () if is_plain else tuple(wanted._replace(binary=True) for wanted in signature.all_inline)
+        self._is_whole = len(signature.inputs) == 1  # a model with rows and nothing else to take
         # Whether rows are answered by rows, and need no look of their own.
-        self.may_run = spec is not None and is_plain and self._boolean is None
+        self.may_run = spec is not None and is_plain and self._boolean is None and self._is_whole
 
     def request(self, record: Record, value: bytes, envelope: Envelope) -> Request:
         """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
         rows = self._signature.raw_rows(len(value))
         if self._boolean is not None:
             check_booleans(self._boolean, value)
+        if not self._is_whole:
+            return self._completed(record, value, envelope, rows)
         size = len(value) + len(record.key or b"") + envelope.size
         return Request(record, rows, (value,), self._shapes, self._reply(envelope.reply), size)
+
+    def _completed(self, record: Record, value: bytes, envelope: Envelope, rows: int) -> Request:
+        """The same for a model whose other inputs have defaults."""
+        (spec,), (dims,) = self._signature.required, self._shapes
+        judged = self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
+        size = memory(judged) + len(record.key or b"") + envelope.size
+        return Request(record, rows, judged.tensors, judged.shapes, self._reply(envelope.reply), size)
 
     def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
         """All of these, whose values are equally long, as one; None when they are no rows that are answered by rows.

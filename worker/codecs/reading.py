@@ -162,5 +162,5 @@ def _rows(value: bytes, role: Role, signature: Signature | None) -> Reading:
 
 def _row_spec(signature: Signature, role: Role) -> TensorSpec | None:
     """What rows are rows of; None for a model that has none."""
-    specs = signature.outputs if role == "outputs" else signature.inputs
+    specs = signature.outputs if role == "outputs" else signature.required
     return specs[0] if len(specs) == 1 and not specs[0].is_text else None

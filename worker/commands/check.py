@@ -87,7 +87,7 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
     signature = model.signature
     row = model.blank(1)
     report.examples = {encoding: encode_request(signature, row, encoding) for encoding in encodings(signature)}
-    raw = signature.raw_input
+    raw, most = signature.raw_input, model.most_rows(batching.max_batch_size)
     report.model = ModelFacts(
         name=signature.name,
         version=signature.version,
@@ -98,7 +98,8 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
         row_bytes=None if raw is None else raw.row_bytes,
         row_dtype=None if raw is None else raw.dtype.str,
         load_seconds=seconds,
-        run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, batching.max_batch_size})},
+        run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, most})},
+        fixed_rows=model.fixed_rows,
     )
 
 

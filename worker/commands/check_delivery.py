@@ -35,10 +35,11 @@ def wanted_transactions(kafka: KafkaSettings, delivery: DeliverySettings | None)
 def delivery_facts(delivery: DeliverySettings, wanted: Wanted | None) -> DeliveryFacts:
     """What these settings promise."""
     if wanted is None:
-        return DeliveryFacts(delivery.guarantee, delivery.commit_interval_ms)
+        return DeliveryFacts(delivery.guarantee, delivery.order, delivery.commit_interval_ms)
     name = wanted.name
     return DeliveryFacts(
         delivery.guarantee,
+        delivery.order,
         delivery.commit_interval_ms,
         f"{name.family}*" if name.is_unique else name.text,
         is_stable=not name.is_unique,

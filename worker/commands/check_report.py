@@ -21,7 +21,10 @@ from worker.settings import Effective
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model as loaded. `run_seconds`: row count → median time of one inference."""
+    """The model as loaded. `run_seconds`: row count → median time of one inference.
+
+    `fixed_rows`: what short batches are padded to, for a model exported for one number of rows.
+    """
 
     name: str
     version: str
@@ -29,10 +32,11 @@ class ModelFacts:
     why: str
     takes: Sequence[str]
     gives: Sequence[str]
-    row_bytes: int | None  # of the only input, for raw rows
+    row_bytes: int | None  # of the only input required, for raw rows
     row_dtype: str | None
     load_seconds: float
     run_seconds: Mapping[int, float]
+    fixed_rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class DeliveryFacts:
     """
 
     guarantee: str
+    order: str
     commit_interval_ms: int
     transactional_id: str | None = None
     is_stable: bool = False

@@ -23,6 +23,10 @@ from worker.settings import Effective
 
 # Lines longer than this are hard to read, however wide the terminal is.
 WIDEST = 110
+_LESS_ORDER = {
+    "key": "that of the requests for answers of one key, none for others: a reader keeps each `source` to drop repeats",
+    "none": "none: a reader keeps each `source` to drop repeats",
+}
 # How often a broker looks for transactions that are past their time, seconds, unless it is told otherwise
 # (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
 SWEEP_INTERVAL = 10
@@ -46,7 +50,7 @@ class _Screen:
         if report.model is not None:
             self._section(f"Model {report.model.name}, version {report.model.version}", _model(report.model))
         if report.delivery is not None:
-            self._section("Delivery", _delivery(report.delivery))
+            self._section("Delivery", delivery_rows(report.delivery))
         if report.cluster is not None:
             self._cluster(report.cluster, report.delivery)
         if report.examples and report.settings:
@@ -127,6 +131,8 @@ class _Screen:
 
 def _model(model: ModelFacts) -> list[Row]:
     rows = [("takes", ", ".join(model.takes)), ("gives", ", ".join(model.gives))]
+    if model.fixed_rows is not None:
+        rows.append(("batches", f"of exactly {model.fixed_rows} rows: short ones are padded, none is larger"))
     rows += [("device", f"{model.device}: {model.why}"), ("load and warm-up", _time(model.load_seconds))]
     for count, seconds in model.run_seconds.items():
         rate = f", {count / seconds:,.0f} rows/s" if seconds > 0 else ""
@@ -140,9 +146,12 @@ def _time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-def _delivery(delivery: DeliveryFacts) -> Iterable[Row]:
+def delivery_rows(delivery: DeliveryFacts) -> Iterable[Row]:
+    """What is promised, and what it costs."""
     if delivery.transactional_id is None:
         yield "guarantee", "at least once: after a crash some answers come twice, to be told apart by `source`"
+        if delivery.order != "partition":
+            yield "order", _LESS_ORDER[delivery.order]
         yield "offsets", f"committed every {delivery.commit_interval_ms} ms, behind acknowledged answers"
         return
     yield "guarantee", "exactly once, for readers with isolation.level=read_committed"

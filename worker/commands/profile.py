@@ -86,6 +86,11 @@ def profile(order: Order) -> int:
     # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
     model = load(settings.model, max_batch_size=2, max_request_rows=settings.batching.max_request_rows)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
+    most = model.most_rows(MOST_ROWS)
+    if sizes[0] > most:
+        raise BadConfiguration(
+            f"--rows-per-request {sizes[0]}: the model was exported for {most} rows; give so many or less"
+        )
     stacker, buckets = _stacker(model, settings), None
     bench = Bench(model, stacker, order.rows_per_request, time.perf_counter)
     if has_lengths:
@@ -93,7 +98,7 @@ def profile(order: Order) -> int:
         buckets = advise_buckets(order.lengths, at_lengths, need, order.transport)
         bench = at_lengths.at(buckets.axis, buckets.mean_padded)
     row_bytes = bench.requests(1)[0].size
-    swept = _swept(bench, sizes, row_bytes, settings, order.seconds)
+    swept = _swept(bench, sizes, most, row_bytes, settings, order.seconds)
     found = Profile(
         _subject(model, settings, order),
         swept.sizes,
@@ -119,14 +124,18 @@ def _tell(found: Profile, order: Order) -> None:
         show(console(), found)
 
 
-def _swept(bench: Bench, sizes: Sequence[int], row_bytes: int, settings: ScoringSettings, seconds: float) -> Sweep:
+def _swept(
+    bench: Bench, sizes: Sequence[int], most_rows: int, row_bytes: int, settings: ScoringSettings, seconds: float
+) -> Sweep:
     """A batch that would close by bytes before it has its rows is not measured: it would never run."""
-    most = max(settings.batching.max_batch_bytes // row_bytes, sizes[0])
+    by_bytes = max(settings.batching.max_batch_bytes // row_bytes, sizes[0])
+    most = min(by_bytes, most_rows)
     fitting = [size for size in sizes if size <= most]
     with progress("measuring", ROUNDS * len(fitting)) as tell:
         swept = sweep(bench, fitting, seconds, tell)
     if swept.too_large is None and len(fitting) < len(sizes):
-        reason = f"WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at {most:,} rows"
+        by_model = f"the model was exported for {most:,} rows"
+        reason = by_model if most < by_bytes else f"WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at {most:,} rows"
         return swept._replace(too_large=TooLarge(sizes[len(fitting)], reason))
     return swept
 

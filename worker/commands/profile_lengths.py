@@ -24,7 +24,7 @@ from worker.core.stacking import Stacker
 from worker.inference import Model
 from worker.kafka.reader import Reader
 from worker.profiling.advice import Need
-from worker.profiling.axes import Axis, axis_of
+from worker.profiling.axes import LengthAxis, axis_of
 from worker.profiling.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between, sweep_lengths
 from worker.profiling.lengths import LONGEST, Sample, of_lines, of_requests
 from worker.profiling.padding import (
@@ -89,7 +89,7 @@ class LengthsOrder:
             )
         return found
 
-    def sample(self, axis: Axis, bench: LengthsBench) -> Sample:
+    def sample(self, axis: LengthAxis, bench: LengthsBench) -> Sample:
         """Raises `BadConfiguration` when there is none."""
         if self.topic is None:
             return of_lines(_lines(str(self.file)), str(self.file), bench.request_rows)
@@ -112,26 +112,33 @@ class LengthsBench:
     request_rows: int
     seconds: float
 
-    def at(self, axis: Axis, length: int) -> Bench:
+    @property
+    def most_rows(self) -> int:
+        """Of a batch."""
+        return self.model.most_rows(self.settings.batching.max_batch_size)
+
+    def at(self, axis: LengthAxis, length: int) -> Bench:
         """What measures at one length."""
         return Bench(AtLength(self.model, axis, length), self.stacker, self.request_rows, time.perf_counter)
 
-    def swept(self, axis: Axis, lengths: Sequence[int], what: str) -> dict[int, Sweep]:
+    def swept(self, axis: LengthAxis, lengths: Sequence[int], what: str) -> dict[int, Sweep]:
         """Raises `BadConfiguration` when the model does not run at one of them."""
         benches = {length: self.at(axis, length) for length in lengths}
         sizes = {length: self._sizes(bench) for length, bench in benches.items()}
         with progress(what, ROUNDS) as tell:
             return sweep_lengths(benches, sizes.__getitem__, self.seconds * SHARE_OF_SECONDS, tell)
 
-    def elements(self, axis: Axis) -> Elements:
+    def elements(self, axis: LengthAxis) -> Elements:
         """Of one row's largest input, at every length."""
-        blank = self.model.blank(1, dict.fromkeys(axis.places, 1))
-        sizes = {place.input: blank[place.input].size for place in axis.places}
-        return Elements(max(sizes.values()), max((a.size for name, a in blank.items() if name not in sizes), default=0))
+        sizes = [array.size for array in self.model.blank(1, dict.fromkeys(axis.spots, 1)).values()]
+        ragged = {spot.tensor for spot in axis.spots}
+        return Elements(
+            max(sizes[at] for at in ragged), max((size for at, size in enumerate(sizes) if at not in ragged), default=0)
+        )
 
     def _sizes(self, bench: Bench) -> list[int]:
         """Those that would not close by bytes; the smallest always."""
-        sizes = batch_sizes(self.settings.batching.max_batch_size, self.request_rows)
+        sizes = batch_sizes(self.most_rows, self.request_rows)
         most = self.settings.batching.max_batch_bytes // bench.requests(1)[0].size
         return [size for size in sizes if size <= max(most, sizes[0])]
 
@@ -143,7 +150,7 @@ def advise_buckets(order: LengthsOrder, bench: LengthsBench, need: Need | None, 
     longest = _longest(order, sample)
     measured = bench.swept(axis, powers_between(int(sample.lengths.min()), longest), "measuring lengths")
     costs, coarse = LengthCosts(measured), list(measured)
-    fill = Fill(bench.settings.batching.max_batch_size, bench.elements(axis))
+    fill = Fill(bench.most_rows, bench.elements(axis))
     fill = with_tokens(fill, sample, coarse, costs)
     if need is not None:
         fill = fill_for(need, transport, sample, rows_per_s(in_buckets(sample.lengths, coarse), fill, costs), fill)

@@ -30,7 +30,13 @@ def score(config: Path | None, model: Path, asked: Asked, batch_size: int | None
     asked.check()
     settings = load_scoring(config, _environment(model, batch_size))
     batching = settings.batching
-    loaded = load(settings.model, max_batch_size=batching.max_batch_size, max_request_rows=batching.max_request_rows)
+    loaded = load(
+        settings.model,
+        max_batch_size=batching.max_batch_size,
+        max_request_rows=batching.max_request_rows,
+        wanted_axes=batching.wanted_axes,
+        max_batch_tokens=batching.max_batch_tokens,
+    )
     began = time.monotonic()
     with stop_signals() as signals:
         scorer = Scorer(loaded, settings, Tally(batching.max_batch_size), signals)

@@ -1,56 +1,91 @@
 """Which requests share an inference, and when they go.
 
-Requests of equal shapes gather in one open group. A group closes for exactly one reason:
+Requests gather in open groups, one for each bucket: equal shapes, or shapes that are padded to the same. A group closes
+for exactly one reason:
 
 | closed by | when |
 |---|---|
 | size     | the next request's rows would not fit, or the last row is taken |
 | bytes    | the same, for bytes |
-| linger   | its *first* record has waited `linger` seconds and a lane is idle |
-| pressure | the worker may take no more, so waiting brings no company: the oldest open group goes |
+| tokens   | the same, for the elements of the largest input, padding included |
+| memory   | the same, for the rows that the device has memory for, as far as it has shown |
+| linger   | it is due and a lane is idle: its *first* record has waited `linger` seconds, or its most urgent one has |
+|          | no time left to wait |
+| pressure | the worker may take no more, so waiting brings no company: the one that is due first goes |
 | drain    | the worker is going home |
 
 Due is not closed: a due group that no lane can start keeps filling. So batches grow by themselves under load, and a
-short linger costs no throughput. Only a full group is stacked ahead of a busy lane, and an older due one goes before
-it, so that a rare shape never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
+short linger costs no throughput. Only a full group is stacked ahead of a busy lane. What is due first goes first, full
+or not, so that a rare bucket never starves behind a common one. Nothing here reads a clock: `now` is monotonic seconds.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import count
+from math import inf
 
-from worker.core.records import ClosedBy, Partition, Request
+from worker.core.buckets import NO_BUCKETS, Buckets, Shapes, tokens
+from worker.core.limits import Limit, MemoryLimits
+from worker.core.records import Batch, ClosedBy, Partition, Request
 from worker.core.runs import Run
 from worker.core.stacking import cut
 
-Shapes = tuple[tuple[int, ...], ...]
+# Shapes whose bucket is remembered, and given up together when there are more; publishers choose them.
+MOST_REMEMBERED = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """The rules: most rows and bytes of a batch, and the longest wait for company in seconds."""
+    """The rules: most rows, bytes and tokens of a batch, and the longest wait for company in seconds."""
 
     max_rows: int
     max_bytes: int
     linger: float
+    max_tokens: int | None = None
+    buckets: Buckets = NO_BUCKETS
 
-    def piece_rows(self, request: Request) -> int:
-        """How many rows of this request fit into one batch: all of them, for nearly every request. At least one."""
-        if request.rows <= self.max_rows and request.size <= self.max_bytes:
+    def limit(self, shapes: Shapes) -> Limit:
+        """Of batches that run in these shapes: at least one row, which runs alone whatever it weighs."""
+        limits = [Limit(self.max_rows, ClosedBy.SIZE)]
+        if self.max_tokens is not None:
+            limits.append(Limit(self.max_tokens // tokens(shapes), ClosedBy.TOKENS))
+        if self.buckets.axes:  # padded, a batch is larger than its requests are together
+            limits.append(Limit(self.max_bytes // self.buckets.row_bytes(shapes), ClosedBy.BYTES))
+        least = min(limits, key=lambda limit: limit.rows)
+        return least._replace(rows=max(1, least.rows))
+
+    def piece_rows(self, request: Request, most: int) -> int:
+        """How many rows of this request fit into a batch of at most so many: nearly always all. At least one."""
+        if request.rows <= most and request.size <= self.max_bytes:
             return request.rows
-        return max(1, min(self.max_rows, self.max_bytes * request.rows // request.size))
+        return max(1, min(most, self.max_bytes * request.rows // request.size))
+
+
+@dataclass(slots=True, eq=False)
+class Bucket:
+    """Shapes in which batches run, the limit of the next one, and the group that is open."""
+
+    shapes: Shapes
+    limit: Limit
+    group: Group | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Group:
     """Requests that will share one inference. Owned by the batcher until it is handed out."""
 
+    bucket: Bucket
+    limit: Limit
+    age: int  # groups opened before it
     opened_at: float
+    due_at: float
     requests: list[Request] = field(default_factory=list)
     rows: int = 0
     size: int = 0
+    deadline: float = inf  # of its most urgent request
     closed_by: ClosedBy = ClosedBy.LINGER
 
     def add(self, request: Request) -> None:
@@ -64,48 +99,61 @@ class Group:
         self.size = sum(r.size for r in self.requests)
 
 
-class Batcher:
-    """Open groups by shapes, oldest first, and full groups in the order they filled. Knows no lanes and no ledger."""
+def _nothing_known(_shapes: Shapes, _rows: int) -> float:
+    return 0.0
 
-    def __init__(self, policy: BatchPolicy) -> None:
+
+class Batcher:
+    """Open groups and full ones, each in the order in which they are due. Knows no lanes and no ledger."""
+
+    def __init__(self, policy: BatchPolicy, expected: Callable[[Shapes, int], float] = _nothing_known) -> None:
+        """`expected`: the seconds that an inference of so many rows in these shapes is expected to take."""
         self._policy = policy
-        self._open: dict[Shapes, Group] = {}  # insertion order is age: a shape's next group goes to the end
-        self._full: deque[Group] = deque()
+        self._expected = expected
+        self._memory = MemoryLimits()
+        self._by_request: dict[Shapes, Bucket] = {}  # by the shapes of requests, which may be padded to others
+        self._buckets: dict[Shapes, Bucket] = {}
+        self._open: dict[int, Group] = {}  # by age
+        # When each is due, the first at the head. Says more than is true: of groups that closed, and of earlier plans.
+        self._dues: list[tuple[float, int]] = []
+        self._full: list[tuple[float, int, Group]] = []
+        self._ages = count()
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company. One larger than a batch is cut into pieces that come home as one."""
-        rows = self._policy.piece_rows(request)
+        bucket = self._by_request.get(request.shapes) or self._learn(request.shapes)
+        rows = self._policy.piece_rows(request, bucket.limit.rows)
         for piece in (request,) if rows == request.rows else cut(request, rows):
-            self._place(piece, now)
+            self._place(bucket, piece, now)
 
     def room(self, run: Run) -> int:
         """How many of the run's records to add at once: what the open group still takes, else as many as a batch does.
 
         At least one: a record that is more than a batch is cut when it is added.
         """
-        group = self._open.get(run.shapes)
+        bucket = self._by_request.get(run.shapes) or self._learn(run.shapes)
+        group, limit, max_bytes = bucket.group, bucket.limit, self._policy.max_bytes
         rows, size = (group.rows, group.size) if group is not None else (0, 0)
         rows_each, size_each = run.rows_each, max(run.sizes)
-        if size + size_each > self._policy.max_bytes or rows + rows_each > self._policy.max_rows:
+        if size + size_each > max_bytes or rows + rows_each > limit.rows:
             rows = size = 0  # it opens a group of its own
-        by_rows, by_size = (self._policy.max_rows - rows) // rows_each, (self._policy.max_bytes - size) // size_each
-        return max(1, min(by_rows, by_size))
+        return max(1, min((limit.rows - rows) // rows_each, (max_bytes - size) // size_each))
 
     def due(self, now: float) -> Group | None:
-        """What an idle lane should start: the oldest group that is full or has waited long enough."""
-        oldest = self._oldest_open()
-        if oldest is None or oldest.opened_at + self._policy.linger > now:
-            return self._full.popleft() if self._full else None
-        if self._full and self._full[0].opened_at <= oldest.opened_at:
-            return self._full.popleft()
-        return self._close(oldest, ClosedBy.LINGER)
+        """What an idle lane should start: of the groups that are full or have waited long enough, that due first."""
+        first = self._first_open()
+        if first is None or first.due_at > now:
+            return self._pop_full() if self._full else None
+        if self._full and self._full[0][0] <= first.due_at:
+            return self._pop_full()
+        return self._close(first, ClosedBy.LINGER)
 
     def ahead(self, now: float) -> Group | None:
         """What may be stacked while every lane is busy: nothing, unless a group is full."""
         return self.due(now) if self._full else None
 
     def pressed(self) -> Group | None:
-        """What goes when no more may be taken: a full group, else the oldest open one, however young."""
+        """What goes when no more may be taken: a full group, else the open one that is due first, however young."""
         return self._next(ClosedBy.PRESSURE)
 
     def drain(self) -> Group | None:
@@ -121,50 +169,119 @@ class Batcher:
     def next_due(self) -> float | None:
         """When `due` will have something for an idle lane; None while nothing waits."""
         if self._full:
-            return self._full[0].opened_at
-        oldest = self._oldest_open()
-        return None if oldest is None else oldest.opened_at + self._policy.linger
+            return self._full[0][2].opened_at
+        first = self._first_open()
+        return None if first is None else first.due_at
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop what waits of these partitions. A group that had closed goes as it is, with the rows that are left."""
-        for group in (*self._full, *self._open.values()):
+        for group in (*(group for _, _, group in self._full), *self._open.values()):
             group.forget(partitions)
-        self._full = deque(group for group in self._full if group.requests)
-        self._open = {shapes: group for shapes, group in self._open.items() if group.requests}
+        for group in [group for group in self._open.values() if not group.requests]:
+            self._close(group, group.closed_by)
+        self._full = [entry for entry in self._full if entry[2].requests]
+        heapify(self._full)
 
-    def _place(self, request: Request, now: float) -> None:
-        group = self._open.get(request.shapes)
+    def ran_out_of_memory(self, batch: Batch) -> None:
+        """The device had none for this batch: from now on those of its shapes are smaller."""
+        self._memory.ran_out(batch.shapes, batch.rows)
+        self._change_limit(batch.shapes)
+
+    def ran(self, batch: Batch) -> None:
+        """The device had memory enough for this batch. Of use only after it had not for another."""
+        if self._memory and self._memory.ran(batch.shapes, batch.rows):
+            self._change_limit(batch.shapes)
+
+    # Groups open and close
+
+    def _learn(self, shapes: Shapes) -> Bucket:
+        """The bucket for requests of these shapes."""
+        if len(self._by_request) >= MOST_REMEMBERED:
+            self._by_request.clear()
+            self._buckets.clear()  # groups that are open go when they are due
+        padded = self._policy.buckets.padded(shapes)
+        bucket = self._buckets.get(padded)
+        if bucket is None:
+            limit = self._memory.limit(padded, self._policy.limit(padded))
+            bucket = self._buckets[padded] = Bucket(padded, limit)
+        self._by_request[shapes] = bucket
+        return bucket
+
+    def _change_limit(self, shapes: Shapes) -> None:
+        """Of groups that open from now on. The one that is open closes earlier, too."""
+        if (bucket := self._buckets.get(shapes)) is None:
+            return
+        bucket.limit = self._memory.limit(shapes, self._policy.limit(shapes))
+        if (group := bucket.group) is not None:
+            group.limit = bucket.limit
+            if group.rows >= group.limit.rows:
+                self._fill(group, group.limit.why)
+
+    def _place(self, bucket: Bucket, request: Request, now: float) -> None:
+        group = bucket.group
         if group is not None and (why := self._overflow(group, request)):
-            self._full.append(self._close(group, why))
+            self._fill(group, why)
             group = None
         if group is None:
-            group = self._open[request.shapes] = Group(now)
+            group = self._begin(bucket, now)
         group.add(request)
-        if group.rows >= self._policy.max_rows:
-            self._full.append(self._close(group, ClosedBy.SIZE))
+        if request.deadline is not None:
+            group.deadline = min(group.deadline, request.deadline)
+        if group.rows >= group.limit.rows:
+            self._fill(group, group.limit.why)
         elif group.size >= self._policy.max_bytes:
-            self._full.append(self._close(group, ClosedBy.BYTES))
+            self._fill(group, ClosedBy.BYTES)
+        elif group.deadline < inf:
+            self._hurry(group)
 
     def _overflow(self, group: Group, request: Request) -> ClosedBy | None:
-        if group.rows + request.rows > self._policy.max_rows:
-            return ClosedBy.SIZE
+        if group.rows + request.rows > group.limit.rows:
+            return group.limit.why
         if group.size + request.size > self._policy.max_bytes:
             return ClosedBy.BYTES
         return None
 
-    def _oldest_open(self) -> Group | None:
-        return next(iter(self._open.values()), None)
+    def _begin(self, bucket: Bucket, now: float) -> Group:
+        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._policy.linger)
+        self._open[group.age] = group
+        heappush(self._dues, (group.due_at, group.age))
+        return group
+
+    def _hurry(self, group: Group) -> None:
+        """Bring forward when it is due, if its most urgent request needs that."""
+        latest = group.deadline - self._expected(group.bucket.shapes, group.rows)
+        if latest < group.due_at:
+            group.due_at = latest
+            heappush(self._dues, (latest, group.age))
+
+    def _first_open(self) -> Group | None:
+        while self._dues:
+            due_at, age = self._dues[0]
+            group = self._open.get(age)
+            if group is not None and group.due_at == due_at:
+                return group
+            heappop(self._dues)
+        return None
 
     def _next(self, why: ClosedBy) -> Group | None:
         if self._full:
-            return self._full.popleft()
-        oldest = self._oldest_open()
-        return None if oldest is None else self._close(oldest, why)
+            return self._pop_full()
+        first = self._first_open()
+        return None if first is None else self._close(first, why)
+
+    def _pop_full(self) -> Group:
+        return heappop(self._full)[2]
+
+    def _fill(self, group: Group, why: ClosedBy) -> None:
+        heappush(self._full, (group.due_at, group.age, self._close(group, why)))
 
     def _close(self, group: Group, why: ClosedBy) -> Group:
+        """No more requests come to it."""
         group.closed_by = why
-        del self._open[group.requests[0].shapes]
+        group.bucket.group = None
+        del self._open[group.age]
         return group
 
     def __repr__(self) -> str:
-        return f"<Batcher open={[g.rows for g in self._open.values()]} full={[g.rows for g in self._full]}>"
+        is_open = [group.rows for group in self._open.values()]
+        return f"<Batcher open={is_open} full={[group.rows for _, _, group in sorted(self._full)]}>"

@@ -9,6 +9,7 @@ Each partition has a line of places, one per record, in the order received:
 An answer leaves when every earlier record of its partition has one. A commit may reach the first record whose answer
 is not acknowledged. Both follow the records *received*, never `offset + 1`: compaction and transaction markers leave
 gaps. A partition that is forgotten takes its line with it, so work that comes home late finds no line and is dropped.
+Where answers need not wait for all earlier ones, `loose.py` has the ledgers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from worker.core.records import Outcome, Partition, Request
+from worker.core.records import Outcome, Partition, Record, Request
 
 
 class Reports(Protocol):
@@ -35,11 +36,13 @@ class Place:
 
     `reported` is what a producer calls when it knows what became of a message: a bound method, because it costs
     0.05 µs a record where a closure or a partial costs 0.4 (measured). Whoever sends says in `reports` who keeps it.
+    `key` is known only where those of one key wait for one another.
     """
 
-    __slots__ = ("line", "offset", "outcome", "records", "reports", "rows", "size", "taken_at", "undelivered")
+    __slots__ = ("key", "line", "offset", "outcome", "records", "reports", "rows", "size", "taken_at", "undelivered")
 
     reports: Reports
+    key: bytes | None
 
     def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float, records: int = 1) -> None:
         self.line = line
@@ -92,15 +95,16 @@ class OffsetLedger:
         self.rows = 0
         self.size = 0
 
-    def track(self, partition: Partition, offset: int, rows: int, size: int, now: float, records: int = 1) -> Place:
+    def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
         """Take a record: from now on it is owed an answer, and no commit passes it before that is settled.
 
-        Or several `records` that travel as one; then `offset` is the last one's.
+        Or several `records` that travel as one; then `record` is the last of them.
         """
+        partition = record.partition
         line = self._lines.get(partition)
         if line is None:
             line = self._lines[partition] = Line(partition)
-        place = Place(line, offset, rows, size, now, records)
+        place = Place(line, record.offset, rows, size, now, records)
         line.held.append(place)
         self.records += records
         self.rows += rows

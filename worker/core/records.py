@@ -29,6 +29,9 @@ Headers = Sequence[tuple[str, bytes | None]]
 # One tensor of one request, all its rows. Numbers: a C-ordered little-endian buffer. BYTES: a flat object array of str.
 Tensor = bytes | memoryview | Array
 
+# What every element of a tensor is, where an operator says so: as its default, or as padding.
+Value = bool | int | float | str
+
 
 class Partition(NamedTuple):
     """One partition of one topic; prints as `topic/partition`."""
@@ -99,6 +102,7 @@ class Request:
     size: int
     place: Place | None = None  # where its outcome goes home; given once, when the record is taken
     reassembly: Reassembly | None = None  # set on the pieces of a request larger than a batch
+    deadline: float | None = None  # when an answer is of no use any more, monotonic seconds; None: never
 
 
 class ClosedBy(StrEnum):
@@ -106,6 +110,8 @@ class ClosedBy(StrEnum):
 
     SIZE = "size"
     BYTES = "bytes"
+    TOKENS = "tokens"
+    MEMORY = "memory"
     LINGER = "linger"
     PRESSURE = "pressure"
     DRAIN = "drain"
@@ -119,6 +125,11 @@ class Batch:
     feeds: Mapping[str, Array]
     rows: int
     closed_by: ClosedBy
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The non-batch dimensions of each input, as they run: padded, if they are."""
+        return tuple([feed.shape[1:] for feed in self.feeds.values()])
 
 
 class Prediction(NamedTuple):

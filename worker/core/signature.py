@@ -6,6 +6,7 @@ exists: numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from worker.core.buckets import Axis, Buckets
 from worker.core.failures import Code, Reject
-from worker.core.records import RequestedOutput, Tensor
+from worker.core.filling import Filling, filling_of
+from worker.core.records import RequestedOutput, Tensor, Value
 
 # Open Inference Protocol datatypes and their little-endian numpy types. BYTES are strings: ONNX knows no other.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -45,13 +48,14 @@ class TensorSpec:
     """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one.
 
     `symbols` are the names that the model's file gives to dynamic ones, None where it gives none: what has one name is
-    one axis. Empty where nobody knows.
+    one axis. Empty where nobody knows. An input with a `default` may be left out.
     """
 
     name: str
     datatype: str
     dims: tuple[int | None, ...]
     symbols: tuple[str | None, ...] = ()
+    default: Value | None = None
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -66,6 +70,11 @@ class TensorSpec:
         return self.dtype.kind == "f"
 
     @cached_property
+    def element_bytes(self) -> int:
+        """Of one element in a batch; of a string its reference alone."""
+        return self.dtype.itemsize
+
+    @cached_property
     def row_bytes(self) -> int | None:
         """Bytes of one row; None when a dimension is dynamic or the elements are strings."""
         if self.is_text or None in self.dims:
@@ -73,7 +82,8 @@ class TensorSpec:
         return math.prod(d for d in self.dims if d is not None) * self.dtype.itemsize
 
     def __str__(self) -> str:
-        return f"{self.name} {self.datatype}{['batch', *('?' if d is None else d for d in self.dims)]}".replace("'", "")
+        text = f"{self.name} {self.datatype}{['batch', *('?' if d is None else d for d in self.dims)]}".replace("'", "")
+        return text if self.default is None else f"{text} ({json.dumps(self.default)} if left out)"
 
 
 class NamedTensor(NamedTuple):
@@ -95,13 +105,19 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Signature:
-    """What the model takes and gives; `max_rows` bounds one request."""
+    """What the model takes and gives; `max_rows` bounds one request, and `axes` are those that are padded."""
 
     name: str
     version: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_rows: int = 65536
+    axes: tuple[Axis, ...] = ()
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """Which requests may share a batch."""
+        return Buckets(self.axes, tuple(spec.element_bytes for spec in self.inputs))
 
     @cached_property
     def _input_by_name(self) -> dict[str, TensorSpec]:
@@ -122,6 +138,16 @@ class Signature:
     def all_inline(self) -> tuple[RequestedOutput, ...]:
         """Every output, none in the binary-data form: what a request in JSON wants that names none."""
         return tuple(RequestedOutput(output.name, binary=False) for output in self.outputs)
+
+    @cached_property
+    def required(self) -> tuple[TensorSpec, ...]:
+        """The inputs that no request may leave out."""
+        return tuple(spec for spec in self.inputs if spec.default is None)
+
+    @cached_property
+    def _fillings(self) -> dict[str, Filling]:
+        """How each of the other inputs is made."""
+        return {spec.name: filling_of(spec, self.inputs) for spec in self.inputs if spec.default is not None}
 
     @cached_property
     def takes(self) -> str:
@@ -191,35 +217,49 @@ class Signature:
             raise Reject(f"input {spec.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
 
     def judge(self, tensors: Sequence[NamedTensor]) -> Judged:
-        """The request as a whole: each input exactly once, all with the same number of rows.
+        """The request as a whole: each input once, all with the same number of rows; those left out are filled in.
 
         Raises `Reject`. Each tensor must have passed `check_claim` and hold as many elements as it claims.
         """
+        judged = self._whole(tensors)
+        self.buckets.check(judged.shapes)
+        return judged
+
+    def _whole(self, tensors: Sequence[NamedTensor]) -> Judged:
         if len(tensors) == len(self.inputs) == 1 and tensors[0].name == self.inputs[0].name:
             only = tensors[0]
             return Judged(only.shape[0], (tuple(only.shape[1:]),), (only.tensor,))
         claimed = {tensor.name: tensor for tensor in tensors}
         if len(claimed) < len(tensors):
             raise Reject("an input is given twice")
-        missing = [spec.name for spec in self.inputs if spec.name not in claimed]
+        missing = [spec.name for spec in self.required if spec.name not in claimed]
         if missing:
             raise Reject(f"missing input {', '.join(missing)}; the model takes {self.takes}")
-        ordered = [claimed[spec.name] for spec in self.inputs]
-        rows = {tensor.shape[0] for tensor in ordered}
+        rows = {tensor.shape[0] for tensor in tensors}
         if len(rows) > 1:
-            counts = ", ".join(f"{t.name}: {t.shape[0]}" for t in ordered)
+            counts = ", ".join(f"{s.name}: {claimed[s.name].shape[0]}" for s in self.inputs if s.name in claimed)
             raise Reject(f"all inputs of a request must have the same number of rows, got {counts}")
-        return Judged(rows.pop(), tuple(tuple(t.shape[1:]) for t in ordered), tuple(t.tensor for t in ordered))
+        count = rows.pop()
+        ordered = self._completed(count, claimed)
+        return Judged(count, tuple(tuple(t.shape[1:]) for t in ordered), tuple(t.tensor for t in ordered))
+
+    def _completed(self, rows: int, claimed: dict[str, NamedTensor]) -> list[NamedTensor]:
+        """All inputs in the model's order: as they are given, else filled in."""
+        return [
+            claimed.get(spec.name)
+            or NamedTensor(spec.name, spec.datatype, *self._fillings[spec.name].make(rows, claimed))
+            for spec in self.inputs
+        ]
 
     @cached_property
     def raw_input(self) -> TensorSpec | None:
-        """The input that plain rows of bytes can stand for: the only one, numeric, of fixed dimensions; else None."""
-        if len(self.inputs) != 1 or self.inputs[0].row_bytes is None:
+        """What plain rows of bytes can stand for: the only input required, numeric, of fixed dimensions; else None."""
+        if len(self.required) != 1 or self.required[0].row_bytes is None:
             return None
-        return self.inputs[0]
+        return self.required[0]
 
     def raw_rows(self, got_bytes: int) -> int:
-        """How many rows of the only input so many bytes hold. Raises `Reject` unless it is a whole number of rows."""
+        """How many rows of that input so many bytes hold. Raises `Reject` unless it is a whole number of rows."""
         spec = self.raw_input
         if spec is None or spec.row_bytes is None:
             raise Reject(

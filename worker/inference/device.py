@@ -32,6 +32,9 @@ Options = Mapping[str, str]  # `provider.option`: what ONNX Runtime's provider t
 # CUDA graphs: ONNX Runtime captures a run and replays its kernels with its shapes, whatever comes in later.
 _FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 
+# The two ways in which an arena grows, in ONNX Runtime's words.
+_STRATEGIES = {"next_power_of_two": "kNextPowerOfTwo", "same_as_requested": "kSameAsRequested"}
+
 _MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*|\S+\.dll)\S*: cannot open shared object file|error 126 \"[^\"]*\"")
 _NEEDS = re.compile(r"Require (cuDNN \S+) and (CUDA \S+?)\.? ")
 
@@ -107,6 +110,12 @@ def check_options(options: Options, providers: Sequence[str]) -> None:
                 f"WORKER_MODEL__PROVIDER_OPTIONS: {name} replays what was captured for one number of rows, and batches "
                 "differ in theirs: leave it out"
             )
+
+
+def memory_options(limit: int | None, strategy: str | None) -> Options:
+    """The most bytes of the CUDA provider's arena and how it grows, as its options; None leaves it to ONNX Runtime."""
+    options = {} if limit is None else {f"{CUDA}.gpu_mem_limit": str(limit)}
+    return options if strategy is None else options | {f"{CUDA}.arena_extend_strategy": _STRATEGIES[strategy]}
 
 
 def _options_of(provider: str, options: Options) -> dict[str, str]:

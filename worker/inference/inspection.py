@@ -13,6 +13,8 @@ import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
 from worker.core.signature import DTYPES, Signature, TensorSpec
+from worker.inference.input_defaults import with_defaults
+from worker.settings import ModelSettings
 
 _DATATYPES = {
     "tensor(bool)": "BOOL",
@@ -31,20 +33,32 @@ _DATATYPES = {
 }
 
 
-def signature_of(session: ort.InferenceSession, name: str, version: str, max_rows: int) -> Signature:
-    """The signature, every input with a dynamic batch axis. Raises `BadConfiguration` naming the cure."""
+def signature_of(session: ort.InferenceSession, settings: ModelSettings, max_rows: int) -> Signature:
+    """The signature, every input with a batch axis: a dynamic one, or one that these settings allow to be fixed.
+
+    Raises `BadConfiguration` naming the cure.
+    """
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if not inputs or not outputs:
         raise BadConfiguration(f"the model has {len(inputs)} inputs and {len(outputs)} outputs; it needs one of each")
     signature = Signature(
-        name,
-        version,
+        settings.name,
+        settings.version,
         tuple(_spec("input", node) for node in inputs),
         tuple(_spec("output", node) for node in outputs),
         max_rows,
     )
     _check_batch_axis(inputs)
-    return signature
+    if fixed_rows(session) is None or settings.fixed_batch == "refuse":
+        _check_dynamic(inputs, settings)
+    return with_defaults(signature, settings.input_defaults)
+
+
+def fixed_rows(session: ort.InferenceSession) -> int | None:
+    """The number of rows that the model was exported for; None when it is not one for all inputs."""
+    axes = {node.shape[0] for node in session.get_inputs()}
+    rows = axes.pop()
+    return rows if isinstance(rows, int) and not axes else None
 
 
 def _spec(role: str, node: Any) -> TensorSpec:
@@ -75,9 +89,19 @@ def _check_batch_axis(inputs: Sequence[Any]) -> None:
         raise BadConfiguration(
             f"input {', '.join(scalars)} has no batch axis: make it a constant, or give it one value per row"
         )
+
+
+def _check_dynamic(inputs: Sequence[Any], settings: ModelSettings) -> None:
     fixed = [node for node in inputs if isinstance(node.shape[0], int)]
-    if fixed:
+    if not fixed:
+        return
+    if settings.fixed_batch == "refuse":
         raise BadConfiguration(_fixed_axis(fixed, len(inputs)))
+    claims = ", ".join(f"{node.name} {list(node.shape)}" for node in inputs)
+    raise BadConfiguration(
+        f"WORKER_MODEL__FIXED_BATCH is pad, and the inputs have no number of rows in common ({claims}): export the "
+        "model with one for all of them, or with a dynamic first axis"
+    )
 
 
 def _fixed_axis(fixed: Sequence[Any], inputs: int) -> str:
@@ -86,6 +110,7 @@ def _fixed_axis(fixed: Sequence[Any], inputs: int) -> str:
     shapes = '({0: torch.export.Dim("batch")},)' + (f" * {inputs}" if inputs > 1 else "")
     return (
         f"the model was exported for a fixed number of rows ({claims}: the first axis must be dynamic). "
+        "WORKER_MODEL__FIXED_BATCH=pad runs it as it is, with short batches padded to that number. "
         f'From PyTorch: torch.onnx.export(model, {examples}, "model.onnx", dynamo=True, dynamic_shapes={shapes}). '
         "A finished file, unless a Reshape inside holds the number too: model = onnx.load(path); "
         "for v in [*model.graph.input, *model.graph.output]: "

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
+from worker.core.axes import axes_of, blank_lengths, other_length, with_outputs
+from worker.core.buckets import Axis, Spot, WantedAxis, tokens
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
@@ -25,12 +27,14 @@ from worker.inference.device import (
     Opened,
     Unusable,
     check_options,
+    memory_options,
     open_cpu,
     open_cuda,
     open_named,
     plainly,
 )
-from worker.inference.inspection import signature_of
+from worker.inference.fixed_batch import FixedBatch
+from worker.inference.inspection import fixed_rows, signature_of
 from worker.inference.memory import CUDA, Memory, Unbindable, is_accelerated
 from worker.inference.model_file import read
 from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
@@ -41,7 +45,6 @@ from worker.settings import ModelSettings
 TRIAL_DIMENSIONS = (16, 64, 224, 1)
 
 Feeds = Mapping[str, Array]
-Lengths = Mapping[tuple[str, int], int]  # of axes, by input and number
 _BINDING_ERRORS: tuple[type[Exception], ...] = (Unbindable, *ORT_ERRORS)
 
 
@@ -55,12 +58,18 @@ class Blank(NamedTuple):
 class Model:
     """One loaded model. `device` says where it runs and why, `load` has run it."""
 
-    def __init__(self, opened: Opened, signature: Signature, row_counts: Iterable[int]) -> None:
-        """Warms up at these row counts. Raises `BadConfiguration` when the model fails or loses rows there."""
+    def __init__(
+        self, opened: Opened, signature: Signature, row_counts: Iterable[int], fixed_rows: int | None = None
+    ) -> None:
+        """Warms up at these row counts; a model exported for `fixed_rows` runs at no other.
+
+        Raises `BadConfiguration` when the model fails or loses rows there.
+        """
         self._session: ort.InferenceSession = opened.session
         self.device: Device = opened.device
         self.signature = signature  # of the outputs only what the file claims, until they are seen
         self._output_names = [spec.name for spec in signature.outputs]
+        self._fixed = None if fixed_rows is None else FixedBatch(fixed_rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
         self._bound: BoundRuns | None = None
@@ -69,8 +78,18 @@ class Model:
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
         self.signature = self._seen_with(outputs)
+        self.signature = replace(self.signature, axes=tuple(map(self._with_outputs, signature.axes)))
         if self._bound is not None:
             self._bound.let_go()  # this thread is not one of those that will run
+
+    @property
+    def fixed_rows(self) -> int | None:
+        """The number of rows that every inference has, the padded ones among them; None: as many as are asked for."""
+        return None if self._fixed is None else self._fixed.rows
+
+    def most_rows(self, wanted: int) -> int:
+        """How many rows of a batch that may have so many the model takes at once."""
+        return wanted if self._fixed is None else min(wanted, self._fixed.rows)
 
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
@@ -95,14 +114,26 @@ class Model:
                 return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
         return outputs
 
-    def blank(self, rows: int, lengths: Lengths = MappingProxyType({}), value: int | None = None) -> Feeds:
+    def blank(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> Feeds:
         """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs.
 
-        `lengths` are those of dynamic axes (the batch is axis 0), `value` is what to fill in: a mask of zeros may be
-        cheaper than one of ones. With either it is not said that the model runs.
+        With lengths of other dynamic axes, or another value, nobody says that it does. A mask of zeros may cost less
+        than one of ones.
         """
-        blank = self._blank if value is None else self._blank._replace(value=value)
-        return {spec.name: _blank(spec, rows, blank, lengths) for spec in self.signature.inputs}
+        return self._feeds(rows, lengths, value)
+
+    def warm_up_buckets(self, max_rows: int, max_tokens: int | None) -> None:
+        """Run each bucket: with one row, and on an accelerator with each number of rows that a batch of it may have.
+
+        Raises `BadConfiguration` for one that the model does not take.
+        """
+        is_thorough = is_accelerated(self._session)
+        for lengths in product(*(axis.boundaries for axis in self.signature.axes)):
+            at = {spot: n for axis, n in zip(self.signature.axes, lengths, strict=True) for spot in axis.inputs}
+            shapes = tuple(feed.shape[1:] for feed in self._feeds(1, at).values())
+            most = max_rows if max_tokens is None else min(max_rows, max_tokens // tokens(shapes))
+            for rows in [n for n in self.warmed_up_at if n <= most and is_thorough] or [self._probe_rows]:
+                self._run_at(rows, at, "x".join(map(str, lengths)))
 
     def _binding_to(self, memory: Memory | None) -> BoundRuns | None:
         """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
@@ -122,6 +153,11 @@ class Model:
         return replace(self.signature, outputs=tuple(map(_as_seen, self.signature.outputs, outputs)))
 
     def _outputs(self, feeds: Feeds) -> Sequence[Array]:
+        if self._fixed is None:
+            return self._exactly(feeds)
+        return self._fixed.cut(self._exactly(self._fixed.padded(feeds)), len(next(iter(feeds.values()))))
+
+    def _exactly(self, feeds: Feeds) -> Sequence[Array]:
         if self._bound is not None:
             return self._bound(feeds)
         outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
@@ -140,10 +176,13 @@ class Model:
                 failures.append(error)
             else:
                 return self._blank
+        held = (
+            ", inputs with a default holding that" if len(self.signature.required) < len(self.signature.inputs) else ""
+        )
         tried = f", with dynamic dimensions of {', '.join(map(str, dimensions))}" if is_dynamic else ""
         cure = ". Fix those dimensions in the model (onnx.tools.update_model_dims)" if is_dynamic else ""
         raise BadConfiguration(
-            f"the model fails on warm-up batches of zeros and of ones{tried}: {readable(failures[0])}{cure}"
+            f"the model fails on warm-up batches of zeros and of ones{held}{tried}: {readable(failures[0])}{cure}"
         ) from failures[0]
 
     def _warm_up(self, rows: int) -> Sequence[Array]:
@@ -160,22 +199,59 @@ class Model:
                 )
         return outputs
 
-    def _feeds(self, rows: int) -> Feeds:
-        return self.blank(rows)
+    def _with_outputs(self, axis: Axis) -> Axis:
+        """The axis with the outputs that have it, as two runs show. Raises `BadConfiguration`."""
+        other = other_length(axis)
+        if other is None:
+            return axis  # of length 1, and nothing is ever padded
+        lengths = axis.boundaries[0], other
+        runs = [self._run_at(self._probe_rows, dict.fromkeys(axis.inputs, n), str(n)) for n in lengths]
+        short, long = ([output.shape for output in outputs] for outputs in runs)
+        return with_outputs(self.signature, axis, lengths, (short, long))
+
+    def _run_at(self, rows: int, lengths: Mapping[Spot, int], bucket: str) -> Sequence[Array]:
+        try:
+            return self._outputs(self._feeds(rows, lengths))
+        except ORT_ERRORS as error:
+            raise BadConfiguration(
+                f"the model fails in the bucket {bucket} of WORKER_BATCHING__BUCKETS: {readable(error)}"
+            ) from error
+
+    def _feeds(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> dict[str, Array]:
+        """Blank inputs, the padded axes as long as in their first buckets unless told otherwise."""
+        blank = self._blank if value is None else self._blank._replace(value=value)
+        lengths = {**blank_lengths(self.signature.axes), **lengths}
+        return {
+            spec.name: _blank(spec, rows, blank, [lengths.get(Spot(at, n)) for n in range(len(spec.dims))])
+            for at, spec in enumerate(self.signature.inputs)
+        }
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
 
 
-def load(settings: ModelSettings, *, max_batch_size: int, max_request_rows: int = 65_536) -> Model:
-    """The model of these settings, warm. Raises `BadConfiguration`: one line that names cause and cure."""
+def load(
+    settings: ModelSettings,
+    *,
+    max_batch_size: int,
+    max_request_rows: int = 65_536,
+    wanted_axes: Sequence[WantedAxis] = (),
+    max_batch_tokens: int | None = None,
+) -> Model:
+    """The model of these settings, warm, in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
     graph = read(settings.path, settings.sha256)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
-    options = settings.provider_options
+    options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
 
     def warm(opened: Opened) -> Model:
-        signature = signature_of(opened.session, settings.name, settings.version, max_request_rows)
-        return Model(opened, signature, settings.warm_up_rows or row_counts(opened, max_batch_size))
+        signature = signature_of(opened.session, settings, max_request_rows)
+        signature = replace(signature, axes=axes_of(signature, wanted_axes))
+        fixed = fixed_rows(opened.session)
+        counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if fixed is None else (fixed,)
+        model = Model(opened, signature, counts, fixed)
+        if signature.axes:
+            model.warm_up_buckets(max_batch_size, max_batch_tokens)
+        return model
 
     try:
         check_options(options, providers or ((CPU,) if wanted == "cpu" else (CUDA, CPU)))
@@ -204,15 +280,19 @@ def inspect(settings: ModelSettings) -> Signature:
     """What the file says that the model takes and gives: on the CPU, without running it. Raises `BadConfiguration`."""
     try:
         opened = open_cpu(read(settings.path, settings.sha256), 1, "only looked at")
-        return signature_of(opened.session, settings.name, settings.version, Signature.max_rows)
+        return signature_of(opened.session, settings, Signature.max_rows)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
-def _blank(spec: TensorSpec, rows: int, blank: Blank, lengths: Lengths) -> Array:
-    """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too."""
-    dims = enumerate(spec.dims, 1)
-    shape = (rows, *(lengths.get((spec.name, at), blank.dimension) if d is None else d for at, d in dims))
+def _blank(spec: TensorSpec, rows: int, blank: Blank, lengths: Sequence[int | None]) -> Array:
+    """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too.
+
+    One that a request may leave out is what it is then.
+    """
+    shape = (rows, *(n or (blank.dimension if d is None else d) for n, d in zip(lengths, spec.dims, strict=True)))
+    if spec.default is not None:
+        return np.full(shape, spec.default, spec.dtype)
     return np.full(shape, str(blank.value) if spec.is_text else blank.value, spec.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Which axis of a model's inputs varies in length from request to request, and how requests may be padded along it.
+"""Which axis of a model's inputs varies in length from request to request, and the setting that pads it.
 
 Reads the signature alone. Axes that the model's file gives one name are one; the command line may put others to them.
 """
@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from worker.core.axes import axes_of
+from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration
 from worker.core.signature import Signature
+from worker.core.values import blank
 
 
 class InputAxis(NamedTuple):
@@ -25,28 +28,26 @@ class InputAxis(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
-    """What is padded as one. `places[0]` gives it its name; `added` are those that the model's file does not put to it.
+class LengthAxis:
+    """What is padded as one: as the operator would name it, but for its boundaries, and where it is.
 
-    `at` is where a request's `shapes` hold its length: which input, and which of its dimensions.
+    `spots` begins with the input that gives the axis its name.
     """
 
-    places: tuple[InputAxis, ...]
-    added: tuple[InputAxis, ...]
-    at: tuple[int, int]
+    wanted: WantedAxis
+    spots: tuple[Spot, ...]
 
     def setting(self, boundaries: Sequence[int]) -> dict[str, object]:
-        """The value of WORKER_BATCHING__BUCKETS that pads this axis to these boundaries, with zeros."""
-        first = self.places[0]
-        shared = {place.input: 0 for place in self.added}
-        bucket: dict[str, object] = {"axis": first.axis, "boundaries": list(boundaries), "pad": 0}
-        return {first.input: bucket | ({"shared_by": shared} if shared else {})}
+        """The value of WORKER_BATCHING__BUCKETS that pads it to these boundaries."""
+        wanted = self.wanted
+        shared = {"shared_by": dict(wanted.shared_by)} if wanted.shared_by else {}
+        return {wanted.input: {"axis": wanted.axis, "boundaries": list(boundaries), "pad": wanted.pad, **shared}}
 
     def __str__(self) -> str:
-        return str(self.places[0])
+        return f"{self.wanted.input}:{self.wanted.axis}"
 
 
-def axis_of(signature: Signature, asked: str | None) -> Axis:
+def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
     """The axis asked for as `input_ids:1` or `input_ids:1,mask:1`; None: the only dynamic one, as the file names them.
 
     Raises `BadConfiguration`, naming the candidates.
@@ -63,7 +64,7 @@ def axis_of(signature: Signature, asked: str | None) -> Axis:
                 f"several axes are dynamic: say by --bucket-axis which one --lengths is about, {_listed(groups)}; or "
                 "several that are always equally long, comma-separated"
             )
-        return _axis(signature, [groups[0]])
+        return _axis(signature, groups)
     return _axis(signature, [_group_of(word, groups) for word in asked.split(",")])
 
 
@@ -88,14 +89,21 @@ def _group_of(word: str, groups: Sequence[Sequence[InputAxis]]) -> list[InputAxi
     raise BadConfiguration(f"--bucket-axis {word}: expected a dynamic axis, {_listed(groups)} (the batch is axis 0)")
 
 
-def _axis(signature: Signature, groups: Sequence[Sequence[InputAxis]]) -> Axis:
-    places = tuple(dict.fromkeys(place for group in groups for place in group))
-    inputs = [place.input for place in places]
-    if twice := sorted({name for name in inputs if inputs.count(name) > 1}):
-        raise BadConfiguration(f"input {', '.join(twice)} would be padded along two axes at once: advice is for one")
-    first = places[0]
-    at = [spec.name for spec in signature.inputs].index(first.input), first.axis - 1
-    return Axis(places, tuple(place for place in places if place not in groups[0]), at)
+def _axis(signature: Signature, groups: Sequence[Sequence[InputAxis]]) -> LengthAxis:
+    first = groups[0][0]
+    added = [place for group in groups for place in group if place not in groups[0]]
+    if others := [str(place) for place in added if place.axis != first.axis]:
+        raise BadConfiguration(
+            f"--bucket-axis: {first} and {', '.join(others)} cannot be padded as one: the numbers differ"
+        )
+    pads = {spec.name: blank(spec) for spec in signature.inputs}
+    wanted = WantedAxis(
+        first.input, first.axis, (), pads[first.input], {place.input: pads[place.input] for place in added}
+    )
+    spots = tuple(axes_of(signature, [wanted])[0].inputs)
+    if len({spot.tensor for spot in spots}) < len(spots):
+        raise BadConfiguration(f"an input would be padded along two axes at once as {first}: advice is for one")
+    return LengthAxis(wanted, spots)
 
 
 def _listed(groups: Sequence[Sequence[InputAxis]]) -> str:

@@ -12,9 +12,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from worker.core.buckets import Spot
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
-from worker.profiling.axes import Axis
+from worker.profiling.axes import LengthAxis
 from worker.profiling.costs import HAND_OVER_SECONDS
 from worker.profiling.lengths import Ints
 from worker.profiling.sweep import Bench, Measured, Sweep, warm
@@ -32,9 +33,7 @@ class Ragged(Protocol):
         """One inference."""
         ...
 
-    def blank(
-        self, rows: int, lengths: Mapping[tuple[str, int], int] = ..., value: int | None = ...
-    ) -> Mapping[str, Array]:
+    def blank(self, rows: int, lengths: Mapping[Spot, int] = ..., value: int | None = ...) -> Mapping[str, Array]:
         """So many rows of these lengths along these axes, filled with the value."""
         ...
 
@@ -42,9 +41,9 @@ class Ragged(Protocol):
 class AtLength:
     """The model on rows that are so long along the axis: what a `Bench` measures."""
 
-    def __init__(self, model: Ragged, axis: Axis, length: int) -> None:
+    def __init__(self, model: Ragged, axis: LengthAxis, length: int) -> None:
         self._model = model
-        self._lengths: dict[tuple[str, int], int] = dict.fromkeys(axis.places, length)
+        self._lengths = dict.fromkeys(axis.spots, length)
         self._value = 1
         if isinstance(model.run(self.blank(1)), RunFailure):
             self._value = 0

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Rejection, Request
-from worker.profiling.axes import Axis
+from worker.profiling.axes import LengthAxis
 
 Ints = NDArray[np.int64]
 
@@ -47,11 +47,11 @@ def of_lines(lines: Iterable[str], source: str, request_rows: int) -> Sample:
     return Sample(np.repeat(np.array(lengths, np.int64), request_rows), len(lengths), source)
 
 
-def of_requests(decoded: Iterable[Request | Rejection], axis: Axis, topic: str) -> Sample:
+def of_requests(decoded: Iterable[Request | Rejection], axis: LengthAxis, topic: str) -> Sample:
     """The rows of those that are requests. Raises `BadConfiguration` when none is."""
     requests: list[tuple[int, int]] = []
     refusals: list[str] = []
-    tensor, dimension = axis.at
+    tensor, dimension = axis.spots[0]
     for found in decoded:
         if isinstance(found, Rejection):
             refusals.append(found.message)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.profiling.advice import HEAD_ROOM, Need
-from worker.profiling.axes import Axis
+from worker.profiling.axes import LengthAxis
 from worker.profiling.boundaries import advise
 from worker.profiling.grid import LengthCosts
 from worker.profiling.lengths import Ints, Sample
@@ -84,7 +84,7 @@ class BucketAdvice(NamedTuple):
     `mean_padded` is the length of a row in its bucket, on average.
     """
 
-    axis: Axis
+    axis: LengthAxis
     sample: Sample
     ways: Sequence[Way]
     buckets: Sequence[Bucket]
@@ -169,7 +169,9 @@ def boundaries_for(
     return list(advise(sample.lengths, longest, work, buckets).boundaries)
 
 
-def compare(axis: Axis, sample: Sample, fill: Fill, costs: LengthCosts, swept: Mapping[int, Sweep]) -> BucketAdvice:
+def compare(
+    axis: LengthAxis, sample: Sample, fill: Fill, costs: LengthCosts, swept: Mapping[int, Sweep]
+) -> BucketAdvice:
     """The advice in full. `swept` by boundary, ascending."""
     lengths = sample.lengths
     padded = in_buckets(lengths, list(swept))

@@ -96,7 +96,7 @@ class Column(NamedTuple):
 
 
 class Arrays:
-    """The file, open: one column for each of the model's inputs, all with so many `rows`."""
+    """The file, open: one column for each of the model's inputs that it holds, all with so many `rows`."""
 
     def __init__(self, path: Path, signature: Signature) -> None:
         """Raises `BadConfiguration`, one sentence with the cure, for whatever this model cannot be asked."""
@@ -106,7 +106,8 @@ class Arrays:
             raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
         try:
             self.columns, self.rows = _columns(self._file, path, signature)
-            self.are_plain = signature.raw_input is not None  # rows that need no words
+            # Rows that need no words: of the only input that must be there.
+            self.are_plain = signature.raw_input is not None and len(self.columns) == 1
         except BaseException:
             self._file.close()
             raise
@@ -126,18 +127,18 @@ class Arrays:
 def _columns(file: BinaryIO, path: Path, signature: Signature) -> tuple[Sequence[Column], int]:
     if (members := _members(file, path)) is not None:
         headers = members
-        missing = [spec.name for spec in signature.inputs if spec.name not in headers]
-        if missing or len(headers) > len(signature.inputs):
+        missing = {spec.name for spec in signature.required} - headers.keys()
+        if missing or headers.keys() - {spec.name for spec in signature.inputs}:
             raise BadConfiguration(
                 f"{path} holds {', '.join(headers)}; the model takes {signature.takes}: save those arrays by name"
             )
-    elif len(signature.inputs) > 1:
+    elif len(signature.required) > 1:
         names = ", ".join(f"{spec.name}=..." for spec in signature.inputs)
         raise BadConfiguration(f"{path} holds one array and the model takes {signature.takes}: np.savez(FILE, {names})")
     else:
         file.seek(0, os.SEEK_END)
-        headers = {signature.inputs[0].name: _header(file, str(path), 0, file.tell())}
-    columns = [_column(file, path, spec, headers[spec.name]) for spec in signature.inputs]
+        headers = {signature.required[0].name: _header(file, str(path), 0, file.tell())}
+    columns = [_column(file, path, spec, headers[spec.name]) for spec in signature.inputs if spec.name in headers]
     counts = {name: header.shape[0] for name, header in headers.items()}
     if len(set(counts.values())) > 1:
         shown = ", ".join(f"{name}: {rows}" for name, rows in counts.items())

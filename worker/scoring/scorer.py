@@ -77,7 +77,9 @@ class Scorer:
         self._settings = settings
         self.tally = tally
         self._signals = signals
-        self._lanes = InferenceLanes(Sliced(model, settings.batching.max_batch_size), settings.batching.lanes)
+        self._lanes = InferenceLanes(
+            Sliced(model, model.most_rows(settings.batching.max_batch_size)), settings.batching.lanes
+        )
 
     def run(self, source: FileSource, writer: Writer) -> bool:
         """Everything in the source, unless the operator stops it: then what was taken. Whether it was everything.
@@ -112,7 +114,9 @@ class Scorer:
         policy = BatchPolicy(
             max(batching.max_batch_size, source.most_rows),
             max(batching.max_batch_bytes, source.most_bytes),
-            linger=batching.linger_ms / 1000 if source.is_live else math.inf,
+            batching.linger_ms / 1000 if source.is_live else math.inf,
+            batching.max_batch_tokens,
+            self.signature.buckets,
         )
         bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
         return Worker(

@@ -6,6 +6,7 @@ Pure but for looking whether the files named exist. Owns nothing.
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterator
 from itertools import chain
 
@@ -28,7 +29,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
         kafka_conflicts(settings.kafka),
         _bounds(settings.batching),
         _promises(settings),
-        _warm_up(settings.model),
+        _model(settings.model),
     )
 
 
@@ -44,7 +45,7 @@ def client_conflicts(settings: ClientSettings) -> Iterator[str]:
 
 def scoring_conflicts(settings: ScoringSettings) -> Iterator[str]:
     """The same for a command that runs the model without Kafka."""
-    yield from chain(_bounds(settings.batching), _warm_up(settings.model))
+    yield from chain(_bounds(settings.batching), _model(settings.model))
 
 
 def _connection(kafka: Connection) -> Iterator[str]:
@@ -164,7 +165,14 @@ def _promises(settings: Settings) -> Iterator[str]:
 def _transactions(delivery: DeliverySettings) -> Iterator[str]:
     if delivery.guarantee == "at_least_once":
         yield from _without_effect(delivery)
-    elif delivery.commit_interval_ms * FILL_SHARE > delivery.transaction_timeout_ms:
+        return
+    if delivery.order != "partition":
+        yield (
+            f"WORKER_DELIVERY__ORDER: {delivery.order} lets answers leave ahead of earlier ones, and a transaction "
+            "holds only answers below the offsets it commits; set it to partition, or "
+            "WORKER_DELIVERY__GUARANTEE to at_least_once"
+        )
+    if delivery.commit_interval_ms * FILL_SHARE > delivery.transaction_timeout_ms:
         longest = delivery.transaction_timeout_ms // FILL_SHARE
         yield (
             f"WORKER_DELIVERY__COMMIT_INTERVAL_MS: {delivery.commit_interval_ms} leaves too little of "
@@ -183,6 +191,10 @@ def _without_effect(delivery: DeliverySettings) -> Iterator[str]:
         yield f"WORKER_DELIVERY__{key}: has no effect with at_least_once; {cure}"
 
 
+def _model(model: ModelSettings) -> Iterator[str]:
+    yield from chain(_warm_up(model), _input_defaults(model), _memory(model))
+
+
 def _warm_up(model: ModelSettings) -> Iterator[str]:
     rows = model.warm_up_rows
     if rows and len(set(rows)) < 2:
@@ -190,3 +202,27 @@ def _warm_up(model: ModelSettings) -> Iterator[str]:
             "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell a batch axis from a fixed one; "
             "give two different ones, or unset it"
         )
+
+
+def _input_defaults(model: ModelSettings) -> Iterator[str]:
+    if model.non_finite_input == "allow":
+        return
+    for name, value in model.input_defaults.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            yield (
+                f"WORKER_MODEL__INPUT_DEFAULTS: {name} is {value}, for which each request that leaves it out would be "
+                "rejected; give a finite number, or set WORKER_MODEL__NON_FINITE_INPUT=allow"
+            )
+
+
+def _memory(model: ModelSettings) -> Iterator[str]:
+    has_cuda = "CUDAExecutionProvider" in model.providers if model.providers else model.device != "cpu"
+    for key in ("gpu_mem_limit", "arena_extend_strategy"):
+        variable = f"WORKER_MODEL__{key.upper()}"
+        if getattr(model, key) is None:
+            continue
+        if f"CUDAExecutionProvider.{key}" in model.provider_options:
+            yield f"{variable}: WORKER_MODEL__PROVIDER_OPTIONS sets it for CUDAExecutionProvider too; unset one of them"
+        if not has_cuda:
+            named = "WORKER_MODEL__PROVIDERS without CUDA" if model.providers else "WORKER_MODEL__DEVICE=cpu"
+            yield f"{variable}: has no effect with {named}; unset it"

@@ -62,7 +62,11 @@ def _shown(value: object) -> Value:
         case tuple():
             return [str(part) for part in value]
         case dict():
-            return {key: MASK if _is_secret(key, str(held)) else str(held) for key, held in value.items()}
+            # A number is no secret, whatever it is called: `token_type_ids`.
+            return {
+                key: MASK if isinstance(held, str) and _is_secret(key, held) else str(held)
+                for key, held in value.items()
+            }
         case None | bool() | int() | float():
             return value
     return str(value)

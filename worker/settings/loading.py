@@ -122,7 +122,7 @@ def _read(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tup
     try:
         settings = shape(_build_sources=((environment, file, sections), {}))
     except ValidationError as error:
-        problems += [_told(e) for e in error.errors(include_url=False) if e["type"] not in _TOLD_ELSEWHERE]
+        problems += [_told(e) for e in error.errors(include_url=False) if not _is_told_elsewhere(e)]
         return None, list(dict.fromkeys(problems))
     return settings, problems
 
@@ -176,13 +176,18 @@ def _unknown(name: str, like: str) -> str:
     return f"{name}: no such setting; {guess}"
 
 
+def _is_told_elsewhere(error: ErrorDetails) -> bool:
+    return error["type"] in _TOLD_ELSEWHERE and len(error["loc"]) <= len(("section", "key"))
+
+
 def _told(error: ErrorDetails) -> str:
-    """One problem of one value: the variable, what is wrong, and what it is for."""
-    section, key = str(error["loc"][0]), str(error["loc"][1])
+    """One problem of one value: the variable, where in it, what is wrong, and what it is for."""
+    section, key, *inner = map(str, error["loc"])
     purpose = SECTIONS[section].model_fields[key].description
+    where = ": ".join([variable(section, key), *([".".join(inner)] if key == "buckets" and inner else [])])
     if error["type"] == "missing":
-        return f"{variable(section, key)}: must be set. {purpose}"
+        return f"{where}: must be set. {purpose}"
     wrong = error["msg"].removeprefix("Value error, ")
     is_shown = not is_secret(section, key) and key != "config"
     got = f", got {error['input']!r}" if is_shown else ""
-    return f"{variable(section, key)}: {wrong[0].lower()}{wrong[1:]}{got}. {purpose}"
+    return f"{where}: {wrong[0].lower()}{wrong[1:]}{got}. {purpose}"

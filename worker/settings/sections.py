@@ -10,8 +10,21 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    SkipValidation,
+    StringConstraints,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from worker.core.buckets import WantedAxis
+from worker.core.records import Value
 
 MIB = 1024 * 1024
 
@@ -37,6 +50,11 @@ def _object(value: Any) -> Any:
         raise ValueError('must be a JSON object, for example {"client.id": "worker-1"}') from None
 
 
+def _texts(value: Any) -> Any:
+    flat = _flat(value)
+    return {name: _text(held) for name, held in flat.items()} if isinstance(flat, dict) else flat
+
+
 def _flat(value: Any) -> Any:
     """In TOML `linger.ms = 1` is a table `linger` with a key `ms`; here it is one name again."""
     if not isinstance(value, dict):
@@ -44,13 +62,35 @@ def _flat(value: Any) -> Any:
     flat: dict[str, Any] = {}
     for name, held in value.items():
         inner = _flat(held)
-        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: _text(inner)}
+        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: inner}
     return flat
 
 
 def _text(value: Any) -> Any:
     """librdkafka reads every value as text, and truth values as `true` and `false`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _axes(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        raise ValueError('must be a JSON object, for example {"input_ids": {"axis": 1, "boundaries": [32]}}') from None
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _elements(value: Any) -> Any:
+    """One value for each name: what every element of an input may be."""
+    try:
+        flat = _flat(json.loads(value) if isinstance(value, str) else value)
+    except (ValueError, RecursionError):
+        flat = None
+    if not isinstance(flat, dict) or not all(isinstance(held, bool | int | float | str) for held in flat.values()):
+        raise ValueError('must be a JSON object with one value for each input, for example {"attention_mask": 1}')
+    return flat
 
 
 def _of_this_host(value: str) -> str:
@@ -74,7 +114,9 @@ COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
 # Of a transaction's timeout a quarter may go by while it fills. The rest is for its end. No inference counts: what runs
 # when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
-PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_flat), BeforeValidator(_object)]
+PassedThrough = Annotated[dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object)]
+# Judged by `_elements`; pydantic would tell one wrong value once for each kind that it might have been.
+Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
 
 
 class Section(BaseModel):
@@ -201,11 +243,29 @@ class ModelSettings(Section):
         description="Options of the providers, passed on as they are; in the environment a JSON object, "
         '`{"CUDAExecutionProvider": {"gpu_mem_limit": "8589934592"}}`.',
     )
+    gpu_mem_limit: int | None = Field(
+        None, ge=MIB, description="Most bytes of GPU memory for the model's arena on CUDA; means nothing on the CPU."
+    )
+    arena_extend_strategy: Literal["next_power_of_two", "same_as_requested"] | None = Field(
+        None,
+        description="How that arena grows: ahead of the need, ONNX Runtime's own choice, or by no more than it; means "
+        "nothing on the CPU.",
+    )
     intra_op_num_threads: int = Field(
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
     run_timeout_s: float = Field(
         60.0, gt=0, le=240, description="An inference that takes longer is taken for hung: the worker exits (3)."
+    )
+    input_defaults: Elements = Field(
+        {},
+        description="Inputs that a request may leave out, and what each of their elements then is; in the environment "
+        'a JSON object, `{"attention_mask": 1, "token_type_ids": 0}`.',
+    )
+    fixed_batch: Literal["refuse", "pad"] = Field(
+        "refuse",
+        description="What becomes of a model exported for a fixed number of rows; `pad`: it runs, short batches padded "
+        "to that number.",
     )
     warm_up_rows: RowCounts = Field(
         (),
@@ -220,18 +280,59 @@ class ModelSettings(Section):
     )
 
 
+class PaddedAxis(Section):
+    """One axis of an input that is padded, so that requests of different lengths share a batch."""
+
+    axis: int = Field(ge=1)
+    boundaries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    pad: Value | None = None
+    shared_by: dict[str, Value] = {}
+
+    @field_validator("boundaries")
+    @classmethod
+    def _ascending(cls, boundaries: tuple[int, ...]) -> tuple[int, ...]:
+        if list(boundaries) != sorted(set(boundaries)):
+            raise ValueError("must be ascending, each length once")
+        return boundaries
+
+
+# Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
+PaddedAxes = Annotated[
+    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]], NoDecode, BeforeValidator(_axes)
+]
+
+
 class BatchingSettings(Section):
     """When a batch closes, and how much may be under way."""
 
     max_batch_size: int = Field(32, ge=1, le=65_536, description="Rows (not requests) at which a batch closes.")
     linger_ms: float = Field(5.0, ge=0, le=10_000, description="Longest wait of a batch's first request for company.")
     max_batch_bytes: int = Field(16 * MIB, ge=1024, description="Bytes of input at which a batch closes.")
+    max_batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Elements of the largest input, padding included, at which a batch closes; any number unless set.",
+    )
+    buckets: PaddedAxes = Field(
+        {},
+        description="Axes to pad, so that requests of different lengths share a batch; in the environment a JSON "
+        'object, `{"input_ids": {"axis": 1, "boundaries": [32, 64, 128], "pad": 0}}`.',
+    )
     max_inflight_batches: int = Field(2, ge=1, le=64, description="Batches running or stacked ahead.")
     lanes: int = Field(1, ge=1, le=64, description="Inference threads. One keeps a GPU busy.")
     max_request_rows: int = Field(65_536, ge=1, description="A request with more rows is rejected.")
     max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")
     max_inflight_rows: int = Field(131_072, ge=1, description="Their rows.")
     max_inflight_bytes: int = Field(64 * MIB, ge=1024, description="Their bytes.")
+
+    @property
+    def wanted_axes(self) -> tuple[WantedAxis, ...]:
+        """The padded axes, each with the name of its input."""
+        return tuple(
+            WantedAxis(name, axis.axis, axis.boundaries, axis.pad, axis.shared_by)
+            for name, axes in self.buckets.items()
+            for axis in axes
+        )
 
 
 class DeliverySettings(Section):
@@ -240,6 +341,10 @@ class DeliverySettings(Section):
     guarantee: Literal["at_least_once", "exactly_once"] = Field(
         "at_least_once",
         description="How often a request is answered whatever dies in between. `exactly_once` takes transactions.",
+    )
+    order: Literal["partition", "key", "none"] = Field(
+        "partition",
+        description="For which earlier requests of its partition an answer waits: for all, those of its key, or none.",
     )
     commit_interval_ms: int = Field(
         default_factory=lambda section: COMMIT_INTERVALS_MS[section.get("guarantee", "at_least_once")],

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import structlog
 
+from worker.core.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Standing, Suspect
 from worker.telemetry import metrics
 from worker.telemetry.holdings import Holdings
@@ -68,6 +69,7 @@ class WorkerEvents:
         self._ledger: Ledger | None = None
         self._lanes: Lanes | None = None
         self._signals: Signals | None = None
+        self._buckets = NO_BUCKETS
         self._holdings = Holdings()
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
         self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
@@ -107,11 +109,18 @@ class WorkerEvents:
         """Where stalls, commit lag, the running inference's age and the wish to stop are read, with every snapshot."""
         self._ledger, self._lanes, self._signals = ledger, lanes, signals
 
-    def bounded(self, *, records: int, rows: int, size: int, run: float) -> None:
-        """The most that may be in flight (`size` in bytes), and the seconds one inference may take."""
+    def bounded(self, *, batch: int, records: int, rows: int, size: int, run: float) -> None:
+        """The most rows of a batch, the most that may be in flight (`size` in bytes), the seconds of one inference."""
+        self._max_batch_size = batch
         limits = (metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT)
         for metric, limit in zip(limits, (records, rows, size, run), strict=True):
             self._tally.set(metric, limit)
+
+    def padded(self, buckets: Buckets) -> None:
+        """Batches are padded to these buckets: from now on what that costs is counted."""
+        self._buckets = buckets
+        for axis in buckets.axes:
+            self._log.info("axis_padded", axis=axis.name, boundaries=axis.boundaries)
 
     def stopped(self, exit_code: int, reason: str) -> None:
         log = self._log.error if exit_code else self._log.info
@@ -196,7 +205,16 @@ class WorkerEvents:
         self._tally.observe(metrics.BATCH_WAIT, waited)
         if (published := batch.requests[0].record.timestamp_ms) is not None:
             self._tally.observe(metrics.REQUEST_AGE, max(0.0, self._date() - published / 1000))
+        if self._buckets.axes:
+            self._count_padding(batch)
         self._log.debug("batch_closed", rows=batch.rows, by=closed_by, waited_ms=round(waited * 1000, 2))
+
+    def _count_padding(self, batch: Batch) -> None:
+        bucket, (data, padding) = self._buckets.label(batch.shapes), filled(batch)
+        self._tally.add(metrics.BUCKET_BATCHES, 1, bucket)
+        self._tally.add(metrics.BUCKET_ROWS, batch.rows, bucket)
+        self._tally.add(metrics.ELEMENTS, data, bucket, "data")
+        self._tally.add(metrics.ELEMENTS, padding, bucket, "padding")
 
     def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None:
         """An inference came home, or one of the halves of a failed batch."""

@@ -58,6 +58,14 @@ BATCH_ROWS = Metric("batch_rows", Kind.COUNTER, "How many rows went with them?",
 BATCH_FILL = Metric(
     "batch_fill_ratio", Kind.HISTOGRAM, "How full are batches, as a part of MAX_BATCH_SIZE?", "ratio", bounds=TENTHS
 )
+BUCKET_BATCHES = Metric("bucket_batches", Kind.COUNTER, "Which buckets do batches run in?", labels=("bucket",))
+BUCKET_ROWS = Metric("bucket_rows", Kind.COUNTER, "How many rows went with them?", labels=("bucket",))
+ELEMENTS = Metric(
+    "elements",
+    Kind.COUNTER,
+    "How much of what a bucket's batches hold is padding? Elements of the largest input.",
+    labels=("bucket", "kind"),
+)
 BATCH_WAIT = Metric(
     "batch_wait_seconds",
     Kind.HISTOGRAM,

@@ -8,13 +8,14 @@
 | an answer's value, a rejection's dead letter | right; there before the commit | right; in the same transaction |
 | an answer that convicts | only for a record on whose trial a process ended | the same |
 
-The checker sees what any reader sees, and nothing of the worker.
+With less `order` it is that of the answers of one key, or none. The checker sees what any reader sees, and nothing of
+the worker.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from tests.properties.simulation.group import Committed
 from tests.properties.simulation.log import OutputLog, Transaction, Verdict
 from tests.properties.simulation.process import World
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER
+from worker.core.loose import Order
 from worker.core.records import Message, Partition, Record
 from worker.loop import CONVICTED
 
@@ -54,15 +56,16 @@ def is_killer(value: bytes | None) -> bool:
 class Checker:
     """Watches the broker. Raises `Broken` in the very step that breaks a promise."""
 
-    def __init__(self, world: World, broker: SimBroker, *, is_exact: bool) -> None:
+    def __init__(self, world: World, broker: SimBroker, *, is_exact: bool, order: Order = "partition") -> None:
         self._world = world
         self._broker = broker
         self._is_exact = is_exact
+        self._order = order
         self._answers: Counter[Position] = Counter()  # durable: acknowledged, or committed
         self._letters: Counter[Position] = Counter()
         self._errors: set[Position] = set()
         self._decided: dict[Partition, int] = {}  # the next offsets of committed transactions
-        self._last_read: dict[tuple[str, int, Partition], int] = {}
+        self._last_read: dict[Hashable, int] = {}
         self._records: dict[Position, Record] = {}
         self._stood: dict[Partition, int] = {}  # the group's offsets
         self._excused: set[Position] = set()
@@ -114,15 +117,21 @@ class Checker:
         """A reader that takes only what is committed got this."""
         self.reads += 1
         partition, offset = self._position(message)
-        key = log.topic, log.number, partition
-        last = self._last_read.get(key, -1)
+        line = log.topic, log.number, partition, self._company(message, offset)
+        last = self._last_read.get(line, -1)
         if offset > last:
-            self._last_read[key] = offset
+            self._last_read[line] = offset
         elif self._is_exact:
             raise self._broken(f"{partition}/{offset} is read after {last}")
         elif (partition, offset) not in self._excused | self.convicted:  # an answer may have come before the verdict
             times = (self._letters if log.topic == "dead-letters" else self._answers)[partition, offset]
             self._require(times > 1, f"{partition}/{offset} is answered for the first time after {last}")
+
+    def _company(self, message: Message, offset: int) -> Hashable:
+        """What those answers of a partition have in common whose order is promised."""
+        if self._order == "partition":
+            return None
+        return message.key if self._order == "key" and message.key is not None else offset
 
     def committed(self, partition: Partition, committed: Committed, transaction: Transaction | None) -> None:
         """The group's offset changed."""

@@ -106,7 +106,7 @@ class Lives:
         self.world = World()
         self.weather = Weather()
         self.broker = SimBroker(self.world)
-        self.checker = Checker(self.world, self.broker, is_exact=scenario.setup.is_exact)
+        self.checker = Checker(self.world, self.broker, is_exact=scenario.setup.is_exact, order=scenario.setup.order)
         self.broker.watcher = self.checker
         self.lived: list[Replica] = []
         self._unpublished = len(scenario.later)

@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 from worker.core.ledger import OffsetLedger, Place
+from worker.core.loose import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Outcome, Partition
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -95,6 +96,22 @@ def _answer_out_of_turn(_: OffsetLedger, outcomes: Iterable[tuple[Place, Outcome
             place.line.sent.append(place)
             leaving.append(place)
     return leaving
+
+
+# At least once, with less order
+
+_settle_loosely = LooseLedger.settle
+
+
+def _settle_past_the_unsettled(self: LooseLedger, places: Sequence[Place]) -> Sequence[Place]:
+    settled = _settle_loosely(self, places)
+    for place in settled:
+        place.line.next_offset = max(place.line.next_offset, place.offset + 1)
+    return settled
+
+
+def _free_whoever_is_answered(_: KeyedLedger, answered: list[Place]) -> list[Place]:
+    return answered
 
 
 # Both
@@ -183,6 +200,8 @@ AT_LEAST_ONCE = (
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
 )
+KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
+LOOSE = (Mutant("a commit past a record that is not settled", LooseLedger, "settle", _settle_past_the_unsettled),)
 EXACTLY_ONCE = (
     Mutant("no rewind after an abort", Worker, "_rewind", _forget_to_read_again),
     Mutant("answers that wait survive a rewind", ExactlyOnce, "_drop_waiting", None),

@@ -18,7 +18,7 @@ from tests.properties.simulation.source import SimSource
 from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import RunFailure, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
-from worker.core.ledger import OffsetLedger
+from worker.core.loose import LEDGERS, Order
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -35,6 +35,7 @@ class Setup:
     """How a worker is set up. Times in seconds."""
 
     is_exact: bool = False
+    order: Order = "partition"
     policy: BatchPolicy = field(default_factory=lambda: BatchPolicy(max_rows=3, max_bytes=1 << 20, linger=0.005))
     conduct: Conduct = field(default_factory=lambda: Conduct(revoke_timeout=2.0))
     bounds: Bounds = field(default_factory=lambda: Bounds(records=100, rows=1000, size=1 << 20))
@@ -163,8 +164,8 @@ class Replica:
         self.lanes.seconds = lambda: self.lane_seconds
         self.events = FakeEvents()
         self.signals = Signals()
-        self.ledger = OffsetLedger()
-        self.codec = DeadlyCodec(process, joins=setup.joins)
+        self.ledger = LEDGERS[setup.order]()
+        self.codec = DeadlyCodec(process, joins=setup.joins and setup.order != "key")
         self.batcher = Batcher(setup.policy)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once()
         self.worker = Worker(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, floats
@@ -20,6 +21,7 @@ from tests.properties.simulation.process import Fate, Weather, World
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Replica, Setup
 from worker.core.batching import BatchPolicy
 from worker.core.intake import Bounds
+from worker.core.loose import Order
 from worker.core.records import Partition
 from worker.loop import Conduct
 
@@ -36,14 +38,14 @@ T = TypeVar("T")
 class Play:
     """One run: two posts, replicas that come and go at them, and everything that may befall them."""
 
-    def __init__(self, dice: random.Random, *, is_exact: bool) -> None:
+    def __init__(self, dice: random.Random, *, is_exact: bool, order: Order = "partition") -> None:
         self._dice = dice
         self.world = World()
         self.weather = Weather()
         self.broker = SimBroker(self.world)
-        self.checker = Checker(self.world, self.broker, is_exact=is_exact)
+        self.checker = Checker(self.world, self.broker, is_exact=is_exact, order=order)
         self.broker.watcher = self.checker
-        self._setup = self._any_setup(is_exact)
+        self._setup = replace(self._any_setup(is_exact), order=order)
         self._replicas: list[Replica | None] = [None, None]
         self._lives = 0
         self._killers = dice.choice([0.0, 0.0, 0.04])  # share of records that end the process

@@ -26,9 +26,12 @@ def decoded(signature: Signature, encoded: EncodedRequest) -> Request:
     return request
 
 
+DEFAULTED = model(TensorSpec("x", "FP32", (3,)), TensorSpec("scale", "FP16", (), (), 1.0))
+
+
 @pytest.mark.parametrize(
     ("signature", "encoding"),
-    [(signature, one) for signature in (WIDE, MIXED, DYNAMIC) for one in encodings(signature)],
+    [(signature, one) for signature in (WIDE, MIXED, DYNAMIC, DEFAULTED) for one in encodings(signature)],
 )
 def test_every_encoding_that_a_model_can_be_asked_in_is_taken(signature: Signature, encoding: Encoding) -> None:
     """Names, datatypes, shapes and rows are right by construction."""
@@ -74,3 +77,12 @@ def test_a_model_with_halves_is_not_asked_in_json() -> None:
     assert encodings(takes) == (Encoding.PROTOBUF, Encoding.BINARY)
     assert Encoding.JSON not in encodings(gives)
     assert decoded(takes, example(takes, Encoding.BINARY)).rows == 3
+
+
+def test_inputs_with_a_default_are_left_out() -> None:
+    """So the others decide in which encodings the model can be asked."""
+    assert encodings(DEFAULTED) == (Encoding.ROWS, Encoding.JSON, Encoding.PROTOBUF, Encoding.BINARY)
+
+    request = decoded(DEFAULTED, example(DEFAULTED, Encoding.JSON, rows=2))
+
+    assert elements(request.tensors[1], "<f2") == [1.0, 1.0]

@@ -31,6 +31,7 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.failures import Code
+from worker.core.records import Request
 from worker.core.signature import DTYPES, TensorSpec
 
 
@@ -244,3 +245,31 @@ def test_outputs_of_the_binary_data_form_are_bytes_unless_asked_for_in_json(head
     assert message.value[length:] == b"".join(
         floats(v) for v, is_binary in zip([0.5, 1.5], binary, strict=True) if is_binary
     )
+
+
+SCALED = model(X, TensorSpec("scale", "FP32", (), (), 2.5))
+
+
+def test_rows_stand_for_the_only_input_that_has_no_default() -> None:
+    """The others are filled in, and count as memory that the request holds."""
+    value = floats(1, 2, 3, 4, 5, 6)
+
+    decoded = request(codecs(SCALED), record(value, AS_ROWS))
+
+    assert decoded.tensors == (value, floats(2.5, 2.5))
+    assert (decoded.rows, decoded.shapes) == (2, ((3,), ()))
+    assert decoded.size == len(value) + 8 + len("k") + len("content-type") + len("application/octet-stream")
+
+
+def test_neighbouring_rows_of_such_a_model_are_requests_of_their_own() -> None:
+    """A run holds one tensor of each, and these have two."""
+    records = [record(floats(n, n, n), AS_ROWS) for n in range(8)]
+
+    decoded = codecs(SCALED).decode_all(records)
+
+    assert [type(one) for one in decoded] == [Request] * 8
+
+
+def test_rows_that_are_refused_are_refused_with_defaults_too() -> None:
+    """A part of a row is no row."""
+    assert "rows of 12 bytes" in rejection(codecs(SCALED), record(b"1234", AS_ROWS)).message

@@ -26,7 +26,7 @@ from tests.unit.codecs.builders import (
     taking,
     tensor,
 )
-from worker.codecs import Codecs, oip_protobuf
+from worker.codecs import Codecs, SingleCodecs, oip_protobuf
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request
 from worker.core.runs import Run, predictions
@@ -53,6 +53,16 @@ def facts(one: Request | Rejection) -> object:
 
 def answers(codec: Codecs, run: Run, outputs: np.ndarray) -> Sequence[Message]:
     return codec.encode(Prediction(run, [outputs], 0, run.rows))
+
+
+def test_where_each_key_has_an_order_of_its_own_each_record_comes_by_itself() -> None:
+    """And is what it would be in a run."""
+    records = [rows(at) for at in (1, 2, 5, 9)]
+
+    singles = SingleCodecs(model(), PLAIN_WIRE, tell=lambda _: None).decode_all(records)
+
+    assert [one.record for one in singles] == records
+    assert [facts(one) for one in singles] == [facts(one) for one in flat(codecs().decode_all(records))]
 
 
 def test_rows_side_by_side_come_as_one() -> None:

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from worker.codecs.examples import Encoding, encode_request
-from worker.commands.check_report import ModelFacts, Report
-from worker.commands.check_screen import group_rows, show
+from worker.commands.check_report import DeliveryFacts, ModelFacts, Report
+from worker.commands.check_screen import delivery_rows, group_rows, show
 from worker.core.signature import Signature, TensorSpec
 from worker.kafka.access import Finding
 from worker.kafka.survey import GroupFacts, Progress
@@ -38,6 +38,26 @@ def test_a_lag_that_may_be_markers_alone_says_so(waiting: int, told: str, has_no
     assert rows[1][0] == "requests"
     assert rows[1][1].startswith(told)
     assert (("", MARKERS) in rows) == has_note
+
+
+@pytest.mark.parametrize(("order", "told"), [("partition", None), ("key", "answers of one key"), ("none", "none: ")])
+def test_less_order_is_told_with_what_a_reader_does_then(order: str, told: str | None) -> None:
+    """The order that everybody expects is not worth a line."""
+    rows = dict(delivery_rows(DeliveryFacts("at_least_once", order, 200)))
+
+    assert ("order" in rows) == (told is not None)
+    assert told is None or (told in rows["order"] and "keeps each `source`" in rows["order"])
+
+
+def test_batches_that_are_padded_are_told() -> None:
+    """Since MAX_BATCH_SIZE says another number."""
+    report = Report("inference-worker check --json")
+    report.model = ModelFacts("m", "1", "cpu", "why", ["x"], ["y"], None, None, 1.0, {1: 0.001}, fixed_rows=8)
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=False)
+
+    assert "of exactly 8 rows: short ones are padded, none is larger" in file.getvalue()
 
 
 EVIL = "evil\x1b]0;pwned\x07\x9b[31m"

@@ -192,6 +192,22 @@ def test_a_batch_that_would_close_by_bytes_is_left_out(model: Path, monkeypatch:
     assert document["too_large"] == {"rows": 65, "reason": reason}
 
 
+def test_a_model_for_a_fixed_number_of_rows_is_measured_up_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shorter batches are padded and take as long; larger ones it never runs, nor one request of more rows."""
+    monkeypatch.setenv("WORKER_MODEL__FIXED_BATCH", "pad")
+    fixed = models.save(models.for_rows(8, models.mlp()), tmp_path)
+
+    document = found(fixed, "--batch-sizes", "4,8,9,16")
+    refused = profile(fixed, "--rows-per-request", 9)
+
+    assert [size["rows"] for size in document["sizes"]] == [1, 4, 8]
+    assert document["too_large"] == {"rows": 9, "reason": "the model was exported for 8 rows"}
+    assert refused.exit_code == 2
+    assert "--rows-per-request 9: the model was exported for 8 rows; give so many or less" in refused.stderr
+
+
 def test_models_of_strings_and_of_many_inputs_are_measured(tmp_path: Path) -> None:
     """Whatever the worker can stack."""
     every = models.save(models.every_datatype(), tmp_path)

@@ -17,6 +17,8 @@ from tests import models
 from worker import cli
 from worker.commands.profile_lengths import newest
 from worker.core.records import Partition
+from worker.inference import load
+from worker.settings import load_scoring
 
 LENGTHS = [4, 5, 9, 12, 15, 16, 20, 31, 40, 64] * 60
 
@@ -107,6 +109,21 @@ def test_the_line_to_set_can_be_copied_into_a_shell(model: Path, lengths: Path) 
     name, _, value = word.partition("=")
     assert name == "WORKER_BATCHING__BUCKETS"
     assert json.loads(value) == {"ids": {"axis": 1, "boundaries": [64], "pad": 0}}
+
+
+@pytest.mark.parametrize("axes", [(), ("--bucket-axis", "ids:1,mask:1")])
+def test_a_worker_takes_what_is_advised(tmp_path: Path, lengths: Path, axes: tuple[str, ...]) -> None:
+    """All inputs that are equally long are padded, whether or not the model's file says that they are."""
+    path = models.save(embedder("mask_length" if axes else "sequence"), tmp_path)
+    advised = found(path, "--lengths", lengths, *axes)["settings"]
+
+    environ = {name: str(value) for name, value in advised.items()}
+    settings = load_scoring(None, {"WORKER_MODEL__PATH": str(path), "WORKER_MODEL__DEVICE": "cpu", **environ})
+    axis, *others = load(settings.model, max_batch_size=4, wanted_axes=settings.batching.wanted_axes).signature.axes
+
+    assert not others
+    assert set(axis.inputs) == {(0, 0), (1, 0)}
+    assert axis.boundaries[-1] == 64
 
 
 def test_json_has_all_of_it(model: Path, lengths: Path) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from tests.builders import P0, P1, request
+from worker.core import batching
 from worker.core.batching import Batcher, BatchPolicy, Group
-from worker.core.records import ClosedBy
+from worker.core.buckets import Axis, Buckets, Spot
+from worker.core.limits import FIRST_PATIENCE
+from worker.core.records import Batch, ClosedBy, Request
 
 NARROW = ((1,),)
 WIDE = ((2,),)
@@ -174,8 +180,8 @@ def test_a_request_is_cut_by_bytes_too() -> None:
     """As many rows as the bytes of a batch allow make a piece."""
     policy = BatchPolicy(max_rows=100, max_bytes=10, linger=0.0)
 
-    assert policy.piece_rows(request(0, rows=10, size=40)) == 2
-    assert policy.piece_rows(request(0, rows=10, size=10)) == 10
+    assert policy.piece_rows(request(0, rows=10, size=40), most=100) == 2
+    assert policy.piece_rows(request(0, rows=10, size=10), most=100) == 10
 
 
 def test_a_row_larger_than_a_batch_runs_alone() -> None:
@@ -206,6 +212,174 @@ def test_a_forgotten_partition_waits_no_longer() -> None:
     assert (group.rows, group.size, group.closed_by) == (1, 4, ClosedBy.SIZE)
     assert offsets(waiting.due(8.0)) == [4]
     assert waiting.due(99.0) is None
+
+
+def padded(max_rows: int = 8, max_bytes: int = 10_000, max_tokens: int | None = None) -> Batcher:
+    """Lengths are padded to 4, 16 or 64 elements of 4 bytes."""
+    buckets = Buckets((Axis("input x axis 1", (4, 16, 64), {Spot(0, 0): 0}),), element_bytes=(4,))
+    return Batcher(BatchPolicy(max_rows, max_bytes, 5.0, max_tokens, buckets))
+
+
+def of_length(offset: int, length: int, *, deadline: float | None = None, rows: int = 1) -> Request:
+    made = request(offset, shapes=((length,),), rows=rows)
+    made.deadline = deadline
+    return made
+
+
+def test_requests_of_one_bucket_share_a_group() -> None:
+    """Padded to the same length; those of another bucket wait beside them."""
+    waiting = padded(max_rows=2)
+    for offset, length in enumerate([3, 5, 4]):
+        waiting.add(of_length(offset, length), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 2]
+    assert offsets(waiting.due(5.0)) == [1]
+
+
+def test_a_group_closes_by_tokens() -> None:
+    """Padding included: a bucket of 16 takes two rows where one of 4 takes eight."""
+    waiting = padded(max_tokens=40)
+    for offset in range(3):
+        waiting.add(of_length(offset, 5), 0.0)
+
+    group = waiting.due(0.0)
+
+    assert offsets(group) == [0, 1]
+    assert group is not None
+    assert group.closed_by is ClosedBy.TOKENS
+
+
+def test_a_row_of_more_tokens_than_a_batch_runs_alone() -> None:
+    """It has to run somewhere."""
+    waiting = padded(max_tokens=40)
+    for offset in range(2):
+        waiting.add(of_length(offset, 64), 0.0)
+
+    assert [offsets(waiting.due(0.0)) for _ in range(2)] == [[0], [1]]
+
+
+def test_bytes_are_counted_as_they_are_padded() -> None:
+    """A short request takes a whole row of its bucket."""
+    waiting = padded(max_bytes=600)
+    for offset in range(3):
+        waiting.add(of_length(offset, 17), 0.0)
+
+    group = waiting.due(0.0)
+
+    assert offsets(group) == [0, 1]
+    assert group is not None
+    assert group.closed_by is ClosedBy.BYTES
+
+
+def test_an_urgent_request_makes_its_group_due_earlier() -> None:
+    """By the time that its inference is expected to take; and what is due first goes first."""
+    policy = BatchPolicy(max_rows=8, max_bytes=1000, linger=5.0)
+    waiting = Batcher(policy, expected=lambda _, rows: 0.5 * rows)
+    waiting.add(of_length(0, 4), 0.0)
+    waiting.add(of_length(1, 8), 1.0)
+    waiting.add(of_length(2, 8, deadline=4.0), 1.0)
+    waiting.add(of_length(3, 8, deadline=9.0), 1.0)
+
+    assert waiting.next_due == 2.5
+    assert waiting.due(2.4) is None
+    assert offsets(waiting.due(2.5)) == [1, 2, 3]
+    assert waiting.next_due == 5.0
+
+
+def test_a_deadline_far_away_changes_nothing() -> None:
+    """The linger comes first."""
+    waiting = batcher()
+    waiting.add(of_length(0, 4, deadline=100.0), 0.0)
+
+    assert waiting.next_due == 5.0
+
+
+def stacked(rows: int, length: int) -> Batch:
+    return Batch((), {"x": np.zeros((rows, length), "f4")}, rows, ClosedBy.SIZE)
+
+
+def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
+    """Batches of those shapes are smaller from now on; one that waits and is as large already goes."""
+    waiting = padded()
+    for offset in range(4):
+        waiting.add(of_length(offset, 64), 0.0)
+
+    waiting.ran_out_of_memory(stacked(8, 64))
+    waiting.add(of_length(4, 64), 0.0)
+
+    group = waiting.due(0.0)
+    assert offsets(group) == [0, 1, 2, 3]
+    assert group is not None
+    assert group.closed_by is ClosedBy.MEMORY
+    assert waiting.due(4.9) is None
+
+
+def test_an_open_group_that_is_small_enough_stays_open() -> None:
+    """It closes at the new limit."""
+    waiting = padded()
+    waiting.add(of_length(0, 64), 0.0)
+    waiting.ran_out_of_memory(stacked(4, 64))
+    assert waiting.due(0.0) is None
+
+    waiting.add(of_length(1, 64), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 1]
+
+
+def test_the_limit_of_the_device_grows_back() -> None:
+    """Full batches that run show that there is room."""
+    waiting = padded()
+    waiting.add(of_length(0, 64), 0.0)
+    waiting.ran(stacked(8, 64))
+    waiting.ran_out_of_memory(stacked(8, 64))
+    for _ in range(FIRST_PATIENCE):
+        waiting.ran(stacked(4, 64))
+
+    for offset in range(1, 5):
+        waiting.add(of_length(offset, 64), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 1, 2, 3, 4]
+
+
+def test_memory_that_ran_out_for_shapes_nobody_asks_for_is_remembered_all_the_same() -> None:
+    """They may have been given up since."""
+    waiting = padded()
+
+    waiting.ran_out_of_memory(stacked(8, 64))
+    for offset in range(4):
+        waiting.add(of_length(offset, 64), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 1, 2, 3]
+
+
+def test_a_request_larger_than_the_memory_allows_is_cut() -> None:
+    """As one that is larger than a batch."""
+    waiting = padded()
+    waiting.ran_out_of_memory(stacked(8, 4))
+
+    waiting.add(of_length(0, 4, rows=6), 0.0)
+
+    group = waiting.due(0.0)
+    assert group is not None
+    assert group.rows == 4
+
+
+def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishers choose the shapes where nothing is padded. What waits goes all the same."""
+    monkeypatch.setattr(batching, "MOST_REMEMBERED", 2)
+    waiting = batcher(max_rows=2)
+    for offset in range(6):
+        waiting.add(of_length(offset, 1 + offset % 3), float(offset))
+
+    assert len(waiting._by_request) <= 2
+    assert sorted(offset for _ in range(6) for group in [waiting.drain()] if group for offset in offsets(group)) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
 
 
 def test_the_batcher_shows_itself() -> None:

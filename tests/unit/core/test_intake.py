@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.builders import CHUNK, P0, rejection
+from tests.builders import CHUNK, record, rejection
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger, Place
 
@@ -15,7 +15,7 @@ def intake(bounds: Bounds = BOUNDS) -> tuple[Intake, OffsetLedger]:
 
 
 def take(ledger: OffsetLedger, records: int, rows: int = 1, size: int = 10) -> list[Place]:
-    return [ledger.track(P0, offset, rows, size, 0.0) for offset in range(records)]
+    return [ledger.track(record(offset), rows, size, 0.0) for offset in range(records)]
 
 
 def use_up(intake: Intake) -> None:

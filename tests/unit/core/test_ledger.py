@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.builders import P0, P1, rejection
+from tests.builders import P0, P1, record, rejection
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.records import Partition
 
 
 def track(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> list[Place]:
-    return [ledger.track(partition, offset, 2, 10, float(offset)) for offset in offsets]
+    return [ledger.track(record(offset, partition=partition), 2, 10, float(offset)) for offset in offsets]
 
 
 def settle(ledger: OffsetLedger, *places: Place) -> None:
@@ -168,7 +168,7 @@ class KeptReports(list[Place]):
 
 def test_a_report_is_kept_for_whoever_sent_the_message() -> None:
     """Once for each message; a refusal with what was said of it."""
-    place = OffsetLedger().track(P0, 0, 1, 1, 0.0)
+    place = OffsetLedger().track(record(0), 1, 1, 0.0)
     place.reports = reports = KeptReports()
 
     place.reported(None, "durable")

@@ -25,7 +25,7 @@ def run(*offsets: int, rows_each: int = 1) -> Run:
 def tracked(ledger: OffsetLedger, request: Request) -> Request:
     last = request.records[-1] if isinstance(request, Run) else request.record
     count = len(request.records) if isinstance(request, Run) else 1
-    request.place = ledger.track(last.partition, last.offset, request.rows, request.size, 1.0, count)
+    request.place = ledger.track(last, request.rows, request.size, 1.0, count)
     return request
 
 
@@ -108,7 +108,7 @@ def test_a_run_counts_as_its_records_until_it_is_settled() -> None:
     """With the last message of all, and a commit goes behind the last of them."""
     ledger = OffsetLedger()
     place = tracked(ledger, run(2, 3, 5)).place
-    other = ledger.track(P1, 0, 1, 1, 1.0)
+    other = ledger.track(record(0, partition=P1), 1, 1, 1.0)
     assert place is not None
     place.undelivered = 3
 

@@ -17,7 +17,7 @@ def trials_of(until: int = 10, convicted: int | None = None, partition: Partitio
 
 
 def add(trials: Trials, offset: int, partition: Partition = P0) -> bool:
-    place = OffsetLedger().track(partition, offset, 1, 4, 0.0)
+    place = OffsetLedger().track(record(offset, partition=partition), 1, 4, 0.0)
     return trials.add(record(offset, partition=partition), place)
 
 

@@ -25,7 +25,7 @@ def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = 
     """Takes records and sends an error for each."""
     places: list[Place] = []
     for offset in offsets:
-        place = world.ledger.track(partition, offset, 1, 10, world.clock.now)
+        place = world.ledger.track(record(offset, partition=partition), 1, 10, world.clock.now)
         wrong = Rejection(
             record(offset, partition=partition, value=value), Code.INTERNAL, "no", Reply("raw"), value == b"skip"
         )
@@ -174,7 +174,7 @@ def test_the_next_commit_is_due_while_something_is_taken(world: World) -> None:
     """An unsettled record keeps the commit timer running; without one there is nothing to wake up for."""
     assert world.delivery.next_due is None
 
-    world.ledger.track(P0, 4, 1, 4, world.clock.now)
+    world.ledger.track(record(4), 1, 4, world.clock.now)
 
     assert world.delivery.next_due == pytest.approx(world.clock.now + 0.2)
 

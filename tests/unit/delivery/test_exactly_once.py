@@ -28,7 +28,7 @@ def world() -> World:
 
 
 def take(world: World, *offsets: int, partition: Partition = P0) -> list[Place]:
-    return [world.ledger.track(partition, offset, 1, 10, world.clock.now) for offset in offsets]
+    return [world.ledger.track(record(at, partition=partition), 1, 10, world.clock.now) for at in offsets]
 
 
 def send(world: World, *offsets: int, partition: Partition = P0, value: bytes = b"odd") -> list[Place]:

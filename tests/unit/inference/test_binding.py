@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 
 import numpy as np
@@ -19,6 +20,7 @@ from worker.core.records import Array, Batch, ClosedBy
 from worker.inference import InferenceLanes, Model
 from worker.inference.device import CPU, Device, Opened
 from worker.inference.inspection import signature_of
+from worker.settings import ModelSettings
 
 PATIENCE = 10.0  # longer than any machine needs
 
@@ -27,7 +29,7 @@ def opened(model: bytes, cuda: FakeCuda | None, rows: Sequence[int] = (1, 2)) ->
     options = ort.SessionOptions()
     options.log_severity_level = 4
     session = ort.InferenceSession(model, options, providers=[CPU])
-    signature = signature_of(session, "model", "1", 65_536)
+    signature = signature_of(session, ModelSettings(path=Path("model.onnx")), 65_536)
     return Model(Opened(session, Device("there", "it works"), memory(cuda) if cuda else None), signature, rows)
 
 

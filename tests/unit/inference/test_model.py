@@ -10,9 +10,11 @@ import onnx
 import pytest
 
 from tests import models
+from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
 from worker.core.signature import DTYPES
 from worker.inference import Model, load
+from worker.inference import model as model_module
 from worker.inference.device import CPU
 from worker.inference.ort_errors import run_failure
 from worker.settings import ModelSettings
@@ -93,7 +95,7 @@ def test_rows_are_made_as_long_and_of_what_is_asked_for(tmp_path: Path) -> None:
     """Along the axes named; the others stay as the warm-up had them."""
     model = loaded(models.convolution(3), tmp_path)
 
-    image = model.blank(2, {("image", 2): 5}, value=1)["image"]
+    image = model.blank(2, {Spot(0, 1): 5}, value=1)["image"]
 
     assert image.shape == (2, 1, 5, 16)
     assert (image == 1).all()
@@ -277,7 +279,8 @@ def test_the_probe_fails_when_finite_outputs_turned_into_nan(tmp_path: Path) -> 
     model = loaded(models.mlp(), tmp_path)
     other = loaded(models.square_root(), tmp_path)
     model._session = other._session
-    model._feeds = lambda rows: {"x": np.full((rows, 4), -1, np.float32)}  # type: ignore[method-assign]
+    negative = np.full((1, 4), -1, np.float32)
+    model._feeds = lambda *_: {"x": negative}  # type: ignore[method-assign]
 
     failure = model.probe()
 
@@ -331,3 +334,56 @@ def test_a_failure_quotes_no_payload_and_stays_one_line() -> None:
 
     assert message.startswith("Cast 'to_number': cannot read '…' or '…' xxx")
     assert len(message) == 200
+
+
+SEQUENCE = WantedAxis("ids", 1, (2, 4, 8))
+
+
+def bucketed(model: bytes, folder: Path, *axes: WantedAxis, **limits: Any) -> Model:
+    settings = ModelSettings(path=models.save(model, folder), device="cpu")
+    return load(settings, max_batch_size=8, wanted_axes=axes, **limits)
+
+
+def test_the_warm_up_sees_which_outputs_have_a_padded_axis(tmp_path: Path) -> None:
+    """Whatever their dimensions are called in the file."""
+    (axis,) = bucketed(models.bag_of_words(), tmp_path, SEQUENCE).signature.axes
+
+    assert set(axis.inputs) == {Spot(0, 0), Spot(1, 0)}
+    assert list(axis.outputs) == [Spot(0, 0)]
+
+
+def test_every_bucket_is_run_before_anybody_depends_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row of each on the CPU; on an accelerator as many as its batches may have, too."""
+    ran: list[tuple[int, ...]] = []
+    outputs_of = Model._outputs
+
+    def noted(model: Model, feeds: Any) -> Any:
+        ran.append(feeds["ids"].shape)
+        return outputs_of(model, feeds)
+
+    monkeypatch.setattr(Model, "_outputs", noted)
+    bucketed(models.bag_of_words(), tmp_path, SEQUENCE)
+    assert ran[-3:] == [(1, 2), (1, 4), (1, 8)]
+
+    monkeypatch.setattr(model_module, "is_accelerated", lambda _: True)
+    bucketed(models.bag_of_words(), tmp_path, SEQUENCE, max_batch_tokens=20)
+    assert ran[-8:] == [(1, 2), (2, 2), (4, 2), (8, 2), (1, 4), (2, 4), (4, 4), (1, 8), (2, 8)][-8:]
+
+
+def test_a_model_that_fails_in_a_bucket_is_refused(tmp_path: Path) -> None:
+    """Here because what is padded with has no place in its table."""
+    with pytest.raises(BadConfiguration, match="fails in the bucket 3 of WORKER_BATCHING__BUCKETS"):
+        bucketed(models.up_to_two(), tmp_path, WantedAxis("x", 1, (1, 3)))
+
+
+def test_an_output_that_cannot_be_cut_back_is_refused_at_start(tmp_path: Path) -> None:
+    """It is half as long as what is padded."""
+    with pytest.raises(BadConfiguration, match="output y is 2 and 4 long where input x axis 1 is 4 and 8"):
+        bucketed(models.every_second(), tmp_path, WantedAxis("x", 1, (4, 8)))
+
+
+def test_a_single_bucket_of_one_element_is_never_padded(tmp_path: Path) -> None:
+    """There is no second length to learn from, and no need to."""
+    (axis,) = bucketed(models.bag_of_words(), tmp_path, SEQUENCE._replace(boundaries=(1,))).signature.axes
+
+    assert not axis.outputs

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
 
-from tests.builders import CONDUCT, NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, sources
-from worker.core.failures import ModelBroken, TooManyRejections
+from tests.builders import CONDUCT, NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, sources
+from tests.fakes import Model
+from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
+from worker.core.records import Array
 from worker.core.suspicion import PATIENCE
 
 
@@ -175,3 +178,69 @@ def test_a_result_ends_a_row_of_rejections() -> None:
         world.turn_for(0.05)
 
     assert world.answered() == names(*range(9))
+
+
+def with_memory_for(rows: int) -> Model:
+    """A device that runs out of memory on more."""
+
+    def model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        if len(feeds["x"]) > rows:
+            return RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
+        return rows_model(feeds)
+
+    return model
+
+
+def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:
+    """Nobody is answered with an error for it, and what comes later is not tried at the old size again."""
+    world = world_of(model=with_memory_for(1))
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn_for(0.1)
+    failed = world.events.counted["failed"]
+
+    world.broker.append(*[record(at) for at in range(4, 12)])
+    world.turn_for(0.1)
+
+    assert world.answered() == names(*range(12))
+    assert not world.answered("error")
+    assert failed == 3
+    assert world.events.counted["failed"] == failed
+
+
+def test_a_single_request_is_cut_where_memory_is_short() -> None:
+    """Again and again if need be; it is answered as one."""
+    world = world_of(model=with_memory_for(1), policy=dataclasses.replace(POLICY, max_rows=8))
+    world.broker.append(record(0, *range(13)), record(1, 99))
+
+    world.turn_for(0.2)
+
+    assert world.answered() == names(0, 1)
+    assert not world.answered("error")
+    assert world.broker.answers[0].value == floats(*range(0, 26, 2))
+
+
+def test_a_row_for_which_there_is_no_memory_at_all_is_answered_so() -> None:
+    """Nothing smaller can be tried; the device runs its warm-up batch, so it is the request that is too large."""
+    world = world_of(
+        model=lambda feeds: RunFailure("no memory", Code.RESOURCE_EXHAUSTED) if feeds["x"][0] else [feeds["x"]]
+    )
+    world.broker.append(record(0, 1), record(1, 0))
+
+    world.turn_for(0.2)
+
+    assert world.answered("error") == names(0)
+    assert world.answered() == names(0, 1)
+
+
+@pytest.mark.parametrize("culprit", [POISON, NONSENSE])
+def test_a_culprit_among_pieces_of_pieces_makes_one_error(culprit: float) -> None:
+    """Cut once for its size and once more for memory, it has one answer all the same."""
+    world = world_of(model=with_memory_for(2))
+    values = [float(at) for at in range(10)]
+    values[5] = culprit
+    world.broker.append(record(0, *values), record(1, 99))
+
+    world.turn_for(0.5)
+
+    assert world.answered() == names(0, 1)
+    assert world.answered("error") == names(0)

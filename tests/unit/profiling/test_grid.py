@@ -9,17 +9,18 @@ import pytest
 
 from tests.fakes import Clock
 from tests.unit.profiling.builders import measured
+from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration, Code, RunFailure
 from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
 from worker.core.stacking import Stacker
-from worker.profiling.axes import Axis, InputAxis
+from worker.profiling.axes import LengthAxis
 from worker.profiling.costs import HAND_OVER_SECONDS
 from worker.profiling.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between, sweep_lengths
 from worker.profiling.sweep import Bench, Sweep, TooLarge
 
 SIGNATURE = Signature("m", "1", (TensorSpec("x", "INT64", (None,)),), (TensorSpec("y", "FP32", (1,)),))
-AXIS = Axis((InputAxis("x", 1),), (), (0, 0))
+AXIS = LengthAxis(WantedAxis("x", 1, ()), (Spot(0, 0),))
 
 
 class Ragged:
@@ -41,9 +42,9 @@ class Ragged:
         return (np.zeros((len(x), 1), np.float32),)
 
     def blank(
-        self, rows: int, lengths: Mapping[tuple[str, int], int] | None = None, value: int | None = None
+        self, rows: int, lengths: Mapping[Spot, int] | None = None, value: int | None = None
     ) -> Mapping[str, Array]:
-        return {"x": np.full((rows, (lengths or {})["x", 1]), value, np.int64)}
+        return {"x": np.full((rows, (lengths or {})[Spot(0, 0)]), value, np.int64)}
 
 
 def benches(model: Ragged, clock: Clock, lengths: Sequence[int]) -> dict[int, Bench]:

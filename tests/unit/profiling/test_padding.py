@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tests.unit.profiling.builders import measured
+from worker.core.buckets import Spot, WantedAxis
 from worker.profiling.advice import HEAD_ROOM, Need
-from worker.profiling.axes import Axis, InputAxis
+from worker.profiling.axes import LengthAxis
 from worker.profiling.grid import LengthCosts
 from worker.profiling.lengths import Sample
 from worker.profiling.padding import (
@@ -25,7 +26,7 @@ from worker.profiling.padding import (
 )
 from worker.profiling.sweep import Sweep
 
-AXIS = Axis((InputAxis("x", 1),), (), (0, 0))
+AXIS = LengthAxis(WantedAxis("x", 1, ()), (Spot(0, 0),))
 ONE = Elements(1, 0)
 SAMPLE = Sample(np.array([2, 8, 4, 8, 1, 3, 16, 4] * 100), 800, "made up")
 

@@ -14,7 +14,7 @@ import pytest
 from tests.builders import signature, spec
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Array
-from worker.core.signature import Signature
+from worker.core.signature import Signature, TensorSpec
 from worker.scoring.arrays import Arrays
 
 ROWS = np.arange(12, dtype="<f4").reshape(4, 3)
@@ -211,6 +211,19 @@ def test_an_npz_must_hold_the_inputs_and_nothing_else(tmp_path: Path) -> None:
 
     assert "holds a; the model takes a FP32[batch, 3], b INT64[batch, ?]" in refusal(tmp_path / "less.npz", TWO)
     assert "holds a, b, c; the model takes" in refusal(tmp_path / "more.npz", TWO)
+
+
+def test_what_has_a_default_may_be_missing(tmp_path: Path) -> None:
+    """One array is enough where one input is required; rows are plain when nothing else is there."""
+    model = signature(TensorSpec("scale", "FP32", (), (), 1.0), spec("x", "FP32", (3,)))
+    np.savez(tmp_path / "both.npz", x=ROWS, scale=ROWS[:, 0])
+    np.savez(tmp_path / "less.npz", x=ROWS)
+
+    with Arrays(saved(tmp_path, ROWS), model) as one, Arrays(tmp_path / "both.npz", model) as both:
+        assert ([column.spec.name for column in one.columns], one.are_plain) == (["x"], True)
+        assert ([column.spec.name for column in both.columns], both.are_plain) == (["scale", "x"], False)
+    with Arrays(tmp_path / "less.npz", model) as less:
+        assert less.are_plain
 
 
 def test_the_arrays_of_an_npz_must_have_equal_rows(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.builders import rejection, signature, spec
+from tests.builders import record, rejection, signature, spec
 from tests.builders import request as requested
 from worker.codecs import Codecs, Wire
 from worker.core.failures import BadConfiguration, Incomplete
@@ -157,7 +157,7 @@ def test_what_is_written_is_settled(lines: LineWriter, tally: Tally) -> None:
     """In order; then nothing is left to wait for."""
     ledger = OffsetLedger()
     delivery = FileDelivery(ledger, lines)
-    place = ledger.track(Partition("lines", 0), 1, 1, 4, 0.0)
+    place = ledger.track(record(1, partition=Partition("lines", 0)), 1, 4, 0.0)
     before = delivery.is_idle
 
     delivery.send(ledger.answer([(place, predicted(1))]))

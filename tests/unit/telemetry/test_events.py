@@ -11,6 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
+from tests.builders import request
+from worker.core.buckets import Axis, Buckets, Spot
 from worker.core.failures import Code
 from worker.core.records import (
     Batch,
@@ -108,13 +110,31 @@ def rejection(offset: int = 0, code: Code = Code.INVALID_ARGUMENT, request_id: s
 
 
 def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -> None:
-    """But for partitions, which nobody holds yet, and topics, to which nothing was sent."""
+    """But for partitions, which nobody holds yet, topics, to which nothing was sent, and buckets without a batch."""
     watched.events.model_warmed("digits", "1", "cpu")
     names = " ".join(watched.page())
 
     missing = [metric.name for metric in METRICS if metric.name not in names]
 
-    assert missing == ["oldest_unsettled_seconds", "consumer_lag", "undelivered_messages"]
+    assert missing == [
+        *("bucket_batches", "bucket_rows", "elements"),
+        *("oldest_unsettled_seconds", "consumer_lag", "undelivered_messages"),
+    ]
+
+
+def test_padding_is_counted_by_bucket(watched: Watched) -> None:
+    """Where batches are padded; elsewhere there is nothing to count."""
+    buckets = Buckets((Axis("input x axis 1", (4, 8), {Spot(0, 0): 0}),))
+    requests = [request(rows=2, shapes=((3,),)), request(shapes=((8,),))]
+    watched.events.padded(buckets)
+
+    watched.events.batch_closed(Batch(requests, {"x": np.zeros((3, 8))}, 3, ClosedBy.SIZE), waited=0.0)
+    watched.turn()
+
+    page = watched.page()
+    assert page["bucket_batches_total 8"] == 1
+    assert page["bucket_rows_total 8"] == 3
+    assert (page["elements_total 8 data"], page["elements_total 8 padding"]) == (14, 10)
 
 
 def test_batches_are_counted_by_why_they_closed(watched: Watched) -> None:
@@ -268,9 +288,18 @@ def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: 
     assert told == ["brokers_out_of_reach", "brokers_reached_again"]
 
 
+def test_a_batch_is_full_at_what_the_model_takes(watched: Watched) -> None:
+    """Which may be less than the settings allow."""
+    watched.events.bounded(batch=8, records=100, rows=200, size=300, run=60.0)
+    watched.events.batch_closed(batch(8), waited=0.002)
+    watched.turn()
+
+    assert watched.page()["batch_fill_ratio_sum"] == 1.0
+
+
 def test_the_page_shows_the_bounds(watched: Watched) -> None:
     """So that an alert can say how near they are without knowing the settings."""
-    watched.events.bounded(records=100, rows=200, size=300, run=60.0)
+    watched.events.bounded(batch=32, records=100, rows=200, size=300, run=60.0)
     watched.turn()
 
     page = watched.page()

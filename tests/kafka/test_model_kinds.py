@@ -1,0 +1,235 @@
+"""Models of all kinds, from Kafka to Kafka: each a real ONNX file, and each answer what ONNX Runtime alone computes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests import models
+from tests.kafka.checker import Answer
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent
+from tests.kafka.replica import Replica
+from tests.kafka.scene import RAW_HEADER, Scene
+from worker.codecs import oip_protobuf
+from worker.codecs.oip import Output
+from worker.codecs.reading import read
+from worker.core.records import Partition, Record
+from worker.core.signature import TensorSpec
+
+JSON_HEADER = ("content-type", b"application/json")
+PROTOBUF_HEADER = ("content-type", b"application/x-protobuf")
+DATATYPES = {"float32": "FP32", "int64": "INT64"}
+Values = dict[str, Any]
+
+
+def alone(model: bytes, feeds: Mapping[str, np.ndarray]) -> Values:
+    """What ONNX Runtime gives for one request without any worker, by the names of the outputs."""
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+
+def as_json(feeds: Mapping[str, np.ndarray], **more: Any) -> Sent:
+    """A JSON request of these tensors."""
+    inputs = [
+        {"name": name, "shape": x.shape, "datatype": DATATYPES[x.dtype.name], "data": x.reshape(-1).tolist()}
+        for name, x in feeds.items()
+    ]
+    return Sent(b"k", json.dumps({"inputs": inputs, **more}).encode(), [JSON_HEADER])
+
+
+def as_binary(feeds: Mapping[str, np.ndarray], **more: Any) -> Sent:
+    """The same in the binary-data form."""
+    inputs = [
+        {
+            "name": name,
+            "shape": x.shape,
+            "datatype": DATATYPES[x.dtype.name],
+            "parameters": {"binary_data_size": x.nbytes},
+        }
+        for name, x in feeds.items()
+    ]
+    head = json.dumps({"inputs": inputs, **more}).encode()
+    length = ("Inference-Header-Content-Length", b"%d" % len(head))
+    return Sent(b"k", head + b"".join(x.tobytes() for x in feeds.values()), [RAW_HEADER, length])
+
+
+def as_protobuf(feeds: Mapping[str, np.ndarray]) -> Sent:
+    """The same as protobuf."""
+    inputs = [
+        Output(TensorSpec(name, DATATYPES[x.dtype.name], x.shape[1:]), x, x.tobytes()) for name, x in feeds.items()
+    ]
+    return Sent(b"k", oip_protobuf.request(inputs), [PROTOBUF_HEADER])
+
+
+def values(found: Answer) -> Values:
+    """The tensors of an answer in any encoding but plain rows."""
+    assert not found.is_error, found.value
+    headers = [(name, value.encode()) for name, value in found.headers.items()]
+    reading = read(Record(Partition("answers", 0), 0, None, found.value, headers, None))
+    assert reading.tensors is not None, found
+    return {tensor.name: np.array(tensor.data).reshape(tensor.shape or ()) for tensor in reading.tensors}
+
+
+def expect(got: Values, expected: Values) -> None:
+    """The same outputs in the same order, with the same shapes and values."""
+    assert list(got) == list(expected)
+    for name, array in expected.items():
+        assert got[name].shape == array.shape, name
+        if array.dtype == object:
+            assert got[name].tolist() == array.tolist(), name
+        else:
+            np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def answered(scene: Scene, requests: Sequence[Sent]) -> list[Answer]:
+    """The answers, each request's at its place. They lie on one partition."""
+    offsets = {id(sent): position.offset for position, sent in scene.publish(requests).items()}
+    scene.verdict().expect_clean()
+    found = {answer.source.offset: answer for answer in scene.answers() if answer.source}
+    return [found[offsets[id(sent)]] for sent in requests]
+
+
+def wait_for_rows(replica: Replica, rows: int) -> None:
+    """Until its metrics, which it publishes now and then, count so many."""
+    deadline = time.monotonic() + TIMEOUT
+    while replica.metric("inference_worker_batch_rows_total") < rows:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_one_scalar_a_row_and_the_outputs_that_a_request_chooses(kafka: Cluster, tmp_path: Path) -> None:
+    """Outputs of shape [batch], numbers and strings, in every encoding; only those asked for, in the order asked."""
+    model = models.scalars_per_row()
+    x = np.random.default_rng(1).standard_normal((3, 4), dtype=np.float32)
+    whole = alone(model, {"x": x})
+    chosen = {"outputs": [{"name": "label"}, {"name": "sum"}]}
+    mixed = {"outputs": [{"name": "best"}, {"name": "label", "parameters": {"binary_data": True}}]}
+    with Scene(kafka, tmp_path, model=model, partitions=1) as scene:
+        scene.replica()
+
+        rows, text, proto, binary, some, some_binary, some_mixed = answered(
+            scene,
+            [
+                Sent(b"k", x.tobytes(), [RAW_HEADER]),
+                as_json({"x": x}),
+                as_protobuf({"x": x}),
+                as_binary({"x": x}),
+                as_json({"x": x}, **chosen),
+                as_binary({"x": x}, **chosen),
+                as_json({"x": x}, **mixed),
+            ],
+        )
+
+        for found in (rows, text, proto, binary):
+            expect(values(found), whole)
+        for found in (some, some_binary):
+            expect(values(found), {"label": whole["label"], "sum": whole["sum"]})
+        expect(values(some_mixed), {"best": whole["best"], "label": whole["label"]})
+
+
+def test_a_single_scalar_a_row_is_answered_by_plain_rows(kafka: Cluster, tmp_path: Path) -> None:
+    """Four bytes for each row of the request, also where many requests travel as one."""
+    model = models.row_sums()
+    x = np.random.default_rng(2).standard_normal((300, 4), dtype=np.float32)
+    with Scene(kafka, tmp_path, model=model, partitions=1) as scene:
+        scene.replica()
+
+        found = answered(scene, [Sent(b"k", row.tobytes(), [RAW_HEADER]) for row in x])
+
+        got = np.frombuffer(b"".join(answer.value or b"" for answer in found), "<f4")
+        np.testing.assert_allclose(got, alone(model, {"x": x})["sum"], rtol=1e-4, atol=1e-5)
+
+
+def test_inputs_left_out_are_filled_in(kafka: Cluster, tmp_path: Path) -> None:
+    """Ragged ids alone are answered as with the mask and the types they stand for; what is given counts as given."""
+    model = models.text_scores()
+    settings = {
+        "MODEL__INPUT_DEFAULTS": '{"attention_mask": 1, "token_type_ids": 0}',
+        "BATCHING__LINGER_MS": "20",
+    }
+    rng = np.random.default_rng(4)
+    texts = [rng.integers(0, 100, (int(rng.integers(1, 3)), int(rng.integers(1, 9)))) for _ in range(40)]
+    whole = [{"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0} for ids in texts]
+    masked = {"input_ids": texts[0], "attention_mask": texts[0] * 0, "token_type_ids": texts[0] * 0}
+    with Scene(kafka, tmp_path, settings, model=model, partitions=1) as scene:
+        scene.replica()
+
+        short = [form({"input_ids": ids}) for ids in texts for form in (as_json, as_protobuf, as_binary)]
+        long = [as_json(feeds) for feeds in whole]
+        partly = as_json({"input_ids": texts[0], "attention_mask": masked["attention_mask"]})
+        untold = as_json({"attention_mask": texts[0]})
+        found = answered(scene, [*short, *long, partly, untold])
+
+        expected = [alone(model, feeds) for feeds in whole]
+        for at, wanted in enumerate(expected):
+            for answer in (*found[3 * at : 3 * at + 3], found[len(short) + at]):
+                expect(values(answer), wanted)
+        expect(values(found[-2]), alone(model, masked))
+        assert found[-1].is_error
+        assert b"missing input input_ids; the model takes" in (found[-1].value or b"")
+
+
+def test_rows_are_enough_where_all_else_has_a_default(kafka: Cluster, tmp_path: Path) -> None:
+    """A numeric input of fixed size, and one that is filled in for every row of it."""
+    model = models.two_in_two_out()
+    a = np.random.default_rng(5).standard_normal((64, 3), dtype=np.float32)
+    with Scene(kafka, tmp_path, {"MODEL__INPUT_DEFAULTS": '{"b": -2}'}, model=model, partitions=1) as scene:
+        scene.replica()
+
+        found = answered(scene, [Sent(b"k", row.tobytes(), [RAW_HEADER]) for row in a])
+
+        for row, answer in zip(a, found, strict=True):
+            expect(values(answer), alone(model, {"a": row[None], "b": np.full((1, 2), -2)}))
+
+
+def test_a_model_for_a_fixed_number_of_rows_answers_any(kafka: Cluster, tmp_path: Path) -> None:
+    """At most so many share a batch, short ones are padded, larger requests cut; nobody sees a row not his own."""
+    model = models.mlp()
+    x = np.random.default_rng(6).standard_normal((200, 4), dtype=np.float32)
+    pieces = np.split(x, [1, 2, 5, 9, 17, 40, 41, 64, 70, 150])
+    with Scene(kafka, tmp_path, {"MODEL__FIXED_BATCH": "pad"}, model=models.for_rows(8, model), partitions=1) as scene:
+        replica = scene.replica()
+
+        found = answered(scene, [Sent(b"k", piece.tobytes(), [RAW_HEADER]) for piece in pieces])
+
+        for piece, answer in zip(pieces, found, strict=True):
+            got = np.frombuffer(answer.value or b"", "<f4").reshape(len(piece), 3)
+            np.testing.assert_allclose(got, alone(model, {"x": piece})["y"], rtol=1e-4, atol=1e-5)
+        wait_for_rows(replica, len(x))
+        assert replica.metric("inference_worker_batches_total") >= len(x) / 8
+
+
+@pytest.mark.parametrize("rows", [None, 8])
+def test_some_values_fail_alone(kafka: Cluster, tmp_path: Path, rows: int | None) -> None:
+    """The culprit gets an error and a dead letter, its neighbours their rows: with padded batches too."""
+    model = models.lookup(rows=10)
+    ids = [n % 10 if n % 13 else 99 for n in range(1, 80)]
+    settings = {"BATCHING__LINGER_MS": "20", "MODEL__FIXED_BATCH": "pad"}
+    with Scene(kafka, tmp_path, settings, model=models.for_rows(rows, model) if rows else model, partitions=1) as scene:
+        scene.replica()
+
+        found = answered(scene, [as_json({"id": np.array([[n]])}) for n in ids])
+
+        for number, answer in zip(ids, found, strict=True):
+            assert answer.is_error == (number == 99), (number, answer)
+            if not answer.is_error:
+                assert values(answer)["y"].tolist() == [[[number * 2, number * 2 + 1]]]
+        letters = scene.dead_letters(ids.count(99))
+        assert all(b"99" in (letter.value or b"") for letter in letters)
+
+
+def test_an_output_that_is_not_one_row_per_row_ends_the_start(kafka: Cluster, tmp_path: Path) -> None:
+    """With exit code 2 and the output's name: its answers could be given back to nobody."""
+    with Scene(kafka, tmp_path, model=models.column_sums(), partitions=1) as scene:
+        replica = scene.start()
+
+        assert replica.exit_code() == 2
+        assert "output sums: 1 rows went in and shape [2] came out" in replica.log

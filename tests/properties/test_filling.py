@@ -1,0 +1,52 @@
+"""A request that leaves inputs out is the request that gives them: for any model, shapes and choice of inputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from worker.core.records import Tensor
+from worker.core.signature import NamedTensor, Signature, TensorSpec
+
+SYMBOLS = ("length", "width", "depth")
+LENGTHS = st.fixed_dictionaries({symbol: st.integers(1, 5) for symbol in SYMBOLS})
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> list[TensorSpec]:
+    """The first is required and has every named axis; of the others each is what it likes, with a default or none."""
+    first = TensorSpec("x0", "INT64", (None, None, None), SYMBOLS)
+    others = []
+    for number in range(draw(st.integers(0, 4))):
+        axes = draw(st.lists(st.sampled_from([*SYMBOLS, 2, 3]), max_size=3))
+        dims = tuple(axis if isinstance(axis, int) else None for axis in axes)
+        symbols = tuple(axis if isinstance(axis, str) else None for axis in axes)
+        others.append(TensorSpec(f"x{number + 1}", "INT64", dims, symbols, draw(st.none() | st.integers(-9, 9))))
+    return draw(st.permutations([first, *others]))
+
+
+def tensor(spec: TensorSpec, rows: int, lengths: dict[str, int]) -> NamedTensor:
+    """The input as a request would give it whose axes of one name are equally long: its default, or sevens."""
+    dims = (lengths[symbol or ""] if dim is None else dim for dim, symbol in zip(spec.dims, spec.symbols, strict=True))
+    shape = (rows, *dims)
+    value = 7 if spec.default is None else spec.default
+    elements: Tensor = np.full(math.prod(shape), value, "<i8").tobytes()
+    return NamedTensor(spec.name, spec.datatype, shape, elements)
+
+
+@given(inputs(), LENGTHS, st.integers(1, 4), st.data())
+def test_leaving_an_input_out_is_giving_its_default(
+    specs: list[TensorSpec], lengths: dict[str, int], rows: int, data: st.DataObject
+) -> None:
+    """Nothing behind the judge can tell the two apart: rows, shapes and bytes are the same."""
+    model = Signature("m", "1", tuple(specs), (TensorSpec("y", "FP32", ()),))
+    whole = [tensor(spec, rows, lengths) for spec in specs]
+    optional = [spec.name for spec in specs if spec.default is not None]
+    left_out = data.draw(st.sets(st.sampled_from(optional))) if optional else set()
+
+    judged = model.judge([one for one in whole if one.name not in left_out])
+
+    assert judged == model.judge(whole)

@@ -1,0 +1,182 @@
+"""Axes that are padded: which requests a bucket takes, and what the operator may name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.builders import batch, request, signature, spec
+from worker.core.axes import axes_of, blank_lengths, other_length, with_outputs
+from worker.core.buckets import NO_BUCKETS, Axis, Buckets, Filled, Spot, WantedAxis, filled, tokens
+from worker.core.failures import BadConfiguration, Code, Reject
+from worker.core.records import Batch, Value
+from worker.core.signature import Signature, TensorSpec
+
+IDS, MASK = Spot(0, 0), Spot(1, 0)
+LENGTH = Axis("input ids axis 1", (4, 8), {IDS: 0, MASK: 0})
+
+
+def text(symbol: str | None = "sequence") -> Signature:
+    """ids and mask, each with an axis of that name in the file."""
+    inputs = [TensorSpec(name, "INT64", (None,), (symbol,)) for name in ("ids", "mask")]
+    return signature(*inputs, outputs=[spec("pooled"), spec("tokens", dims=(None, 2))])
+
+
+def wanted(name: str = "ids", axis: int = 1, pad: Value | None = None, **shared_by: Value) -> WantedAxis:
+    return WantedAxis(name, axis, (4, 8), pad, shared_by)
+
+
+@pytest.mark.parametrize(("length", "bucket"), [(1, 4), (4, 4), (5, 8), (8, 8)])
+def test_a_request_is_padded_to_the_smallest_bucket_that_holds_it(length: int, bucket: int) -> None:
+    """In all inputs that share the axis."""
+    assert Buckets((LENGTH,)).padded(((length,), (length,))) == ((bucket,), (bucket,))
+
+
+def test_without_padded_axes_every_shape_is_a_bucket() -> None:
+    """It is not even looked at."""
+    assert NO_BUCKETS.padded(((3,), (5,))) == ((3,), (5,))
+    NO_BUCKETS.check(((3,), (5,)))
+
+
+def test_a_request_longer_than_the_largest_bucket_is_refused() -> None:
+    """The message says what is taken."""
+    with pytest.raises(Reject, match="input ids axis 1: 9 long, at most 8 is taken") as refusal:
+        Buckets((LENGTH,)).check(((9,), (9,)))
+
+    assert refusal.value.code is Code.RESOURCE_EXHAUSTED
+
+
+def test_inputs_that_share_an_axis_must_be_equally_long() -> None:
+    """Padded together they would be cut back to different lengths."""
+    with pytest.raises(Reject, match="must be equally long, got 3 and 5"):
+        Buckets((LENGTH,)).check(((3,), (5,)))
+
+
+def test_an_axis_leaves_the_others_alone() -> None:
+    """Two axes of one input are padded each by its own boundaries."""
+    image = Buckets(
+        (Axis("height", (10, 20), {Spot(0, 1): 0}), Axis("width", (5, 50), {Spot(0, 2): 7})), element_bytes=(4,)
+    )
+
+    assert image.padded(((3, 11, 4),)) == ((3, 20, 5),)
+    assert image.label(((3, 20, 5),)) == "20x5"
+    assert image.row_bytes(((3, 20, 5),)) == 1200
+    assert image.pads == {0: 0}
+
+
+def test_a_row_costs_the_elements_of_its_largest_input() -> None:
+    """Small inputs beside it are paid for by it."""
+    assert tokens(((16,), (16, 4), ())) == 64
+
+
+def test_padding_is_counted_by_the_largest_input() -> None:
+    """What requests bring, and what stands beside it."""
+    requests = [request(rows=2, shapes=((3,), ())), request(shapes=((4,), ()))]
+    feeds = {"ids": batch().feeds["x"].repeat(4, axis=1).repeat(2, axis=0)[:3], "flag": batch().feeds["x"][:1, 0]}
+
+    assert filled(Batch(requests, feeds, 3, batch().closed_by)) == Filled(data=10, padding=2)
+
+
+def test_inputs_whose_axis_has_one_name_are_padded_together() -> None:
+    """Naming one of them is enough."""
+    (axis,) = axes_of(text(), [wanted(pad=1)])
+
+    assert axis.inputs == {IDS: 1, MASK: 0}
+    assert axis.boundaries == (4, 8)
+
+
+def test_where_the_file_names_nothing_the_operator_does() -> None:
+    """Each with a pad of its own."""
+    (both,) = axes_of(text(None), [wanted(mask=3)])
+
+    assert both.inputs == {IDS: 0, MASK: 3}
+
+
+def test_where_nobody_says_whether_an_input_has_the_axis_somebody_must() -> None:
+    """Left out by mistake, it would fit no padded batch; left out on purpose, it has lengths of its own."""
+    with pytest.raises(BadConfiguration, match="does not say whether axis 1 of mask is the same: name it in shared_by"):
+        axes_of(text(None), [wanted()])
+
+    ids, mask = axes_of(text(None), [wanted(), wanted("mask", pad=1)])
+    assert (ids.inputs, mask.inputs) == ({IDS: 0}, {MASK: 1})
+
+
+def test_strings_are_padded_with_empty_ones() -> None:
+    """Unless another is named."""
+    words = signature(TensorSpec("ids", "INT64", (None,), ("n",)), TensorSpec("words", "BYTES", (None,), ("n",)))
+
+    assert axes_of(words, [wanted()])[0].inputs == {IDS: 0, MASK: ""}
+    assert axes_of(words, [wanted(words="-")])[0].inputs == {IDS: 0, MASK: "-"}
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ([wanted("nobody")], "the model has no input nobody; it takes ids"),
+        ([wanted(axis=2)], "has no axis 2; the batch axis is 0"),
+        ([wanted(), wanted("mask")], "input mask axis 1 is padded twice"),
+        ([wanted(pad=0.5)], "ids is INT64 and cannot be padded with 0.5: give a whole number"),
+        ([wanted(pad="x")], "cannot be padded with 'x'"),
+    ],
+)
+def test_what_cannot_be_padded_is_refused_at_start(axes: list[WantedAxis], message: str) -> None:
+    """By name."""
+    with pytest.raises(BadConfiguration, match=message):
+        axes_of(text(), axes)
+
+
+def test_an_axis_of_fixed_length_needs_no_padding() -> None:
+    """Every request has it already."""
+    with pytest.raises(BadConfiguration, match=r"axis 1 of x FP32\[batch, 1\] has a fixed length"):
+        axes_of(signature(), [wanted("x")])
+
+
+@pytest.mark.parametrize(
+    ("datatype", "pad", "fits"),
+    [
+        ("FP32", 0.5, True),
+        ("FP16", 1e6, False),
+        ("FP32", float("inf"), False),
+        ("INT64", 1 << 63, False),
+        ("BOOL", True, True),
+        ("BOOL", 1, False),
+        ("UINT8", 255, True),
+        ("UINT8", -1, False),
+        ("BYTES", "", True),
+        ("BYTES", 0, False),
+    ],
+)
+def test_a_pad_must_be_a_value_of_its_input(datatype: str, pad: Value, fits: bool) -> None:  # noqa: FBT001  # a parameter
+    """What numpy would round, wrap or fail on is refused before."""
+    model = signature(TensorSpec("ids", datatype, (None,)))
+
+    if fits:
+        assert axes_of(model, [wanted(pad=pad)])[0].inputs == {IDS: pad}
+    else:
+        with pytest.raises(BadConfiguration, match="cannot be padded with"):
+            axes_of(model, [wanted(pad=pad)])
+
+
+def test_outputs_as_long_as_the_axis_are_cut_back() -> None:
+    """Two runs show which they are, whatever the file says."""
+    seen = with_outputs(text(), LENGTH, (4, 8), ([(1, 2), (1, 4, 2)], [(1, 2), (1, 8, 2)]))
+
+    assert seen.outputs == (Spot(1, 0),)
+
+
+def test_an_output_that_follows_the_axis_at_another_length_is_refused() -> None:
+    """Half as long, say: nobody knows which of its elements are the padding's."""
+    with pytest.raises(BadConfiguration, match="output tokens is 2 and 4 long where input ids axis 1 is 4 and 8"):
+        with_outputs(text(), LENGTH, (4, 8), ([(1, 2), (1, 2, 2)], [(1, 2), (1, 4, 2)]))
+
+
+@pytest.mark.parametrize(("boundaries", "other"), [((4, 8, 16), 16), ((4,), 3), ((1,), None)])
+def test_a_second_length_shows_what_depends_on_the_axis(boundaries: tuple[int, ...], other: int | None) -> None:
+    """The last bucket, or one less than the only one; nothing is shorter than 1."""
+    assert other_length(replace(LENGTH, boundaries=boundaries)) == other
+
+
+def test_blank_batches_are_as_long_as_the_first_bucket() -> None:
+    """In every input that has the axis."""
+    assert blank_lengths([LENGTH]) == {IDS: 4, MASK: 4}

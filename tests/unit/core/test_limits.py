@@ -1,0 +1,79 @@
+"""What the device has memory for, as it shows."""
+
+from __future__ import annotations
+
+from worker.core import limits
+from worker.core.limits import FIRST_PATIENCE, Limit, MemoryLimits
+from worker.core.records import ClosedBy
+
+SHAPES = ((128,),)
+OTHERWISE = Limit(32, ClosedBy.SIZE)
+
+
+def ran_full(memory: MemoryLimits, rows: int, times: int) -> list[bool]:
+    return [memory.ran(SHAPES, rows) for _ in range(times)]
+
+
+def test_a_batch_too_large_for_the_device_halves_the_limit_of_its_shapes() -> None:
+    """And of no other's."""
+    memory = MemoryLimits()
+    assert not memory
+
+    memory.ran_out(SHAPES, 32)
+
+    assert memory
+    assert memory.limit(SHAPES, OTHERWISE) == Limit(16, ClosedBy.MEMORY)
+    assert memory.limit(((64,),), OTHERWISE) == OTHERWISE
+    assert memory.limit(SHAPES, Limit(8, ClosedBy.TOKENS)) == Limit(8, ClosedBy.TOKENS)
+
+
+def test_a_single_row_is_always_tried() -> None:
+    """There is nothing smaller."""
+    memory = MemoryLimits()
+
+    memory.ran_out(SHAPES, 1)
+
+    assert memory.limit(SHAPES, OTHERWISE).rows == 1
+
+
+def test_a_limit_grows_after_many_full_batches() -> None:
+    """Smaller ones show nothing."""
+    memory = MemoryLimits()
+    memory.ran_out(SHAPES, 32)
+
+    assert not any(ran_full(memory, 15, FIRST_PATIENCE))
+    assert ran_full(memory, 16, FIRST_PATIENCE) == [False] * (FIRST_PATIENCE - 1) + [True]
+    assert memory.limit(SHAPES, OTHERWISE).rows == 18
+    assert not memory.ran(((64,),), 64)
+
+
+def test_a_limit_that_grew_too_far_is_tried_half_as_often() -> None:
+    """A device that is too small is seldom asked again."""
+    memory = MemoryLimits()
+    memory.ran_out(SHAPES, 32)
+    ran_full(memory, 16, FIRST_PATIENCE)
+
+    memory.ran_out(SHAPES, 18)
+
+    assert memory.limit(SHAPES, OTHERWISE).rows == 9
+    assert ran_full(memory, 9, 2 * FIRST_PATIENCE) == [False] * (2 * FIRST_PATIENCE - 1) + [True]
+
+
+def test_a_batch_that_closed_before_the_lesson_teaches_nothing_new() -> None:
+    """Two batches were under way when memory ran out: one halving is enough."""
+    memory = MemoryLimits()
+    memory.ran_out(SHAPES, 32)
+
+    memory.ran_out(SHAPES, 32)
+
+    assert memory.limit(SHAPES, OTHERWISE).rows == 16
+
+
+def test_only_so_many_shapes_are_remembered() -> None:
+    """Publishers choose them; the oldest lesson is forgotten first."""
+    memory = MemoryLimits()
+    for length in range(limits.MOST_REMEMBERED + 1):
+        memory.ran_out(((length,),), 32)
+
+    assert memory.limit(((0,),), OTHERWISE) == OTHERWISE
+    assert memory.limit(((1,),), OTHERWISE).rows == 16

@@ -1,0 +1,162 @@
+"""Models exported for one number of rows: refused unless they may be padded, and padded rows are nobody's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests import models
+from tests.unit.inference.cuda_runtime import FakeCuda, memory
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.inference import Model, inspect, load
+from worker.inference.device import CPU, Device, Opened
+from worker.inference.fixed_batch import FixedBatch
+from worker.inference.inspection import signature_of
+from worker.settings import ModelSettings
+
+
+def loaded(model: bytes, folder: Path, max_batch_size: int = 32, **settings: Any) -> Model:
+    path = models.save(model, folder)
+    return load(ModelSettings(path=path, device="cpu", fixed_batch="pad", **settings), max_batch_size=max_batch_size)
+
+
+def arrays(result: Any) -> list[np.ndarray]:
+    assert not isinstance(result, RunFailure), result
+    return list(result)
+
+
+def numbers(rows: int, width: int = 4) -> np.ndarray:
+    return np.random.default_rng(rows).standard_normal((rows, width), dtype=np.float32)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7, 8])
+def test_any_number_of_rows_up_to_that_gets_its_own_answers(rows: int, tmp_path: Path) -> None:
+    """As many as went in, and what the same model without that limit gives."""
+    x = numbers(rows)
+    free = load(ModelSettings(path=models.save(models.mlp(), tmp_path, "free"), device="cpu"), max_batch_size=8)
+
+    fixed = loaded(models.for_rows(8, models.mlp()), tmp_path).run({"x": x})
+
+    np.testing.assert_allclose(arrays(fixed)[0], arrays(free.run({"x": x}))[0], rtol=1e-5, atol=1e-6)
+
+
+def test_it_looks_like_any_other_model(tmp_path: Path) -> None:
+    """But that it takes no larger batch, and is warmed up at the only size that it has."""
+    model = loaded(models.for_rows(8, models.mlp()), tmp_path)
+
+    assert model.signature.takes == "x FP32[batch, 4]"
+    assert (model.fixed_rows, model.warmed_up_at) == (8, (8,))
+    assert (model.most_rows(32), model.most_rows(5)) == (8, 5)
+    assert arrays(model.probe())[0].shape == (8, 3)
+    assert len(arrays(model.run(model.blank(1)))[0]) == 1
+
+
+def test_a_model_with_a_dynamic_axis_is_not_padded(tmp_path: Path) -> None:
+    """Whatever the setting: it is for those that need it."""
+    model = loaded(models.mlp(), tmp_path)
+
+    assert model.fixed_rows is None
+    assert model.most_rows(32) == 32
+    assert model.warmed_up_at == (1, 2, 32)
+
+
+def test_every_input_and_output_is_padded_and_cut(tmp_path: Path) -> None:
+    """Strings, and one scalar a row, too."""
+    texts = loaded(models.for_rows(4, models.every_datatype()), tmp_path)
+    scalars = loaded(models.for_rows(4, models.scalars_per_row()), tmp_path)
+    feeds = {name: array[:3] for name, array in texts.blank(4).items()}
+    feeds["xBYTES"] = np.array([["a", "b"], ["c", "d"], ["e", "f"]], object)
+
+    out = dict(zip(feeds, arrays(texts.run(feeds)), strict=True))
+    totals, best, label = arrays(scalars.run({"x": np.eye(4, dtype=np.float32)[1:3]}))
+
+    for name, given in feeds.items():
+        np.testing.assert_array_equal(out[name], given)
+    assert (totals.tolist(), best.tolist(), label.tolist()) == ([1, 1], [1, 2], ["c1", "c2"])
+
+
+def test_only_rows_of_the_request_can_fail_it(tmp_path: Path) -> None:
+    """What is filled up with is a row that the model is asked about anyway."""
+    model = loaded(models.for_rows(4, models.quotient()), tmp_path)
+    good, bad = np.array([[2], [4]], np.int64), np.array([[1], [0]], np.int64)
+
+    assert arrays(model.run({"a": good, "b": good}))[0].tolist() == [[1], [1]]
+    assert isinstance(model.run({"a": good, "b": bad}), RunFailure)
+
+
+def test_more_rows_than_that_are_a_failure(tmp_path: Path) -> None:
+    """Nobody sends them: a batch is never larger."""
+    failure = loaded(models.for_rows(4, models.mlp()), tmp_path).run({"x": numbers(5)})
+
+    assert isinstance(failure, RunFailure)
+    assert "5 rows, and the model was exported for 4" in failure.message
+
+
+def test_what_is_full_is_not_copied() -> None:
+    """A batch of exactly so many rows costs nothing more."""
+    x, y = numbers(4), numbers(4)
+    batch = FixedBatch(4, ["y"])
+
+    assert batch.padded({"x": x})["x"] is x
+    assert batch.cut([y], 4)[0] is y
+
+
+def test_padding_repeats_the_last_row() -> None:
+    """And cutting takes the rows that were there."""
+    padded = FixedBatch(4, ["y"]).padded({"x": np.array([[1], [2]])})["x"]
+
+    assert padded.tolist() == [[1], [2], [2], [2]]
+    assert FixedBatch(4, ["y"]).cut([padded], 2)[0].tolist() == [[1], [2]]
+
+
+def test_an_output_of_another_length_is_a_failure_that_names_it() -> None:
+    """Of three rows out of two, none can be trusted to be anybody's."""
+    with pytest.raises(ValueError, match=r"output y: 4 rows went in, shape \(3,\) came out"):
+        FixedBatch(4, ["x", "y"]).cut([np.zeros(4), np.zeros(3)], 3)
+
+
+def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
+    """At warm-up, as in any model."""
+    with pytest.raises(BadConfiguration, match=r"output sums: 4 rows went in and shape \[2\] came out"):
+        loaded(models.for_inputs_of(4, models.column_sums(width=2)), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "claims"),
+    [
+        (models.identities({"": "FP32", "_more": "FP32"}, fixed={"": 4, "_more": 8}), r"x \[4, 2\], x_more \[8, 2\]"),
+        (models.identities({"": "FP32", "_more": "FP32"}, fixed={"": 4}), r"x \[4, 2\], x_more \['batch', 2\]"),
+    ],
+)
+def test_inputs_that_are_not_fixed_at_one_number_are_refused(model: bytes, claims: str, tmp_path: Path) -> None:
+    """There is no number of rows to fill up to."""
+    with pytest.raises(BadConfiguration, match=rf"FIXED_BATCH is pad, and .* in common \({claims}\): export"):
+        loaded(model, tmp_path)
+
+
+def test_the_refusal_names_the_setting_as_a_cure(tmp_path: Path) -> None:
+    """Not every model can be exported anew."""
+    path = models.save(models.for_rows(8, models.mlp()), tmp_path)
+
+    with pytest.raises(BadConfiguration, match=r"first axis must be dynamic\)\. WORKER_MODEL__FIXED_BATCH=pad runs it"):
+        load(ModelSettings(path=path, device="cpu"), max_batch_size=8)
+    assert inspect(ModelSettings(path=path, fixed_batch="pad")).takes == "x FP32[batch, 4]"
+
+
+@pytest.mark.parametrize("rows", [1, 5, 8])
+def test_bound_runs_are_padded_too(rows: int) -> None:
+    """The buffers on the device are for the full batch."""
+    session = ort.InferenceSession(models.for_rows(8, models.mlp()), providers=[CPU])
+    signature = signature_of(session, ModelSettings(path=Path("model.onnx"), fixed_batch="pad"), 100)
+    opened = Opened(session, Device("there", "it works"))
+    plain = Model(opened, signature, (8,), 8)
+
+    bound = Model(opened._replace(memory=memory(FakeCuda())), signature, (8,), 8)
+
+    assert "plain runs" not in bound.device.reason
+    feeds = {"x": numbers(rows)}
+    np.testing.assert_array_equal(arrays(bound.run(feeds))[0], arrays(plain.run(feeds))[0])

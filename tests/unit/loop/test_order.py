@@ -1,0 +1,106 @@
+"""Who waits for whom when batches come home in another order than they left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import pytest
+
+from tests.builders import P0, World, record
+from tests.fakes import Broker
+from worker.core.batching import BatchPolicy
+from worker.core.loose import Order
+from worker.loop import Conduct
+
+# One record to a batch, and two lanes.
+POLICY = BatchPolicy(max_rows=1, max_bytes=1 << 20, linger=0.0)
+CONDUCT = Conduct(lanes=2, inflight_batches=2)
+loose_orders = pytest.mark.parametrize("order", ["key", "none"])
+
+
+def world_of(order: Order, *keys: bytes | None, slow: Sequence[int] = (0,)) -> World:
+    """A worker with a record of each key; the runs of these numbers take a second, the others a hundredth."""
+    world = World(order=order, policy=POLICY, conduct=CONDUCT, commit_interval=0.02).start(P0)
+    world.broker.append(*[record(at, key=key) for at, key in enumerate(keys)])
+    run = count()
+    world.lanes.seconds = lambda: 1.0 if next(run) in slow else 0.01
+    return world
+
+
+def offsets(world: World) -> list[int]:
+    """Of the requests answered, in the order of the answers."""
+    return [int(source.rpartition("/")[2]) for source in world.answered()]
+
+
+@pytest.mark.parametrize(
+    ("order", "early", "late"),
+    [("partition", [], [0, 1, 2, 3]), ("key", [1, 3], [0, 2]), ("none", [1, 2, 3], [0])],
+)
+def test_a_slow_request_holds_up_those_that_wait_for_it(order: Order, early: list[int], late: list[int]) -> None:
+    """All of its partition, those of its key, or none; a record without a key waits for no other."""
+    world = world_of(order, b"a", b"b", b"a", None)
+
+    world.turn_for(0.5)
+    assert offsets(world) == early
+    assert world.broker.committed == {P0: 0}
+
+    world.turn_for(1.0)
+    assert offsets(world) == early + late
+    assert world.broker.committed == {P0: 4}
+
+
+@loose_orders
+def test_what_left_early_is_answered_again_after_a_crash_and_nothing_is_lost(order: Order) -> None:
+    """No commit passed the record that was not answered."""
+    world = world_of(order, b"a", b"b", b"c")
+    world.turn_for(0.5)
+
+    successor = World(order=order, clock=world.clock, broker=world.broker).start(P0)
+    successor.turn_for(1.0)
+
+    assert offsets(successor) == [1, 2, 0, 1, 2]
+    assert successor.broker.committed == {P0: 3}
+
+
+@loose_orders
+def test_a_drain_waits_for_the_slow_one(order: Order) -> None:
+    """What is settled behind it is committed with it."""
+    world = world_of(order, b"a", b"b")
+    world.turn_for(0.5)
+
+    world.signals.stop_asked = True
+    world.worker.run()
+
+    assert world.broker.committed == {P0: 2}
+
+
+@loose_orders
+def test_a_revoke_commits_no_further_than_the_slow_one(order: Order) -> None:
+    """What left early is its next owner's too."""
+    world = world_of(order, b"a", b"b", b"c", slow=[1])
+    world.turn_for(0.1)
+    assert offsets(world) == [0, 2]
+
+    world.delivery.revoke([P0], deadline=world.clock.now)
+
+    assert world.broker.committed == {P0: 1}
+    assert world.ledger.records == 0
+
+
+@loose_orders
+def test_a_suspect_s_records_run_alone_though_others_pass_them(order: Order) -> None:
+    """Those past its end run at once; each trial waits until all before its record are settled, and is committed."""
+    broker = Broker()
+    broker.append(*[record(at, key=b"k") for at in range(3)])
+    broker.committed[P0], broker.attempts[P0] = 0, (3, False)
+    world = World(order=order, broker=broker, commit_interval=0.02).start(P0)
+    world.turn()
+    broker.append(*[record(at, key=b"other") for at in range(3, 6)])
+
+    world.turn_for(2.0)
+
+    assert [[r.record.offset for r in batch.requests] for batch in world.lanes.ran] == [[0], [1], [3, 4, 5], [2]]
+    assert offsets(world) == [0, 1, 3, 4, 5, 2]
+    assert broker.committed == {P0: 6}
+    assert broker.attempts == {}

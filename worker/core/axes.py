@@ -1,0 +1,119 @@
+"""From the axes that the operator names to the axes of a model: which inputs have them, and which outputs.
+
+What the model's file names alike is one axis. For outputs a file's word is not enough, and many say nothing: whether
+one is as long as an axis is seen when the model runs at two lengths. Refuses what cannot be padded, with the cure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+
+from worker.core.buckets import Axis, Spot, WantedAxis
+from worker.core.failures import BadConfiguration
+from worker.core.records import Value
+from worker.core.signature import Signature, TensorSpec
+from worker.core.values import blank, can_be, wanted
+
+SETTING = "WORKER_BATCHING__BUCKETS"
+Dims = Sequence[int]
+
+
+def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ...]:
+    """The axes of this model that these name. Raises `BadConfiguration`."""
+    axes = [_axis(signature, axis) for axis in named]
+    taken: set[Spot] = set()
+    for axis in axes:
+        if not taken.isdisjoint(axis.inputs):
+            raise BadConfiguration(f"{SETTING}: {axis.name} is padded twice; name an axis once, with all that share it")
+        taken.update(axis.inputs)
+    for axis in axes:
+        _check_alike(signature, axis, taken)
+    return tuple(axes)
+
+
+def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> None:
+    """Raises `BadConfiguration` where nobody says whether another input has the axis: left out, it would not fit."""
+    dimension = next(iter(axis.inputs)).dimension
+    for at, spec in enumerate(signature.inputs):
+        is_open = dimension < len(spec.dims) and spec.dims[dimension] is None and _symbol(spec, dimension) is None
+        if is_open and Spot(at, dimension) not in taken:
+            raise BadConfiguration(
+                f"{SETTING}: {axis.name} is padded, and the model's file does not say whether axis {dimension + 1} of "
+                f"{spec.name} is the same: name it in shared_by if it is, else with boundaries of its own"
+            )
+
+
+def _axis(signature: Signature, axis: WantedAxis) -> Axis:
+    named = _spot(signature, axis.input, axis.axis)
+    symbol = _symbol(signature.inputs[named.tensor], named.dimension)
+    inputs = {named: blank(signature.inputs[named.tensor]) if axis.pad is None else axis.pad}
+    for name, pad in axis.shared_by.items():
+        inputs[_spot(signature, name, axis.axis)] = pad
+    for at, spec in enumerate(signature.inputs):
+        for dimension in range(len(spec.dims)):
+            if symbol is not None and _symbol(spec, dimension) == symbol:
+                inputs.setdefault(Spot(at, dimension), blank(spec))
+    for spot, pad in inputs.items():
+        _check_pad(signature.inputs[spot.tensor], pad)
+    return Axis(f"input {axis.input} axis {axis.axis}", axis.boundaries, inputs)
+
+
+def _spot(signature: Signature, name: str, axis: int) -> Spot:
+    """Raises `BadConfiguration` when there is nothing to pad."""
+    names = [spec.name for spec in signature.inputs]
+    if name not in names:
+        raise BadConfiguration(f"{SETTING}: the model has no input {name}; it takes {signature.takes}")
+    spec = signature.inputs[names.index(name)]
+    if not 1 <= axis <= len(spec.dims):
+        raise BadConfiguration(f"{SETTING}: {spec} has no axis {axis}; the batch axis is 0 and is not padded")
+    if spec.dims[axis - 1] is not None:
+        raise BadConfiguration(
+            f"{SETTING}: axis {axis} of {spec} has a fixed length, so every request has it: leave it out"
+        )
+    return Spot(names.index(name), axis - 1)
+
+
+def _symbol(spec: TensorSpec, dimension: int) -> str | None:
+    return spec.symbols[dimension] if spec.symbols else None
+
+
+def _check_pad(spec: TensorSpec, pad: Value) -> None:
+    """Raises `BadConfiguration` for a value that is none of this input's. NaN would be taken for a request's."""
+    if not can_be(spec, pad) or (isinstance(pad, float) and not isfinite(pad)):
+        raise BadConfiguration(
+            f"{SETTING}: {spec.name} is {spec.datatype} and cannot be padded with {pad!r}: give {wanted(spec)}"
+        )
+
+
+def other_length(axis: Axis) -> int | None:
+    """A length that shows what depends on the axis, beside its first boundary. None where there is no other."""
+    first = axis.boundaries[0]
+    return axis.boundaries[-1] if len(axis.boundaries) > 1 else first - 1 or None
+
+
+def with_outputs(
+    signature: Signature, axis: Axis, lengths: tuple[int, int], shapes: tuple[Sequence[Dims], Sequence[Dims]]
+) -> Axis:
+    """The axis with the outputs that have it: runs that differed only in its length gave outputs of these shapes.
+
+    Raises `BadConfiguration` for an output that depends on the axis and is not as long: it could not be cut back.
+    """
+    outputs: list[Spot] = []
+    for at, (short, long) in enumerate(zip(*shapes, strict=True)):
+        for dimension, seen in enumerate(zip(short[1:], long[1:], strict=True)):
+            if seen == lengths:
+                outputs.append(Spot(at, dimension))
+            elif seen[0] != seen[1]:
+                raise BadConfiguration(
+                    f"{SETTING}: output {signature.outputs[at].name} is {seen[0]} and {seen[1]} long where {axis.name} "
+                    f"is {lengths[0]} and {lengths[1]}, so what belongs to the padding cannot be cut off: leave the "
+                    "axis out, or export the model without this output"
+                )
+    return replace(axis, outputs=tuple(outputs))
+
+
+def blank_lengths(axes: Iterable[Axis]) -> Mapping[Spot, int]:
+    """How long the padded axes are in a blank batch, unless told otherwise: as their first buckets."""
+    return {spot: axis.boundaries[0] for axis in axes for spot in axis.inputs}

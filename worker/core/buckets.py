@@ -1,0 +1,139 @@
+"""Lengths that are padded, so that requests of different lengths may share a batch.
+
+An axis that the operator names is padded to the smallest of its boundaries that holds the request: a bucket. All inputs
+that share the axis are padded together, each with a value of its own, and outputs that have it are cut back to the
+request's own length. Without such an axis requests share a batch only when their shapes are equal.
+
+Pure: knows shapes, never a tensor. Which inputs and outputs have an axis is settled when the model is loaded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from worker.core.failures import Code, Reject
+from worker.core.records import Batch, Value
+
+# The non-batch dimensions of each input.
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class WantedAxis(NamedTuple):
+    """An axis as the operator names it: `axis` counts the batch axis as 0; `shared_by` other inputs with their pads.
+
+    `pad` None: what is nothing to that input's kind.
+    """
+
+    input: str
+    axis: int
+    boundaries: tuple[int, ...]
+    pad: Value | None = None
+    shared_by: Mapping[str, Value] = {}
+
+
+class Spot(NamedTuple):
+    """Where an axis is: which input or output, and which of its dimensions after the batch axis."""
+
+    tensor: int
+    dimension: int
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One padded axis. `inputs` says where it is and what is put there; `outputs` are those as long as the inputs."""
+
+    name: str  # for messages: `input_ids axis 1`
+    boundaries: tuple[int, ...]  # ascending
+    inputs: Mapping[Spot, Value]
+    outputs: Sequence[Spot] = field(default=())
+
+    def length(self, shapes: Shapes) -> int:
+        """Of a request of these shapes. Raises `Reject` where its inputs disagree, or none of the buckets holds it."""
+        lengths = {shapes[tensor][dimension] for tensor, dimension in self.inputs}
+        if len(lengths) > 1:
+            said = " and ".join(map(str, sorted(lengths)))
+            raise Reject(f"{self.name}: the inputs that share this axis must be equally long, got {said}")
+        length = lengths.pop()
+        if length > self.boundaries[-1]:
+            raise Reject(f"{self.name}: {length} long, at most {self.boundaries[-1]} is taken", Code.RESOURCE_EXHAUSTED)
+        return length
+
+    def padded(self, length: int) -> int:
+        """The bucket of this length."""
+        return self.boundaries[bisect_left(self.boundaries, length)]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """The padded axes of one model, and the bytes of one element of each input.
+
+    Without an axis every shape is a bucket of its own.
+    """
+
+    axes: Sequence[Axis] = ()
+    element_bytes: Sequence[int] = ()
+
+    def check(self, shapes: Shapes) -> None:
+        """Raises `Reject` for a request that no bucket takes."""
+        for axis in self.axes:
+            axis.length(shapes)
+
+    def padded(self, shapes: Shapes) -> Shapes:
+        """The shapes that requests of these shapes have in a batch. They must have passed `check`."""
+        if not self.axes:
+            return shapes
+        dimensions = [list(dims) for dims in shapes]
+        for axis in self.axes:
+            length = axis.padded(axis.length(shapes))
+            for tensor, dimension in axis.inputs:
+                dimensions[tensor][dimension] = length
+        return tuple(map(tuple, dimensions))
+
+    def row_bytes(self, shapes: Shapes) -> int:
+        """Of one row of these shapes."""
+        return sum(prod(dims) * size for dims, size in zip(shapes, self.element_bytes, strict=True))
+
+    def lengths(self, shapes: Shapes) -> tuple[int, ...]:
+        """How long each padded axis is in these shapes."""
+        return tuple(axis.length(shapes) for axis in self.axes)
+
+    def label(self, shapes: Shapes) -> str:
+        """The bucket of padded shapes, for people: `128`, or `64x128` with two axes."""
+        return "x".join(map(str, self.lengths(shapes)))
+
+    @cached_property
+    def pads(self) -> Mapping[int, Value]:
+        """What each padded input is filled with. An input with two padded axes is filled with what the first says."""
+        pads: dict[int, Value] = {}
+        for axis in self.axes:
+            for (tensor, _), pad in axis.inputs.items():
+                pads.setdefault(tensor, pad)
+        return pads
+
+
+NO_BUCKETS = Buckets()
+
+
+class Filled(NamedTuple):
+    """Elements of the largest input of a batch: those of requests, and padding."""
+
+    data: int
+    padding: int
+
+
+def filled(batch: Batch) -> Filled:
+    """How much of a batch is padding."""
+    sizes = [prod(dims) for dims in batch.shapes]
+    largest = sizes.index(max(sizes))
+    data = sum(request.rows * prod(request.shapes[largest]) for request in batch.requests)
+    return Filled(data, batch.rows * sizes[largest] - data)
+
+
+def tokens(shapes: Shapes) -> int:
+    """What one row of these shapes costs: the elements of its largest input."""
+    return max(map(prod, shapes))
