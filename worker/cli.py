@@ -161,19 +161,52 @@ def profile(  # noqa: PLR0913 - one parameter for each option: that is how typer
         float | None,
         typer.Option(min=0, metavar="MS", help="What your Kafka takes for a request and its answer together, p99."),
     ] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Advise buckets for rows so long: one length a line; - is standard input."),
+    ] = None,
+    lengths_from: Annotated[
+        str | None,
+        typer.Option(metavar="TOPIC", help="The same for requests in a topic. Joins no group and commits nothing."),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=1, max=1_000_000, metavar="N", help="With --lengths-from: the newest so many.")
+    ] = 5000,
+    bucket_axis: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INPUT:AXIS,...",
+            help="Whose lengths they are (axis 0 is the batch), if several are dynamic; more where all are equally "
+            "long.",
+        ),
+    ] = None,
+    buckets: Annotated[
+        int | None, typer.Option(min=1, max=64, metavar="N", help="At most so many buckets; else what pays, up to 8.")
+    ] = None,
+    longest: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000_000, metavar="N", help="The last bucket holds rows so long; else the sample's."),
+    ] = None,
+    boundaries: Annotated[
+        str | None,
+        typer.Option(metavar="N,N,...", help="Say what these buckets come to, instead of looking for better ones."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw rows/s and latency by batch size, as .png or .svg.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")] = False,
     config: Config = None,
+    bootstrap_servers: Brokers = None,
 ) -> None:
     """Measure the model alone, without Kafka, at many batch sizes; and advise which to set.
 
     With --rate and --latency-budget-ms: MAX_BATCH_SIZE, LINGER_MS, and the replicas needed.
+    With --lengths or --lengths-from: the BUCKETS to which rows are padded, and what padding costs before and after.
     """
 
     def act() -> int:
         from worker.commands.profile import Order, profile  # noqa: PLC0415 - see the module's first sentence
+        from worker.commands.profile_lengths import LengthsOrder  # noqa: PLC0415 - the same
 
         return profile(
             Order(
@@ -184,6 +217,17 @@ def profile(  # noqa: PLR0913 - one parameter for each option: that is how typer
                 batch_sizes=batch_sizes,
                 seconds=seconds,
                 transport_ms=transport_ms,
+                lengths=LengthsOrder(
+                    file=lengths,
+                    topic=lengths_from,
+                    records=sample,
+                    axis=bucket_axis,
+                    buckets=buckets,
+                    longest=longest,
+                    boundaries=boundaries,
+                    config=config,
+                    bootstrap_servers=bootstrap_servers,
+                ),
                 plot=plot,
                 as_json=as_json,
                 config=config,

@@ -25,8 +25,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = blocks(ROOT / "README.md")
 # What `make demo` prints is a picture of one machine, tested in `tests/integration/test_demo.py`; the page's first
 # block is a drawing. What `profile` and `bench` print are pictures too; `bench` takes minutes, and is tried shorter in
-# `tests/integration/test_bench.py`.
-ONLY_LOOKED_AT = {"", "demo", "demo-printed", "profile-printed", "bench", "bench-printed"}
+# `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/commands/test_profile_lengths.py`.
+PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
+ONLY_LOOKED_AT = {"", "profile-lengths", *PICTURES}
 
 _NAMES = re.compile(
     r'(?<=TOPICS=)requests\b|(?<=_TOPIC=)(?:answers|rejected)\b|(?<=GROUP_ID=)digits\b|(?<=")requests\b'

@@ -10,12 +10,13 @@ import gc
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.app import GC_THRESHOLDS, LARGEST_CHUNK, SMALLEST_CHUNK
 from worker.commands import figure
 from worker.commands.command_line import with_options
+from worker.commands.profile_lengths import LengthsBench, LengthsOrder, advise_buckets
 from worker.commands.profile_plot import draw
 from worker.commands.profile_report import Profile, Subject
 from worker.commands.profile_screen import show
@@ -46,6 +47,7 @@ class Order:
     batch_sizes: str | None = None
     seconds: float = 1.0
     transport_ms: float | None = None
+    lengths: LengthsOrder = field(default_factory=LengthsOrder)
     plot: Path | None = None
     as_json: bool = False
     config: Path | None = None
@@ -77,7 +79,7 @@ class Order:
 
 def profile(order: Order) -> int:
     """0. Raises `BadConfiguration` for what cannot be measured or met."""
-    need, sizes = order.need, order.sizes
+    need, sizes, has_lengths = order.need, order.sizes, order.lengths.is_wanted
     if order.plot is not None:
         figure.check(order.plot)
     settings = load_scoring(order.config, with_options(os.environ, bootstrap_servers=None, model=order.model))
@@ -89,7 +91,12 @@ def profile(order: Order) -> int:
         raise BadConfiguration(
             f"--rows-per-request {sizes[0]}: the model was exported for {most} rows; give so many or less"
         )
-    bench = Bench(model, _stacker(model, settings), order.rows_per_request, time.perf_counter)
+    stacker, buckets = _stacker(model, settings), None
+    bench = Bench(model, stacker, order.rows_per_request, time.perf_counter)
+    if has_lengths:
+        at_lengths = LengthsBench(model, stacker, settings, order.rows_per_request, order.seconds)
+        buckets = advise_buckets(order.lengths, at_lengths, need, order.transport)
+        bench = at_lengths.at(buckets.axis, buckets.mean_padded)
     row_bytes = bench.requests(1)[0].size
     swept = _swept(bench, sizes, most, row_bytes, settings, order.seconds)
     found = Profile(
@@ -98,6 +105,7 @@ def profile(order: Order) -> int:
         swept.too_large,
         knee({size.rows: size.rows_per_s for size in swept.sizes}),
         order.transport,
+        buckets=buckets,
     )
     try:
         if need is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from worker.commands.figure import COLOURS
 from worker.commands.profile_report import Profile
+from worker.profiling.padding import BucketAdvice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,14 +14,25 @@ if TYPE_CHECKING:
 
 
 def draw(figure: Figure, profile: Profile) -> None:
-    """Two panels side by side, the knee marked in both."""
+    """Two panels side by side, the knee marked in both; a third for lengths, if there is a sample."""
     subject = profile.subject
     figure.suptitle(f"{subject.name}, version {subject.version}, on {subject.device}", parse_math=False)
-    left, right = figure.subplots(1, 2)
+    left, right, *rest = figure.subplots(1, 2 if profile.buckets is None else 3)
     _rates(left, profile)
     _latencies(right, profile)
     for panel in (left, right):
         _rows_axis(panel, profile)
+    if profile.buckets is not None:
+        _lengths(rest[0], profile.buckets)
+
+
+def _lengths(panel: Axes, found: BucketAdvice) -> None:
+    panel.hist(found.sample.lengths, bins=40, color=COLOURS[0])
+    panel.set_xlabel(f"length ({found.axis})", parse_math=False)
+    panel.set_ylabel("rows of the sample")
+    for at, boundary in enumerate(found.boundaries):
+        panel.axvline(boundary, color=COLOURS[1], linestyle="--", label=None if at else "buckets end")
+    panel.legend()
 
 
 def _rates(panel: Axes, profile: Profile) -> None:

@@ -8,6 +8,14 @@ The members of the JSON are a contract: names stay, new ones may come. `_ms` is 
 | `sizes` | by `rows`: `inferences`, `rows_per_s`, `inference_ms` (`p50`, `p99`), `stack_ms` and `split_ms` (medians) |
 | `too_large` | null, or the first size left out: `rows`, `reason` |
 | `unsteady` | row counts whose p99 says more about the machine than about the model |
+| `lengths` | null without a sample of lengths; else what follows |
+| `.axis` | the input and its axis, `input_ids:1` |
+| `.sample` | `source`, `requests`, `rows`, `mean` and `longest` length, `refused` records and the first reason `why` |
+| `.ways` | by `name`: the `waste`, a share of the padded elements, and `rows_per_s` of a lane |
+| `.gain` | rows/s in buckets against batches in the order of arrival, each padded to its longest |
+| `.buckets` | by `boundary`: `share` of rows, `waste`, `mean_rows` of a batch, `sizes` and `too_large` measured there |
+| `.mean_padded` | the length at which `sizes` were measured: a row's in its bucket, on average |
+| `.settings` | the variables to set |
 | `knee` | `rows`, `rows_per_s`, `share` of the best, `gain` over one request, `is_last`: larger ones may be better |
 | `advice` | null without a rate and a budget, or when it cannot be met (exit code 2); else what follows |
 | `.rate`, `.latency_budget_ms` | what was asked for |
@@ -21,6 +29,7 @@ The members of the JSON are a contract: names stay, new ones may come. `_ms` is 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,6 +38,7 @@ from worker.profiling.advice import FILL, HEAD_ROOM, Advice, Capacity
 from worker.profiling.costs import ANSWER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS, TAKE_SECONDS
 from worker.profiling.forecast import Forecast
 from worker.profiling.knee import Knee
+from worker.profiling.padding import Bucket, BucketAdvice
 from worker.profiling.sweep import Measured, TooLarge
 
 # At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
@@ -51,7 +61,10 @@ class Subject(NamedTuple):
 
 @dataclass(slots=True)
 class Profile:
-    """Made by the command. `transport` in seconds; `advice` once a rate and a budget were given and can be met."""
+    """Made by the command. `transport` in seconds; `advice` once a rate and a budget were given and can be met.
+
+    `buckets` once there is a sample of lengths.
+    """
 
     subject: Subject
     sizes: Sequence[Measured]
@@ -59,11 +72,12 @@ class Profile:
     knee: Knee
     transport: float
     advice: Advice | None = None
+    buckets: BucketAdvice | None = None
 
     @property
     def unsteady(self) -> list[Measured]:
         """Sizes whose slowest runs say more about the machine than about the model."""
-        return [s for s in self.sizes if _is_unsteady(s.run_seconds(50), s.run_seconds(99))]
+        return [size for size in self.sizes if is_unsteady(size)]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values: one member for each section."""
@@ -72,12 +86,15 @@ class Profile:
             "sizes": [_size(size) for size in self.sizes],
             "too_large": None if self.too_large is None else self.too_large._asdict(),
             "unsteady": [size.rows for size in self.unsteady],
+            "lengths": None if self.buckets is None else _lengths(self.buckets),
             "knee": self.knee._asdict(),
             "advice": None if self.advice is None else _advice(self.advice, self.transport),
         }
 
 
-def _is_unsteady(p50: float, p99: float) -> bool:
+def is_unsteady(size: Measured) -> bool:
+    """Its slowest runs say more about the machine than about the model."""
+    p50, p99 = size.run_seconds(50), size.run_seconds(99)
     return p99 > max(UNSTEADY * p50, p50 + UNSTEADY_BY)
 
 
@@ -89,6 +106,48 @@ def _size(size: Measured) -> dict[str, Any]:
         "inference_ms": {"p50": _ms(size.run_seconds(50)), "p99": _ms(size.run_seconds(99))},
         "stack_ms": _ms(size.stack_seconds),
         "split_ms": _ms(size.split_seconds),
+    }
+
+
+def settings_of(found: BucketAdvice) -> dict[str, str | int]:
+    """The variables to set, ready for an environment."""
+    buckets = json.dumps(found.axis.setting(found.boundaries))
+    tokens = {} if found.fill.tokens is None else {"WORKER_BATCHING__MAX_BATCH_TOKENS": found.fill.tokens}
+    return {"WORKER_BATCHING__BUCKETS": buckets, **tokens}
+
+
+def _lengths(found: BucketAdvice) -> dict[str, Any]:
+    sample = found.sample
+    return {
+        "axis": str(found.axis),
+        "sample": {
+            "source": sample.source,
+            "requests": sample.requests,
+            "rows": len(sample.lengths),
+            "mean": round(float(sample.lengths.mean()), 2),
+            "longest": int(sample.lengths.max()),
+            "refused": sample.refused,
+            "why": sample.why,
+        },
+        "ways": [
+            {"name": way.name, "waste": round(way.waste, 4), "rows_per_s": round(way.rows_per_s, 1)}
+            for way in found.ways
+        ],
+        "gain": round(found.gain, 3),
+        "buckets": [_bucket(bucket) for bucket in found.buckets],
+        "mean_padded": found.mean_padded,
+        "settings": settings_of(found),
+    }
+
+
+def _bucket(bucket: Bucket) -> dict[str, Any]:
+    return {
+        "boundary": bucket.boundary,
+        "share": round(bucket.share, 4),
+        "waste": round(bucket.waste, 4),
+        "mean_rows": round(bucket.mean_rows, 2),
+        "sizes": [_size(size) for size in bucket.swept.sizes],
+        "too_large": None if bucket.swept.too_large is None else bucket.swept.too_large._asdict(),
     }
 
 

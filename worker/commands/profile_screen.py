@@ -8,24 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.bar import Bar
-from rich.console import Console, RenderableType
-from rich.padding import Padding
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from worker.commands.profile_buckets import show_buckets
+from worker.commands.profile_page import Screen, count, figure
 from worker.commands.profile_report import Profile
 from worker.commands.shown import printable
 from worker.profiling.advice import HEAD_ROOM, Advice
 from worker.profiling.costs import ANSWER_SECONDS, TAKE_SECONDS, TRANSPORT_SECONDS
 from worker.profiling.knee import Knee
 
-# Lines longer than this are hard to read, however wide the terminal is.
-WIDEST = 110
-
 
 def show(console: Console, profile: Profile) -> None:
     """Write it, the advice last."""
-    screen = _Screen(console)
+    screen = Screen(console)
     subject = profile.subject
     screen.title(f"Model {subject.name}, version {subject.version}")
     for line in _subject(profile):
@@ -36,32 +34,19 @@ def show(console: Console, profile: Profile) -> None:
         screen.write(line)
     if profile.advice is not None:
         _show_advice(screen, profile.advice, profile)
-
-
-class _Screen:
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._is_empty = True
-
-    def title(self, text: str) -> None:
-        if not self._is_empty:
-            self._console.print()
-        self._is_empty = False
-        self._console.print(Text(printable(text), "bold"))
-
-    def write(self, what: RenderableType, indent: int = 2) -> None:
-        """Without the spaces that a table fills its last column with."""
-        with self._console.capture() as written:
-            self._console.print(Padding(what, (0, 0, 0, indent)), width=min(self._console.width, WIDEST))
-        self._console.file.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+    if profile.buckets is not None:
+        show_buckets(screen, profile.buckets)
 
 
 def _subject(profile: Profile) -> Iterator[Text]:
     subject = profile.subject
     yield Text(printable(f"on {subject.device}: {subject.why}"))
-    threads = "all cores" if subject.threads == 0 else _count(subject.threads, "thread")
+    threads = "all cores" if subject.threads == 0 else count(subject.threads, "thread")
     on_cpu = f"; an inference on the CPU has {threads}" if subject.device == "cpu" else ""
-    yield Text(f"{_count(subject.request_rows, 'row')} in a request; {subject.seconds:g} s for each size{on_cpu}")
+    yield Text(f"{count(subject.request_rows, 'row')} in a request; {subject.seconds:g} s for each size{on_cpu}")
+    if (found := profile.buckets) is not None:
+        told = f"{found.axis} is {found.mean_padded:,} long, as rows are on average in the buckets below"
+        yield Text(printable(told))
 
 
 def _sizes(profile: Profile) -> Table:
@@ -78,7 +63,7 @@ def _sizes(profile: Profile) -> Table:
             f"{size.rows_per_s:,.0f}",
             Bar(best, 0, size.rows_per_s),
             f"{size.rows_per_s / first:.1f}",
-            *map(_figure, (size.run_seconds(50), size.run_seconds(99), size.stack_seconds, size.split_seconds)),
+            *map(figure, (size.run_seconds(50), size.run_seconds(99), size.stack_seconds, size.split_seconds)),
             style="bold" if size.rows == profile.knee.rows else "",
         )
     return table
@@ -100,13 +85,13 @@ def _remarks(profile: Profile) -> Iterator[Text]:
 
 
 def _bend(knee: Knee) -> str:
-    told = f"Knee: {_count(knee.rows, 'row')}, {knee.rows_per_s:,.0f} rows/s, {knee.share:.0%} of the best."
+    told = f"Knee: {count(knee.rows, 'row')}, {knee.rows_per_s:,.0f} rows/s, {knee.share:.0%} of the best."
     if knee.is_last:
         return f"{told} It may rise further: --batch-sizes measures larger ones."
     return told if knee.gain > 1 else f"{told} Larger batches gain next to nothing."
 
 
-def _show_advice(screen: _Screen, advice: Advice, profile: Profile) -> None:
+def _show_advice(screen: Screen, advice: Advice, profile: Profile) -> None:
     need = advice.need
     screen.title(f"Advice for {_rate(need.rate)} requests/s with a p99 of {need.budget * 1000:g} ms")
     screen.write(Text(_verdict(advice)))
@@ -120,17 +105,19 @@ def _show_advice(screen: _Screen, advice: Advice, profile: Profile) -> None:
     for line in _alternatives(advice):
         screen.write(Text(line))
     screen.write(Text(_assumed(profile.transport), "dim"))
+    if (found := profile.buckets) is not None:
+        screen.text(f"Simulated as one bucket of rows {found.mean_padded:,} long; several fill more slowly.", "dim")
 
 
 def _verdict(advice: Advice) -> str:
     if advice.roomier is None:
         return _choice(advice)
     replicas, budget = advice.roomier
-    return f"{_choice(advice)} The budget is what costs: with {_ms(budget)} {_count(replicas, 'replica')} would do."
+    return f"{_choice(advice)} The budget is what costs: with {_ms(budget)} {count(replicas, 'replica')} would do."
 
 
 def _choice(advice: Advice) -> str:
-    replicas, rows = _count(advice.replicas, "replica"), advice.forecast.batching.max_rows
+    replicas, rows = count(advice.replicas, "replica"), advice.forecast.batching.max_rows
     if advice.is_batching:
         without = advice.alone.replicas(advice.need.rate)
         instead = "would never meet it" if without is None else f"would take {without:,}"
@@ -187,19 +174,9 @@ def _assumed(transport: float) -> str:
     )
 
 
-def _figure(seconds: float) -> str:
-    """Milliseconds, three digits or so."""
-    milliseconds = seconds * 1000
-    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.2f}"
-
-
 def _ms(seconds: float) -> str:
     return f"{seconds * 1000:,.1f} ms" if seconds < 0.1 else f"{seconds * 1000:,.0f} ms"
 
 
 def _rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"
-
-
-def _count(number: int, unit: str) -> str:
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"

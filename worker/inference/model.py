@@ -114,9 +114,13 @@ class Model:
                 return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
         return outputs
 
-    def blank(self, rows: int) -> Feeds:
-        """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs."""
-        return self._feeds(rows)
+    def blank(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> Feeds:
+        """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs.
+
+        With lengths of other dynamic axes, or another value, nobody says that it does. A mask of zeros may cost less
+        than one of ones.
+        """
+        return self._feeds(rows, lengths, value)
 
     def warm_up_buckets(self, max_rows: int, max_tokens: int | None) -> None:
         """Run each bucket: with one row, and on an accelerator with each number of rows that a batch of it may have.
@@ -213,11 +217,12 @@ class Model:
                 f"the model fails in the bucket {bucket} of WORKER_BATCHING__BUCKETS: {readable(error)}"
             ) from error
 
-    def _feeds(self, rows: int, lengths: Mapping[Spot, int] = {}) -> dict[str, Array]:
+    def _feeds(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> dict[str, Array]:
         """Blank inputs, the padded axes as long as in their first buckets unless told otherwise."""
+        blank = self._blank if value is None else self._blank._replace(value=value)
         lengths = {**blank_lengths(self.signature.axes), **lengths}
         return {
-            spec.name: _blank(spec, rows, self._blank, [lengths.get(Spot(at, n)) for n in range(len(spec.dims))])
+            spec.name: _blank(spec, rows, blank, [lengths.get(Spot(at, n)) for n in range(len(spec.dims))])
             for at, spec in enumerate(self.signature.inputs)
         }
 

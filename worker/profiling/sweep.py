@@ -150,7 +150,7 @@ def sweep(bench: Bench, sizes: Sequence[int], seconds: float, tell: Callable[[in
 
     Raises `BadConfiguration` when the model fails at the smallest already.
     """
-    ready, too_large = _warm(bench, sizes)
+    ready, too_large = warm(bench, sizes)
     if not ready:
         assert too_large is not None
         raise BadConfiguration(f"the model does not run on {too_large.rows} rows: {too_large.reason}")
@@ -164,7 +164,8 @@ def sweep(bench: Bench, sizes: Sequence[int], seconds: float, tell: Callable[[in
     return Sweep(list(measured.values()), too_large)
 
 
-def _warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
+def warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
+    """Requests of each of these ascending sizes that the model has run on, and the first size left out."""
     ready: dict[int, list[Request]] = {}
     for rows in sizes:
         requests = bench.requests(rows)

@@ -54,7 +54,8 @@ def test_json_has_all_of_it(model: Path) -> None:
     """The members are a contract."""
     document = found(model, "--batch-sizes", "1,4", "--rate", 10, "--latency-budget-ms", 2000)
 
-    assert set(document) == {"model", "sizes", "too_large", "unsteady", "knee", "advice"}
+    assert set(document) == {"model", "sizes", "too_large", "unsteady", "lengths", "knee", "advice"}
+    assert document["lengths"] is None
     assert document["model"] | {"path": "", "why": ""} == {
         "name": "small", "version": "1", "path": "", "device": "cpu", "why": "", "threads": 1, "request_rows": 1,
         "seconds": 0.02,

@@ -91,6 +91,16 @@ def test_a_model_with_other_dynamic_dimensions_is_warmed_up_at_a_size_it_can_run
     assert loaded(model, tmp_path).signature.inputs[0].dims[-1] is None
 
 
+def test_rows_are_made_as_long_and_of_what_is_asked_for(tmp_path: Path) -> None:
+    """Along the axes named; the others stay as the warm-up had them."""
+    model = loaded(models.convolution(3), tmp_path)
+
+    image = model.blank(2, {Spot(0, 1): 5}, value=1)["image"]
+
+    assert image.shape == (2, 1, 5, 16)
+    assert (image == 1).all()
+
+
 @pytest.mark.parametrize("model", [models.quotient(), models.parse_number(), models.lookup(rows=1)])
 def test_a_model_that_fails_on_some_values_is_warmed_up_on_others(model: bytes, tmp_path: Path) -> None:
     """One divides by its input, one parses text, one has a table of a single row."""
@@ -269,7 +279,8 @@ def test_the_probe_fails_when_finite_outputs_turned_into_nan(tmp_path: Path) -> 
     model = loaded(models.mlp(), tmp_path)
     other = loaded(models.square_root(), tmp_path)
     model._session = other._session
-    model._feeds = lambda rows, _=None: {"x": np.full((rows, 4), -1, np.float32)}  # type: ignore[method-assign,assignment]
+    negative = np.full((1, 4), -1, np.float32)
+    model._feeds = lambda *_: {"x": negative}  # type: ignore[method-assign]
 
     failure = model.probe()
 

@@ -1,0 +1,53 @@
+"""What the pages of `profile` share: titles, paragraphs and tables, and how figures are written."""
+
+from __future__ import annotations
+
+import shlex
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from worker.commands.shown import printable
+
+# Lines longer than this are hard to read, however wide the terminal is.
+WIDEST = 110
+
+
+class Screen:
+    """A page that is written from top to bottom."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._is_empty = True
+
+    def title(self, text: str) -> None:
+        if not self._is_empty:
+            self._console.print()
+        self._is_empty = False
+        self._console.print(Text(printable(text), "bold"))
+
+    def write(self, what: RenderableType, indent: int = 2) -> None:
+        """Without the spaces that a table fills its last column with."""
+        with self._console.capture() as written:
+            self._console.print(Padding(what, (0, 0, 0, indent)), width=min(self._console.width, WIDEST))
+        self._console.file.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+
+    def text(self, text: str, style: str = "") -> None:
+        """A paragraph."""
+        self.write(Text(printable(text), style))
+
+    def setting(self, name: str, value: object) -> None:
+        """One to copy, in one line however narrow the terminal is: quoted as a shell wants it."""
+        self._console.print(Text(f"    {name}={shlex.quote(str(value))}", "bold green"), soft_wrap=True)
+
+
+def figure(seconds: float) -> str:
+    """Milliseconds, three digits or so."""
+    milliseconds = seconds * 1000
+    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.2f}"
+
+
+def count(number: int, unit: str) -> str:
+    """`1 row`, `2,000 rows`."""
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"
