@@ -24,6 +24,7 @@ from worker.core.failures import Code, RunFailure
 from worker.core.intake import Bounds, Intake
 from worker.core.loose import LEDGERS, Order
 from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
 from worker.core.signature import Signature, TensorSpec
 from worker.core.stacking import Stacker
@@ -164,13 +165,12 @@ class World:
             trials=self.trials,
             stacker=stacker(),
             lanes=self.lanes,
-            outlook=self.outlook,
+            punctuality=Punctuality(self.outlook, self.clock),
             delivery=self.delivery,
             events=self.events,
             signals=self.signals,
             conduct=self.conduct,
             clock=self.clock,
-            wall_clock=self.clock,
         )
 
     def _at_least_once(self) -> AtLeastOnce:

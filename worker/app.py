@@ -25,6 +25,7 @@ from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.loose import LEDGERS
 from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -157,7 +158,7 @@ def _wire(
             refuse_non_finite_output=settings.model.non_finite_output == "error",
         ),
         lanes=served_by,
-        outlook=outlook,
+        punctuality=Punctuality(outlook, time.time),
         delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing),
         events=events,
         signals=signals,
@@ -169,7 +170,6 @@ def _wire(
             rejection_limit=settings.delivery.rejection_limit,
         ),
         clock=time.monotonic,
-        wall_clock=time.time,
     )
 
 

@@ -15,16 +15,15 @@ same, because rebalance callbacks run only in a poll (`core/intake.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from worker.core.batching import Batcher, Group
-from worker.core.deadlines import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
 from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure, TooManyRejections
 from worker.core.intake import Intake
 from worker.core.ledger import OffsetLedger, Place
-from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
 from worker.core.records import Array, Batch, Outcome, Partition, Record, Rejection, Request, Suspect
 from worker.core.runs import Run, unravel
 from worker.core.stacking import Split, Stacker, halve, reject
@@ -66,15 +65,13 @@ class Worker:
         trials: Trials,
         stacker: Stacker,
         lanes: Lanes,
-        outlook: Outlook,
+        punctuality: Punctuality,
         delivery: Delivery,
         events: Events,
         signals: Signals,
         conduct: Conduct,
         clock: Callable[[], float],
-        wall_clock: Callable[[], float],
     ) -> None:
-        """Both clocks in seconds: `clock` never turns back, `wall_clock` counts from the epoch, as timestamps do."""
         self._source = source
         self._codec = codec
         self._ledger = ledger
@@ -83,16 +80,14 @@ class Worker:
         self._trials = trials
         self._stacker = stacker
         self._lanes = lanes
-        self._outlook = outlook
+        self._punctuality = punctuality
         self._delivery = delivery
         self._events = events
         self._signals = signals
         self._conduct = conduct
         self._clock = clock
-        self._wall_clock = wall_clock
         self._suspicion = Suspicion()
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
-        self._has_deadlines = False  # some request had one
         self._rejected_in_a_row = 0
         self._next_glance = 0.0
         self._drain_deadline = inf
@@ -169,48 +164,29 @@ class Worker:
         rest: Run | None = run
         while rest is not None:
             first, rest = rest.cut(self._batcher.room(rest))
-            for part in self._in_time(first, now) if first.timeouts else (first,):
-                part.place = self._ledger.track(part.records[-1], part.rows, part.size, now, len(part.records))
-                self._batcher.add(part, now)
+            if not first.timeouts:
+                self._add_run(first, now)
+                continue
+            shapes, backlog = self._batcher.shapes(first), self._batcher.backlog
+            for part in self._punctuality.sifted(first, shapes, backlog, now):
+                if isinstance(part, Run):
+                    self._add_run(part, now)
+                else:
+                    self._refuse([(self._track_refused(request, now), why) for request, why in part])
+
+    def _add_run(self, run: Run, now: float) -> None:
+        run.place = self._ledger.track(run.records[-1], run.rows, run.size, now, len(run.records))
+        self._batcher.add(run, now)
 
     def _is_in_time(self, request: Request, now: float) -> bool:
-        """Give it its deadline; if it cannot be answered by then, take it and say so at once."""
-        assert request.timeout is not None
-        self._has_deadlines = True
-        request.deadline = deadline_of(request.record, request.timeout, now, self._wall_clock())
-        shapes, backlog = self._batcher.shapes(request), self._batcher.backlog
-        home_at = self._outlook.joined_home_at(now, shapes, request.rows, backlog)
-        if request.deadline >= home_at:
-            return True
-        self._refuse_late([request], now, home_at)
-        return False
+        """One that cannot be answered in time is taken only to be told so at once."""
+        refusal = self._punctuality.refusal(request, self._batcher.shapes(request), self._batcher.backlog, now)
+        if refusal is not None:
+            self._refuse([(self._track_refused(request, now), refusal)])
+        return refusal is None
 
-    def _in_time(self, run: Run, now: float) -> Iterator[Run]:
-        """What of the run can be answered in time; what cannot, is told so at once, each in its turn."""
-        self._has_deadlines = True
-        wall = self._wall_clock()
-        shapes, backlog = self._batcher.shapes(run), self._batcher.backlog
-        home_at = self._outlook.joined_home_at(now, shapes, run.rows, backlog)
-        run.deadline = most_urgent(run, now, wall)
-        for part, is_in_time in ((run, True),) if run.deadline >= home_at else parts_in_time(run, now, wall, home_at):
-            if is_in_time:
-                if part is not run:
-                    part.deadline = most_urgent(part, now, wall)
-                yield part
-                continue
-            singles = list(part.singles())
-            for single in singles:
-                assert single.timeout is not None
-                single.deadline = deadline_of(single.record, single.timeout, now, wall)
-            self._refuse_late(singles, now, home_at)
-
-    def _refuse_late(self, requests: Sequence[Request], now: float, home_at: float) -> None:
-        """Take these only to say that they come too late."""
-        late: list[tuple[Place, Outcome]] = []
-        for request in requests:
-            place = self._ledger.track(request.record, 0, request.size, now)
-            late.append((place, too_late(request, now, home_at)))
-        self._refuse(late)
+    def _track_refused(self, request: Request, now: float) -> Place:
+        return self._ledger.track(request.record, 0, request.size, now)
 
     def _set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
         """Keep what may end the process for its trial, undecoded. Returns the other records."""
@@ -279,7 +255,7 @@ class Worker:
         return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
 
     def _dispatch(self, group: Group, now: float) -> None:
-        requests = self._still_in_time(group, now) if self._has_deadlines else group.requests
+        requests = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.requests
         batch, refused = self._stacker.stack(requests, group.closed_by)
         if refused and _has_runs(request for request, _ in refused):
             requests = unravel(requests, self._ledger)
@@ -289,24 +265,18 @@ class Worker:
         if batch is not None:
             self._out[id(batch)] = batch
             self._lanes.submit(batch)
-            if self._has_deadlines:
-                self._outlook.handed_out(batch, now)
+            self._punctuality.handed_out(batch, now)
             self._events.batch_closed(batch, now - group.opened_at)
 
     def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:
         """What of the group would be home before its deadline; the others are told that they would not."""
-        requests, shapes = group.requests, group.bucket.shapes
-        first = min([request.deadline for request in requests if request.deadline is not None], default=inf)
-        if first >= self._outlook.home_at(now, shapes, group.rows):
-            return requests
-        if _has_runs(requests):
-            requests, wall = unravel(requests, self._ledger), self._wall_clock()
-            for request in requests:
-                if request.deadline is None and request.timeout is not None:
-                    request.deadline = deadline_of(request.record, request.timeout, now, wall)
-        running, late = triage(requests, lambda rows: self._outlook.home_at(now, shapes, rows))
-        self._refuse(self._whole([(request, too_late(request, now, home_at)) for request, home_at in late]))
+        running, late = self._punctuality.triaged(group.requests, group.bucket.shapes, now, self._apart)
+        if late:
+            self._refuse(self._whole(late))
         return running
+
+    def _apart(self, requests: Sequence[Request]) -> Sequence[Request]:
+        return unravel(requests, self._ledger) if _has_runs(requests) else requests
 
     # Records that may end the process
 
@@ -340,8 +310,7 @@ class Worker:
         else:
             request.place = trial.place
             if request.timeout is not None:
-                self._has_deadlines = True
-                request.deadline = deadline_of(request.record, request.timeout, now, self._wall_clock())
+                self._punctuality.give_deadline(request, now)
             self._trials.run(request, now)
 
     def _acquit(self, trial: Trial | None, leaving: Collection[Partition]) -> None:
@@ -366,8 +335,7 @@ class Worker:
         home = self._lanes.finished(timeout)
         if home:
             now = self._clock()
-            if self._has_deadlines:  # without any, forecasts would cost 8 µs a batch for nobody
-                self._outlook.came_home(home, now)
+            self._punctuality.came_home(home, now)
             self._hand_out(now)  # before the answers are written: a lane should not wait for that
         for batch, outputs, failure, seconds in home:
             if batch is None:
@@ -379,13 +347,13 @@ class Worker:
             failed = split.message if isinstance(split, RunFailure) else None
             self._events.batch_ran(batch.rows, seconds, failed)
             if isinstance(split, RunFailure):
-                self._outlook.failed(batch)
+                self._punctuality.failed(batch)
                 self._try_smaller(batch, split)
             else:
                 self._batcher.ran(batch)
                 self._conclude(split)
-                if self._has_deadlines:
-                    self._note_answers(batch)
+                if late := self._punctuality.answered(batch, self._clock()):
+                    self._events.answered_late(late)
         if self._suspicion.wants_probe(lanes_are_idle=not self._lanes.in_flight):
             self._lanes.probe()
 
@@ -408,13 +376,6 @@ class Worker:
         self._rejected_in_a_row = 0
         self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
 
-    def _note_answers(self, batch: Batch) -> None:
-        """The answers are written: how good was the forecast?"""
-        now = self._clock()
-        self._outlook.answered(batch, now)
-        if late := answered_late(batch.requests, now):
-            self._events.answered_late(late)
-
     def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
         """Halve a failed batch until the culprit is alone; its neighbours get their results on the way.
 
@@ -432,9 +393,8 @@ class Worker:
         halves = halve(batch)
         self._out.update((id(half), half) for half in halves)
         self._lanes.resubmit(halves)
-        now = self._clock()
-        for half in halves if self._has_deadlines else ():
-            self._outlook.handed_out(half, now)
+        for half in halves:
+            self._punctuality.handed_out(half, self._clock())
 
     def _judge_device(self, failure: RunFailure | None) -> None:
         """The warm-up batch came home: if even that fails, no request is to blame."""

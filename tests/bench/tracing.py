@@ -39,6 +39,7 @@ from worker.core.batching import Batcher, BatchPolicy
 from worker.core.intake import Bounds, Intake
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
 from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Record
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
@@ -163,7 +164,7 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
         trials=Trials(policy, most_in_flight=1_000),
         stacker=Stacker(model),
         lanes=lanes,
-        outlook=Outlook(),
+        punctuality=Punctuality(Outlook(), time.time),
         delivery=AtLeastOnce(
             ledger=ledger,
             encoder=codec,
@@ -177,7 +178,6 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
         signals=FakeSignals(),
         conduct=Conduct(),
         clock=time.monotonic,
-        wall_clock=time.time,
     )
     clocks = (time.perf_counter, time.thread_time, time.process_time)
     began = [clock() for clock in clocks]

@@ -18,6 +18,7 @@ from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.intake import Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.inference import InferenceLanes, Model
@@ -134,7 +135,7 @@ class Scorer:
                 refuse_non_finite_output=model.non_finite_output == "error",
             ),
             lanes=self._lanes,
-            outlook=outlook,
+            punctuality=Punctuality(outlook, time.time),
             delivery=FileDelivery(ledger, writer),
             events=self.tally,
             signals=until,
@@ -145,5 +146,4 @@ class Scorer:
                 lane_slice=LANE_SLICE if source.is_live else PATIENCE,
             ),
             clock=time.monotonic,
-            wall_clock=time.time,
         )

@@ -20,6 +20,7 @@ from worker.core.failures import RunFailure, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.loose import LEDGERS, Order
 from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -179,13 +180,12 @@ class Replica:
             trials=Trials(setup.policy, setup.bounds.records + RESERVE),
             stacker=stacker(),
             lanes=watched(process, self.lanes),
-            outlook=self.outlook,
+            punctuality=Punctuality(self.outlook, clock),
             delivery=self.delivery,
             events=self.events,
             signals=self.signals,
             conduct=setup.conduct,
             clock=clock,
-            wall_clock=clock,
         )
 
     def _at_least_once(self) -> AtLeastOnce:

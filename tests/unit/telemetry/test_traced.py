@@ -17,6 +17,7 @@ from worker.codecs import Codecs, Wire
 from worker.codecs.wire import OCTETS
 from worker.core.failures import Code
 from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
 from worker.core.records import Message, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -66,13 +67,12 @@ class Followed:
             trials=world.trials,
             stacker=stacker(),
             lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
-            outlook=Outlook(),
+            punctuality=Punctuality(Outlook(), world.clock),
             delivery=world.delivery,
             events=world.events,
             signals=world.signals,
             conduct=world.conduct,
             clock=world.clock,
-            wall_clock=world.clock,
         )
         world.start(P0)
 
