@@ -29,6 +29,7 @@ from math import inf
 
 from worker.core.buckets import NO_BUCKETS, Buckets, Shapes, tokens
 from worker.core.limits import Limit, MemoryLimits
+from worker.core.linger import Linger
 from worker.core.records import Batch, ClosedBy, Partition, Request
 from worker.core.runs import Run
 from worker.core.stacking import cut
@@ -106,9 +107,18 @@ def _nothing_known(_shapes: Shapes, _rows: int) -> float:
 class Batcher:
     """Open groups and full ones, each in the order in which they are due. Knows no lanes and no ledger."""
 
-    def __init__(self, policy: BatchPolicy, expected: Callable[[Shapes, int], float] = _nothing_known) -> None:
-        """`expected`: the seconds that an inference of so many rows in these shapes is expected to take."""
+    def __init__(
+        self,
+        policy: BatchPolicy,
+        expected: Callable[[Shapes, int], float] = _nothing_known,
+        auto: Linger | None = None,
+    ) -> None:
+        """`expected`: the seconds that an inference of so many rows in these shapes is expected to take.
+
+        `auto` learns how long to wait for company, in the place of the policy's fixed linger.
+        """
         self._policy = policy
+        self._auto = auto
         self._expected = expected
         self._memory = MemoryLimits()
         self._by_request: dict[Shapes, Bucket] = {}  # by the shapes of requests, which may be padded to others
@@ -196,6 +206,11 @@ class Batcher:
         if self._memory and self._memory.ran(batch.shapes, batch.rows):
             self._change_limit(batch.shapes)
 
+    def look_back(self, now: float) -> None:
+        """Let the wait for company be learned from who came. Best when nobody waits for the caller."""
+        if self._auto is not None:
+            self._auto.look(now)
+
     # Groups open and close
 
     def _learn(self, shapes: Shapes) -> Bucket:
@@ -222,6 +237,8 @@ class Batcher:
                 self._fill(group, group.limit.why)
 
     def _place(self, bucket: Bucket, request: Request, now: float) -> None:
+        if self._auto is not None:
+            self._auto.arrived(now, bucket.shapes, request.rows)
         group = bucket.group
         if group is not None and (why := self._overflow(group, request)):
             self._fill(group, why)
@@ -246,7 +263,8 @@ class Batcher:
         return None
 
     def _begin(self, bucket: Bucket, now: float) -> Group:
-        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._policy.linger)
+        due_at = now + (self._policy.linger if self._auto is None else self._auto.wait)
+        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, due_at)
         self._open[group.age] = group
         heappush(self._dues, (group.due_at, group.age))
         return group

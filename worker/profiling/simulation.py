@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.batching import Batcher, BatchPolicy, Group
+from worker.core.linger import Linger
 from worker.core.records import Partition, Prediction, Record, Reply, Request
 
 Floats = NDArray[np.float64]
@@ -92,7 +93,7 @@ def poisson(rate: float, requests: int, seed: int) -> Floats:
     return np.cumsum(np.random.default_rng(seed).exponential(1.0, requests)) / rate
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  # nearly all have a default
     arrivals: Floats,
     policy: BatchPolicy,
     costs: Costs,
@@ -101,14 +102,18 @@ def simulate(
     row_bytes: int = 1,
     conduct: Conduct = Conduct(),
     seed: int = 0,
+    auto: Linger | None = None,
 ) -> Simulated:
-    """Serve requests of so many rows that arrive at these ascending seconds, until the last has its answer."""
+    """Serve requests of so many rows that arrive at these ascending seconds, until the last has its answer.
+
+    `auto` waits for company in the place of the policy's linger.
+    """
     size = request_rows * row_bytes
     requests = [
         Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), _SHAPES, _REPLY, size)
         for number in range(len(arrivals))
     ]
-    replica = _Replica(arrivals, requests, policy, costs, conduct, np.random.default_rng(seed))
+    replica = _Replica(arrivals, requests, policy, costs, conduct, np.random.default_rng(seed), auto)
     while replica.unanswered:
         replica.turn()
     seconds = float(replica.answered.max() - arrivals[0])
@@ -131,9 +136,10 @@ class _Replica:
         costs: Costs,
         conduct: Conduct,
         dice: np.random.Generator,
+        auto: Linger | None,
     ) -> None:
         self._arriving = deque(zip(arrivals.tolist(), requests, strict=True))
-        self._batcher = Batcher(policy)
+        self._batcher = Batcher(policy, auto=auto)
         self._costs = costs
         self._conduct = conduct
         self._dice = dice
@@ -192,6 +198,8 @@ class _Replica:
             self._hand_out()  # as the loop does: the lane does not wait until answers are written
         for group in home:
             self._answer(group)
+        if home:
+            self._batcher.look_back(self._now)
         return len(home)
 
     def _answer(self, group: Group) -> None:

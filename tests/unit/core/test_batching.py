@@ -10,6 +10,7 @@ from worker.core import batching
 from worker.core.batching import Batcher, BatchPolicy, Group
 from worker.core.buckets import Axis, Buckets, Spot
 from worker.core.limits import FIRST_PATIENCE
+from worker.core.linger import Linger
 from worker.core.records import Batch, ClosedBy, Request
 
 NARROW = ((1,),)
@@ -379,3 +380,31 @@ def test_the_batcher_shows_itself() -> None:
     waiting.add(request(1), 0.0)
 
     assert repr(waiting) == "<Batcher open=[1] full=[2]>"
+
+
+def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
+    """In the place of the policy's: at first nobody waits, and then as long as it was worth."""
+    auto = Linger(lambda _shapes, _rows: 0.010, lambda _shapes: 64)
+    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=auto)
+    for at in (0.0, 0.002, 0.5, 0.502, 1.0):
+        waiting.add(request(), at)
+        if at in (0.002, 0.502):
+            assert waiting.due(at) is not None
+    assert waiting.next_due == 1.0
+
+    waiting.look_back(1.0)
+    waiting.drain()
+    waiting.add(request(), 2.0)
+
+    assert auto.wait == 0.002
+    assert waiting.next_due == 2.0 + auto.wait
+
+
+def test_a_fixed_linger_learns_nothing() -> None:
+    """It is what it is."""
+    waiting = batcher(linger=5.0)
+    waiting.add(request(), 0.0)
+
+    waiting.look_back(100.0)
+
+    assert waiting.next_due == 5.0
