@@ -382,7 +382,7 @@ class Worker:
                 self._outlook.failed(batch)
                 self._try_smaller(batch, split)
             else:
-                self._batcher.ran(batch)
+                self._batcher.ran(batch, seconds, now)
                 self._conclude(split)
                 if self._has_deadlines:
                     self._note_answers(batch)
@@ -487,6 +487,7 @@ class Worker:
         astray = self._delivery.turn(now, REPORT_WAIT if is_waiting_for_broker else 0.0)
         if astray:
             self._rewind(astray)
+        self._batcher.look_back(now)
         self._events.turned(now, self._ledger.records)
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:

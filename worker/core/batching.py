@@ -119,6 +119,7 @@ class Batcher:
         """
         self._policy = policy
         self._auto = auto
+        self._has_news = False  # for `auto`
         self._expected = expected
         self._memory = MemoryLimits()
         self._by_request: dict[Shapes, Bucket] = {}  # by the shapes of requests, which may be padded to others
@@ -175,6 +176,11 @@ class Batcher:
         return self._next(ClosedBy.DRAIN)
 
     @property
+    def linger(self) -> float:
+        """How long the first request of a group that opens now will wait for company, seconds."""
+        return self._policy.linger if self._auto is None else self._auto.wait
+
+    @property
     def backlog(self) -> int:
         """Groups that are full and wait for a lane."""
         return len(self._full)
@@ -201,14 +207,19 @@ class Batcher:
         self._memory.ran_out(batch.shapes, batch.rows)
         self._change_limit(batch.shapes)
 
-    def ran(self, batch: Batch) -> None:
-        """The device had memory enough for this batch. Of use only after it had not for another."""
+    def ran(self, batch: Batch, seconds: float, now: float) -> None:
+        """It took so long, and the device had memory enough: of use only after it had not for another."""
         if self._memory and self._memory.ran(batch.shapes, batch.rows):
             self._change_limit(batch.shapes)
+        if self._auto is not None:
+            self._auto.ran(batch.shapes, batch.rows, seconds, now)
+            self._has_news = True
 
     def look_back(self, now: float) -> None:
-        """Let the wait for company be learned from who came. Best when nobody waits for the caller."""
-        if self._auto is not None:
+        """Learn the wait for company from who came, in turns that brought a batch home: its burst is over."""
+        if self._has_news:
+            self._has_news = False
+            assert self._auto is not None
             self._auto.look(now)
 
     # Groups open and close
@@ -263,8 +274,7 @@ class Batcher:
         return None
 
     def _begin(self, bucket: Bucket, now: float) -> Group:
-        due_at = now + (self._policy.linger if self._auto is None else self._auto.wait)
-        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, due_at)
+        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self.linger)
         self._open[group.age] = group
         heappush(self._dues, (group.due_at, group.age))
         return group

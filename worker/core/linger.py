@@ -21,10 +21,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from heapq import heapreplace
 from math import inf
 
-Shapes = tuple[tuple[int, ...], ...]
+from worker.core.buckets import Shapes
+from worker.core.run_times import RunTimes
+
 Expected = Callable[[Shapes, int], float]
 Arrival = tuple[float, Shapes, int]  # when, and how many rows of which shapes
 
@@ -41,15 +44,10 @@ AS_GOOD = 1.01**2
 class Linger:
     """Owns the arrivals since the last look, what the looks found, and the wait in force."""
 
-    def __init__(
-        self, expected: Expected, max_rows: Callable[[Shapes], int], *, lanes: int = 1, budget: float = inf
-    ) -> None:
-        """`expected`: seconds that most inferences of so many rows take, 0 if not known. `budget`: seconds.
-
-        `max_rows`: those of a full batch.
-        """
+    def __init__(self, max_rows: Callable[[Shapes], int], *, lanes: int = 1, budget: float = inf) -> None:
+        """`max_rows`: those of a full batch. `budget`: seconds."""
         self.wait = 0.0  # seconds, for groups that open from now on
-        self._expected = expected
+        self._times = RunTimes()
         self._max_rows = max_rows
         self._lanes = lanes
         self._budget = budget
@@ -62,13 +60,17 @@ class Linger:
         if len(self._arrivals) < ARRIVALS:
             self._arrivals.append((now, shapes, rows))
 
+    def ran(self, shapes: Shapes, rows: int, seconds: float, now: float) -> None:
+        """An inference took so long, and has just ended."""
+        self._times.note(shapes, rows, seconds, now)
+
     def look(self, now: float) -> None:
-        """Choose the wait anew, if it is time: best after a batch, when its answers are on their way."""
+        """Choose the wait anew, if it is time. To be called after a batch: by then those it left behind have come."""
         if now < self._next_look or not self._arrivals:
             return
         arrivals, self._arrivals, self._next_look = self._arrivals, [], now + LOOK_EVERY
         max_rows = {shapes: self._max_rows(shapes) for _, shapes, _ in arrivals}
-        full = max(self._expected(shapes, rows) for shapes, rows in max_rows.items())
+        full = max(self._times.mean(shapes, rows) for shapes, rows in max_rows.items())
         longest = min(full, self._budget - full)
         if longest < WAITS[1]:
             self.wait = 0.0
@@ -77,7 +79,8 @@ class Linger:
         self.wait = self._chosen([wait for wait in WAITS if wait <= longest])
 
     def _learn(self, arrivals: Sequence[Arrival], max_rows: Mapping[Shapes, int]) -> None:
-        found = {wait: Replay(wait, max_rows, self._lanes, self._expected).serve(arrivals) for wait in WAITS}
+        expected = cache(self._times.mean)  # the same few sizes again and again
+        found = {wait: Replay(wait, max_rows, self._lanes, expected).serve(arrivals) for wait in WAITS}
         # As parts of the least: seconds that were slow would otherwise count more than those since.
         weight = sum(rows for _, _, rows in arrivals) / min(found.values())
         for wait, squares in found.items():

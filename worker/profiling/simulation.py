@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 _PARTITION = Partition("simulated", 0)
 _REPLY = Reply("application/octet-stream")
-_SHAPES = ((1,),)
+SHAPES = ((1,),)  # of every request
 
 
 class Costs(Protocol):
@@ -110,7 +110,7 @@ def simulate(  # noqa: PLR0913  # nearly all have a default
     """
     size = request_rows * row_bytes
     requests = [
-        Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), _SHAPES, _REPLY, size)
+        Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), SHAPES, _REPLY, size)
         for number in range(len(arrivals))
     ]
     replica = _Replica(arrivals, requests, policy, costs, conduct, np.random.default_rng(seed), auto)
@@ -122,6 +122,7 @@ def simulate(  # noqa: PLR0913  # nearly all have a default
 
 class _Running(NamedTuple):
     finishes_at: float
+    seconds: float
     group: Group
 
 
@@ -140,6 +141,7 @@ class _Replica:
     ) -> None:
         self._arriving = deque(zip(arrivals.tolist(), requests, strict=True))
         self._batcher = Batcher(policy, auto=auto)
+        self._auto = auto
         self._costs = costs
         self._conduct = conduct
         self._dice = dice
@@ -186,20 +188,21 @@ class _Replica:
         began = max(self._now, self._lane_is_free_at) + self._costs.hand_over()
         seconds = self._costs.run(group.rows, self._dice.random())
         self._lane_is_free_at = began + seconds
-        self._in_flight.append(_Running(self._lane_is_free_at, group))
+        self._in_flight.append(_Running(self._lane_is_free_at, seconds, group))
         self.batch_rows.append(group.rows)
         self.busy += seconds
 
     def _bring_home(self) -> int:
-        home: list[Group] = []
+        home: list[_Running] = []
         while self._in_flight and self._in_flight[0].finishes_at <= self._now:
-            home.append(self._in_flight.popleft().group)
+            home.append(self._in_flight.popleft())
         if home:
             self._hand_out()  # as the loop does: the lane does not wait until answers are written
-        for group in home:
-            self._answer(group)
-        if home:
-            self._batcher.look_back(self._now)
+        for running in home:
+            self._answer(running.group)
+            if self._auto is not None:
+                self._auto.ran(SHAPES, running.group.rows, running.seconds, self._now)
+                self._auto.look(self._now)
         return len(home)
 
     def _answer(self, group: Group) -> None:
