@@ -23,6 +23,7 @@ from worker.core.batching import Batcher, BatchPolicy
 from worker.core.failures import BadConfiguration, Stop
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
+from worker.core.linger import Linger
 from worker.core.loose import LEDGERS
 from worker.core.outlook import Outlook
 from worker.core.punctuality import Punctuality
@@ -33,7 +34,7 @@ from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import InferenceLanes, Model, load
 from worker.kafka import KafkaSink, KafkaSource, KafkaTransactions, Topics, examine, resolve_transactional_id
 from worker.loop import Conduct, Worker
-from worker.settings import Settings
+from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
@@ -121,17 +122,19 @@ def _wire(
     lanes = InferenceLanes(model, settings.batching.lanes)
     closing.callback(ending.close, lanes)
     ledger = LEDGERS[settings.delivery.order]()
-    events.watch(ledger, lanes, signals)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
     batch_rows = model.most_rows(batching.max_batch_size)
     policy = BatchPolicy(
         batch_rows,
         batching.max_batch_bytes,
-        batching.linger_ms / 1000,
+        batching.linger or 0.0,
         batching.max_batch_tokens,
         model.signature.buckets,
     )
+    outlook = Outlook(batching.lanes)
+    batcher = Batcher(policy, outlook.needed, _learning(batching, policy))
+    events.watch(ledger, lanes, batcher, signals)
     events.bounded(
         batch=batch_rows,
         records=bounds.records,
@@ -144,13 +147,12 @@ def _wire(
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks(model.signature, _wire_contract(settings, topics), tell=events.rejected)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
-    outlook = Outlook(batching.lanes)
     return Worker(
         source=source,
         codec=codec,
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
-        batcher=Batcher(policy, outlook.needed),
+        batcher=batcher,
         trials=Trials(policy, bounds.records + RESERVE),
         stacker=Stacker(
             model.signature,
@@ -171,6 +173,13 @@ def _wire(
         ),
         clock=time.monotonic,
     )
+
+
+def _learning(batching: BatchingSettings, policy: BatchPolicy) -> Linger | None:
+    """What chooses the linger, unless it is fixed."""
+    if batching.linger is not None:
+        return None
+    return Linger(lambda shapes: policy.limit(shapes).rows, lanes=batching.lanes, budget=batching.latency_budget)
 
 
 def _outlet(

@@ -350,7 +350,7 @@ class Worker:
                 self._punctuality.failed(batch)
                 self._try_smaller(batch, split)
             else:
-                self._batcher.ran(batch)
+                self._batcher.ran(batch, seconds, now)
                 self._conclude(split)
                 if late := self._punctuality.answered(batch, self._clock()):
                     self._events.answered_late(late)
@@ -447,6 +447,7 @@ class Worker:
         astray = self._delivery.turn(now, REPORT_WAIT if is_waiting_for_broker else 0.0)
         if astray:
             self._rewind(astray)
+        self._batcher.look_back(now)
         self._events.turned(now, self._ledger.records)
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:

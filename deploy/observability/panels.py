@@ -148,9 +148,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "How long for company and a lane?",
-            quantiles("batch_wait_seconds"),
+            {**quantiles("batch_wait_seconds"), "linger": "max(@linger_seconds)"},
             unit="s",
-            note="About LINGER_MS when there is little to do; longer when the lanes are busy.",
+            note="About the linger (LINGER_MS, or as `auto` chose) when there is little to do; more when lanes work.",
         ),
         Panel(
             "How near are the bounds?",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.sharedctypes import Synchronized
@@ -30,6 +31,7 @@ AT_ONCE = 1000  # messages that the reader takes from its client together
 
 Floats = NDArray[np.float64]
 Answered: TypeAlias = "Synchronized[int]"
+Dues = Sequence[int]  # ns after the beginning, ascending
 
 
 class Verdict(NamedTuple):
@@ -52,18 +54,23 @@ class Answers(NamedTuple):
 
 def latencies(bootstrap: str, requests: str, responses: str, rate: int, seconds: float) -> Floats:
     """Seconds from due to read of each request, in the order of their answers. Older answers do not count."""
-    return _exchange(bootstrap, requests, responses, rate, round(rate * seconds)).waited
+    return _exchange(bootstrap, requests, responses, _steady(rate, seconds)).waited
+
+
+def latencies_of(bootstrap: str, requests: str, responses: str, dues: Floats) -> Floats:
+    """The same for requests that are due so many ascending seconds after the beginning."""
+    return _exchange(bootstrap, requests, responses, [round(due * SECOND) for due in dues.tolist()]).waited
 
 
 def most(bootstrap: str, requests: str, responses: str, count: int) -> float:
     """Answers per second of so many requests when some are always outstanding; the first half warms up."""
-    last = _exchange(bootstrap, requests, responses, 0, count).read_at[count // 2 :]
+    last = _exchange(bootstrap, requests, responses, None, count).read_at[count // 2 :]
     return (len(last) - 1) / float(last[-1] - last[0])
 
 
 def judged(bootstrap: str, requests: str, responses: str, rate: int, seconds: float, headers: Headers) -> Answers:
     """Every answer to requests with such headers, with its verdict. The response topic stamps its records itself."""
-    return _exchange(bootstrap, requests, responses, rate, round(rate * seconds), headers, verdict)
+    return _exchange(bootstrap, requests, responses, _steady(rate, seconds), headers=headers, judge=verdict)
 
 
 def verdict(message: Message) -> Verdict:
@@ -74,26 +81,32 @@ def verdict(message: Message) -> Verdict:
     return Verdict(dict(headers).get("error-code", b"").decode(), milliseconds / 1000)
 
 
+def _steady(rate: int, seconds: float) -> Dues:
+    return [number * SECOND // rate for number in range(round(rate * seconds))]
+
+
 def _exchange(
     bootstrap: str,
     requests: str,
     responses: str,
-    rate: int,
-    count: int,
+    dues: Dues | None,
+    count: int = 0,
+    *,
     headers: Headers = HEADERS,
     judge: Judge | None = None,
 ) -> Answers:
-    """So many requests and their answers. Rate 0: a closed loop."""
+    """Requests that are due then, and their answers. Without any: so many, in a closed loop."""
+    count = count if dues is None else len(dues)
     processes = multiprocessing.get_context("spawn")
     ours, theirs = processes.Pipe()
     answered = processes.Value("q", 0)
     reader = processes.Process(target=_read, args=(theirs, answered, bootstrap, responses, count, judge), daemon=True)
-    asked = (answered, bootstrap, requests, rate, count, headers)
+    asked = (answered, bootstrap, requests, dues, count, headers)
     publisher = processes.Process(target=_publish, args=asked, daemon=True)
     reader.start()
     assert ours.recv() == "ready"
     publisher.start()
-    most_seconds = GIVE_UP + (count / rate if rate else 0)
+    most_seconds = GIVE_UP + (dues[-1] / SECOND if dues else 0)
     assert ours.poll(most_seconds), f"not all of {count} answers after {most_seconds:.0f} s"
     found: Answers = ours.recv()
     publisher.join()
@@ -117,14 +130,14 @@ def append_times(bootstrap: str, topic: str) -> Floats:
     return np.sort(np.array(times))
 
 
-def _publish(answered: Answered, bootstrap: str, topic: str, rate: int, count: int, headers: Headers) -> None:
+def _publish(answered: Answered, bootstrap: str, topic: str, dues: Dues | None, count: int, headers: Headers) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
     values, sent, began = raw_values(), 0, time.monotonic_ns()
     while sent < count:
         now = time.monotonic_ns()
-        due = min(count, (now - began) * rate // SECOND if rate else answered.value + OUTSTANDING)
+        due = min(count, answered.value + OUTSTANDING) if dues is None else bisect(dues, now - began)
         for number in range(sent, due):
-            at = began + number * SECOND // rate if rate else now
+            at = now if dues is None else began + dues[number]
             producer.produce(topic, values[number % 1000], b"%d" % at, number % PARTITIONS, headers=list(headers))
         sent = due
         producer.poll(TICK)

@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tests.bench.bench import Asked, Bench
-from tests.bench.cases import compute, deadlines, formats, growth, latency, ragged, raw, start
+from tests.bench.cases import compute, deadlines, formats, growth, latency, lingers, ragged, raw, start
 from tests.bench.results import RESULTS, Section, show, write
 from tests.kafka.broker import ADDRESS_VARIABLE, VERSION, Broker, GivenBroker, JvmBroker
 from tests.kafka.cluster import Cluster
@@ -33,6 +33,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {
     "formats": formats.measured,
     "ragged": ragged.measured,
     "latency": latency.measured,
+    "lingers": lingers.measured,
     "deadlines": deadlines.measured,
     "growth": growth.measured,
     "start": start.measured,

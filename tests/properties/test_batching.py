@@ -65,7 +65,7 @@ class BatcherMachine(RuleBasedStateMachine):
     @rule(shapes=st.sampled_from(SHAPES), rows=st.integers(1, 6))
     def ran(self, shapes: Shapes, rows: int) -> None:
         for _ in range(100):
-            self.batcher.ran(self.batch(shapes, rows))
+            self.batcher.ran(self.batch(shapes, rows), 0.1, self.now)
 
     def batch(self, shapes: Shapes, rows: int) -> Batch:
         padded = self.policy.buckets.padded(shapes)

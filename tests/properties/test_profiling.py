@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from worker.core.batching import BatchPolicy
 from worker.core.failures import BadConfiguration
+from worker.core.linger import Replay
 from worker.profiling.advice import HEAD_ROOM, Advice, Need, advise
 from worker.profiling.forecast import Forecaster
 from worker.profiling.simulation import Conduct, simulate
@@ -79,6 +81,29 @@ def test_no_request_is_lost_and_none_is_answered_before_its_time(
     assert sum(found.batch_rows) == request_rows * len(gaps)
     assert max(found.batch_rows) <= rows
     assert found.busy <= found.seconds * (1 + 1e-9)
+
+
+@given(
+    gaps=st.lists(st.sampled_from([0.0, 0.0001, 0.003, 0.05, 2.0]), min_size=1, max_size=60),
+    rows=st.integers(1, 9),
+    request_rows=st.integers(1, 9),
+    linger=st.sampled_from([0.0, 0.001, 0.02]),
+    costs=COSTS,
+)
+def test_a_replay_of_what_came_finds_the_latencies_that_came_of_it(
+    gaps: list[float], rows: int, request_rows: int, linger: float, costs: Costs
+) -> None:
+    """What `auto` knows of a wait that it does not try is what the batcher would do, but for the loop's own time."""
+    arrivals, rows = np.cumsum(gaps), max(rows, request_rows)
+    calm = Costs(costs.fixed, costs.per_row, swing=0.0, per_request=0.0)
+
+    found = simulate(
+        arrivals, BatchPolicy(rows, 1000, linger), calm, request_rows=request_rows, conduct=Conduct(1000, 1000)
+    )
+    replay = Replay(linger, {(): rows}, 1, lambda _shapes, of: calm.run(of, 0.5))
+    squares = replay.serve([(at, (), request_rows) for at in arrivals.tolist()])
+
+    assert squares == pytest.approx(request_rows * float(np.sum(found.latencies**2)), rel=1e-6, abs=1e-12)
 
 
 @given(costs=COSTS, rate=st.floats(1.0, 5000.0), more=st.floats(1.0, 20.0), budget=st.floats(0.002, 5.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_the_least_that_starts_gets_the_documented_defaults() -> None:
     assert settings.batching.max_batch_size == 32
     assert settings.delivery.guarantee == "at_least_once"
     assert settings.telemetry.http_address == "127.0.0.1"
+
+
+def test_a_linger_is_milliseconds_or_learned(tmp_path: Path) -> None:
+    """In the environment and in a file alike. Inside, time is seconds."""
+    config = tmp_path / "worker.toml"
+    config.write_text('[batching]\nlinger_ms = "auto"\nlatency_budget_ms = 50\n')
+
+    learned, fixed = load(config, LEAST).batching, load(None, LEAST | {"WORKER_BATCHING__LINGER_MS": "2.5"}).batching
+
+    assert (learned.linger, learned.latency_budget) == (None, 0.05)
+    assert (fixed.linger, fixed.latency_budget) == (0.0025, inf)
 
 
 def test_settings_are_frozen() -> None:
@@ -241,6 +253,8 @@ def test_all_problems_are_told_at_once_each_on_its_line() -> None:
         ("WORKER_BATCHING__MAX_BATCH_SIZE", "0"),
         ("WORKER_BATCHING__LINGER_MS", "nan"),
         ("WORKER_BATCHING__LINGER_MS", "-1"),
+        ("WORKER_BATCHING__LINGER_MS", "automatic"),
+        ("WORKER_BATCHING__LATENCY_BUDGET_MS", "0"),
         ("WORKER_KAFKA__REQUEST_TOPICS", "^all.*"),
         ("WORKER_KAFKA__REQUEST_TOPICS", ","),
         ("WORKER_KAFKA__CONFIG", "[1]"),
@@ -375,6 +389,10 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
         (
             {"BATCHING__LINGER_MS": "1000", "DELIVERY__DRAIN_TIMEOUT_S": "1"},
             "WORKER_BATCHING__LINGER_MS: must be less than",
+        ),
+        (
+            {"BATCHING__LINGER_MS": "5", "BATCHING__LATENCY_BUDGET_MS": "50"},
+            "WORKER_BATCHING__LATENCY_BUDGET_MS: has no effect with a linger of 5 ms; set WORKER_BATCHING__LINGER_MS",
         ),
         ({"MODEL__WARM_UP_ROWS": "4,4"}, "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell"),
         (

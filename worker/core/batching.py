@@ -29,6 +29,7 @@ from math import inf
 
 from worker.core.buckets import NO_BUCKETS, Buckets, Shapes, tokens
 from worker.core.limits import Limit, MemoryLimits
+from worker.core.linger import Linger
 from worker.core.records import Batch, ClosedBy, Partition, Request
 from worker.core.runs import Run
 from worker.core.stacking import cut
@@ -106,9 +107,19 @@ def _nothing_known(_shapes: Shapes, _rows: int) -> float:
 class Batcher:
     """Open groups and full ones, each in the order in which they are due. Knows no lanes and no ledger."""
 
-    def __init__(self, policy: BatchPolicy, expected: Callable[[Shapes, int], float] = _nothing_known) -> None:
-        """`expected`: the seconds that an inference of so many rows in these shapes is expected to take."""
+    def __init__(
+        self,
+        policy: BatchPolicy,
+        expected: Callable[[Shapes, int], float] = _nothing_known,
+        auto: Linger | None = None,
+    ) -> None:
+        """`expected`: the seconds that an inference of so many rows in these shapes is expected to take.
+
+        `auto` learns how long to wait for company, in the place of the policy's fixed linger.
+        """
         self._policy = policy
+        self._auto = auto
+        self._has_news = False  # for `auto`
         self._expected = expected
         self._memory = MemoryLimits()
         self._by_request: dict[Shapes, Bucket] = {}  # by the shapes of requests, which may be padded to others
@@ -165,6 +176,11 @@ class Batcher:
         return self._next(ClosedBy.DRAIN)
 
     @property
+    def linger(self) -> float:
+        """How long the first request of a group that opens now will wait for company, seconds."""
+        return self._policy.linger if self._auto is None else self._auto.wait
+
+    @property
     def backlog(self) -> int:
         """Groups that are full and wait for a lane."""
         return len(self._full)
@@ -191,10 +207,20 @@ class Batcher:
         self._memory.ran_out(batch.shapes, batch.rows)
         self._change_limit(batch.shapes)
 
-    def ran(self, batch: Batch) -> None:
-        """The device had memory enough for this batch. Of use only after it had not for another."""
+    def ran(self, batch: Batch, seconds: float, now: float) -> None:
+        """It took so long, and the device had memory enough: of use only after it had not for another."""
         if self._memory and self._memory.ran(batch.shapes, batch.rows):
             self._change_limit(batch.shapes)
+        if self._auto is not None:
+            self._auto.ran(batch.shapes, batch.rows, seconds, now)
+            self._has_news = True
+
+    def look_back(self, now: float) -> None:
+        """Learn the wait for company from who came, in turns that brought a batch home: its burst is over."""
+        if self._has_news:
+            self._has_news = False
+            assert self._auto is not None
+            self._auto.look(now)
 
     # Groups open and close
 
@@ -222,6 +248,8 @@ class Batcher:
                 self._fill(group, group.limit.why)
 
     def _place(self, bucket: Bucket, request: Request, now: float) -> None:
+        if self._auto is not None:
+            self._auto.arrived(now, bucket.shapes, request.rows)
         group = bucket.group
         if group is not None and (why := self._overflow(group, request)):
             self._fill(group, why)
@@ -246,7 +274,7 @@ class Batcher:
         return None
 
     def _begin(self, bucket: Bucket, now: float) -> Group:
-        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._policy.linger)
+        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self.linger)
         self._open[group.age] = group
         heappush(self._dues, (group.due_at, group.age))
         return group

@@ -8,8 +8,10 @@ estimated from its neighbours: more rows never take less, and twice the rows not
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from math import inf
 
 from worker.core.buckets import Shapes
 
@@ -23,18 +25,20 @@ _LONGEST = 2.0
 
 
 class _Times:
-    """Of one class of rows, in seconds."""
+    """Of one class of rows, in seconds, and its mean rows."""
 
-    __slots__ = ("deviation", "mean")
+    __slots__ = ("deviation", "mean", "rows")
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, rows: int, seconds: float) -> None:
+        self.rows = float(rows)
         self.mean = seconds
         self.deviation = seconds / 2
 
     def expected(self, deviations: float = _DEVIATIONS) -> float:
         return self.mean + deviations * self.deviation
 
-    def note(self, seconds: float) -> None:
+    def note(self, rows: int, seconds: float) -> None:
+        self.rows += _MEAN_WEIGHT * (rows - self.rows)
         off = min(seconds, _LONGEST * self.expected()) - self.mean
         self.deviation += _DEVIATION_WEIGHT * (abs(off) - self.deviation)
         self.mean += _MEAN_WEIGHT * off
@@ -70,9 +74,9 @@ class RunTimes:
         kind.rows += _MEAN_WEIGHT * (rows - kind.rows)
         times = kind.times.get(_class_of(rows))
         if times is None:
-            kind.times[_class_of(rows)] = _Times(seconds)
+            kind.times[_class_of(rows)] = _Times(rows, seconds)
         else:
-            times.note(seconds)
+            times.note(rows, seconds)
         self.typical += _MEAN_WEIGHT * (seconds - self.typical) if self.typical else seconds
 
     def expected(self, shapes: Shapes, rows: int, deviations: float = _DEVIATIONS) -> float:
@@ -94,6 +98,24 @@ class RunTimes:
             below = max(smaller)
             bounds.append(kind.times[below].expected(deviations) * 2.0 ** (wanted - below))
         return min(bounds)
+
+    def mean(self, shapes: Shapes, rows: int) -> float:
+        """Seconds that a batch of so many rows of these shapes takes in the mean; 0 if nothing is known.
+
+        Between two classes on the line through their means, and beyond the largest as that line goes on. Unlike what is
+        `expected`, it tells one row more from one row less, which is what a comparison of ways to batch hangs on.
+        """
+        kind = self._kinds.get(shapes)
+        if kind is None:
+            return 0.0
+        known = sorted((times.rows, times.mean) for times in kind.times.values())
+        at = bisect(known, (rows, inf))
+        if at == 0:
+            return known[0][1]
+        if len(known) == 1:
+            return known[0][1] * rows / known[0][0]
+        (fewer, less), (more, longer) = known[at - 1 : at + 1] if at < len(known) else known[-2:]
+        return less + max(0.0, longer - less) * (rows - fewer) / (more - fewer)
 
     def usual_rows(self, shapes: Shapes) -> int:
         """The rows of a usual batch of these shapes; 1 if nothing is known."""

@@ -20,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.batching import Batcher, BatchPolicy, Group
+from worker.core.linger import Linger
 from worker.core.records import Partition, Prediction, Record, Reply, Request
 
 Floats = NDArray[np.float64]
 
 _PARTITION = Partition("simulated", 0)
 _REPLY = Reply("application/octet-stream")
-_SHAPES = ((1,),)
+SHAPES = ((1,),)  # of every request
 
 
 class Costs(Protocol):
@@ -92,7 +93,7 @@ def poisson(rate: float, requests: int, seed: int) -> Floats:
     return np.cumsum(np.random.default_rng(seed).exponential(1.0, requests)) / rate
 
 
-def simulate(
+def simulate(  # noqa: PLR0913  # nearly all have a default
     arrivals: Floats,
     policy: BatchPolicy,
     costs: Costs,
@@ -101,14 +102,18 @@ def simulate(
     row_bytes: int = 1,
     conduct: Conduct = Conduct(),
     seed: int = 0,
+    auto: Linger | None = None,
 ) -> Simulated:
-    """Serve requests of so many rows that arrive at these ascending seconds, until the last has its answer."""
+    """Serve requests of so many rows that arrive at these ascending seconds, until the last has its answer.
+
+    `auto` waits for company in the place of the policy's linger.
+    """
     size = request_rows * row_bytes
     requests = [
-        Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), _SHAPES, _REPLY, size)
+        Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), SHAPES, _REPLY, size)
         for number in range(len(arrivals))
     ]
-    replica = _Replica(arrivals, requests, policy, costs, conduct, np.random.default_rng(seed))
+    replica = _Replica(arrivals, requests, policy, costs, conduct, np.random.default_rng(seed), auto)
     while replica.unanswered:
         replica.turn()
     seconds = float(replica.answered.max() - arrivals[0])
@@ -117,6 +122,7 @@ def simulate(
 
 class _Running(NamedTuple):
     finishes_at: float
+    seconds: float
     group: Group
 
 
@@ -131,9 +137,11 @@ class _Replica:
         costs: Costs,
         conduct: Conduct,
         dice: np.random.Generator,
+        auto: Linger | None,
     ) -> None:
         self._arriving = deque(zip(arrivals.tolist(), requests, strict=True))
-        self._batcher = Batcher(policy)
+        self._batcher = Batcher(policy, auto=auto)
+        self._auto = auto
         self._costs = costs
         self._conduct = conduct
         self._dice = dice
@@ -180,18 +188,21 @@ class _Replica:
         began = max(self._now, self._lane_is_free_at) + self._costs.hand_over()
         seconds = self._costs.run(group.rows, self._dice.random())
         self._lane_is_free_at = began + seconds
-        self._in_flight.append(_Running(self._lane_is_free_at, group))
+        self._in_flight.append(_Running(self._lane_is_free_at, seconds, group))
         self.batch_rows.append(group.rows)
         self.busy += seconds
 
     def _bring_home(self) -> int:
-        home: list[Group] = []
+        home: list[_Running] = []
         while self._in_flight and self._in_flight[0].finishes_at <= self._now:
-            home.append(self._in_flight.popleft().group)
+            home.append(self._in_flight.popleft())
         if home:
             self._hand_out()  # as the loop does: the lane does not wait until answers are written
-        for group in home:
-            self._answer(group)
+        for running in home:
+            self._answer(running.group)
+            if self._auto is not None:
+                self._auto.ran(SHAPES, running.group.rows, running.seconds, self._now)
+                self._auto.look(self._now)
         return len(home)
 
     def _answer(self, group: Group) -> None:

@@ -116,7 +116,7 @@ class Scorer:
         policy = BatchPolicy(
             max(batching.max_batch_size, source.most_rows),
             max(batching.max_batch_bytes, source.most_bytes),
-            batching.linger_ms / 1000 if source.is_live else math.inf,
+            (batching.linger or 0.0) if source.is_live else math.inf,
             batching.max_batch_tokens,
             self.signature.buckets,
         )

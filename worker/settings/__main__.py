@@ -50,7 +50,8 @@ def _row(section: str, key: str, field: FieldInfo) -> str:
 
 def _choices(field: FieldInfo) -> str:
     """The values there are to choose from, where the sentence does not name them all."""
-    values = re.findall(r"'([^']*)'", str(field.annotation)) if "Literal[" in str(field.annotation) else []
+    literals = re.findall(r"Literal\[(.*?)\]", str(field.annotation))
+    values = re.findall(r"'([^']*)'", " ".join(literals))
     unnamed = [value for value in values if f"`{value}`" not in (field.description or "")]
     return f" One of {', '.join(f'`{value}`' for value in values)}." if unnamed else ""
 

@@ -142,6 +142,11 @@ def _bounds(batching: BatchingSettings) -> Iterator[str]:
             f"WORKER_BATCHING__LANES: {batching.lanes} lanes cannot all work on {batching.max_inflight_batches} "
             "batches; raise WORKER_BATCHING__MAX_INFLIGHT_BATCHES"
         )
+    if batching.latency_budget_ms is not None and batching.linger is not None:
+        yield (
+            f"WORKER_BATCHING__LATENCY_BUDGET_MS: has no effect with a linger of {batching.linger_ms:g} ms; "
+            "set WORKER_BATCHING__LINGER_MS to auto, or unset it"
+        )
     # One batch fills while the others run, or a full batch never forms.
     batches = batching.max_inflight_batches + 1
     if batching.max_inflight_rows < batching.max_batch_size * batches:
@@ -158,7 +163,8 @@ def _bounds(batching: BatchingSettings) -> Iterator[str]:
 
 def _promises(settings: Settings) -> Iterator[str]:
     yield from _transactions(settings.delivery)
-    if settings.batching.linger_ms >= settings.delivery.drain_timeout_s * 1000:
+    linger = settings.batching.linger
+    if linger is not None and linger >= settings.delivery.drain_timeout_s:
         yield "WORKER_BATCHING__LINGER_MS: must be less than WORKER_DELIVERY__DRAIN_TIMEOUT_S, or no batch ends in time"
 
 

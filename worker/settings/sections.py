@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,10 +17,12 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     SecretStr,
     SkipValidation,
     StringConstraints,
+    Tag,
     field_validator,
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -297,6 +300,12 @@ class PaddedAxis(Section):
 
 
 # Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
+# Told apart before either is tried, so that a mistake is one line and not two.
+Linger = Annotated[
+    Annotated[Literal["auto"], Tag("auto")] | Annotated[float, Field(ge=0, le=10_000), Tag("ms")],
+    Discriminator(lambda value: "auto" if value == "auto" else "ms"),
+]
+
 PaddedAxes = Annotated[
     dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
     NoDecode,
@@ -308,7 +317,17 @@ class BatchingSettings(Section):
     """When a batch closes, and how much may be under way."""
 
     max_batch_size: int = Field(32, ge=1, le=65_536, description="Rows (not requests) at which a batch closes.")
-    linger_ms: float = Field(5.0, ge=0, le=10_000, description="Longest wait of a batch's first request for company.")
+    linger_ms: Linger = Field(
+        5.0,
+        description="Longest wait of a batch's first request for company. `auto` learns from the requests whether any "
+        "is worth it, and how long.",
+    )
+    latency_budget_ms: float | None = Field(
+        None,
+        gt=0,
+        description="With LINGER_MS=auto: the wait and a full batch's inference take no longer than this together; any "
+        "wait that is worth it unless set.",
+    )
     timeout_ms: float | None = Field(
         None,
         gt=0,
@@ -333,6 +352,16 @@ class BatchingSettings(Section):
     max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")
     max_inflight_rows: int = Field(131_072, ge=1, description="Their rows.")
     max_inflight_bytes: int = Field(64 * MIB, ge=1024, description="Their bytes.")
+
+    @property
+    def linger(self) -> float | None:
+        """Seconds; None when it is learned."""
+        return None if self.linger_ms == "auto" else self.linger_ms / 1000
+
+    @property
+    def latency_budget(self) -> float:
+        """Seconds."""
+        return inf if self.latency_budget_ms is None else self.latency_budget_ms / 1000
 
     @property
     def wanted_axes(self) -> tuple[WantedAxis, ...]:

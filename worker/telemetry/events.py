@@ -44,6 +44,11 @@ class Lanes(Protocol):
     def running_since(self) -> float | None: ...
 
 
+class Batcher(Protocol):
+    @property
+    def linger(self) -> float: ...
+
+
 class Signals(Protocol):
     @property
     def stop_asked(self) -> bool: ...
@@ -68,6 +73,7 @@ class WorkerEvents:
         self._tally.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
         self._ledger: Ledger | None = None
         self._lanes: Lanes | None = None
+        self._batcher: Batcher | None = None
         self._signals: Signals | None = None
         self._buckets = NO_BUCKETS
         self._holdings = Holdings()
@@ -105,9 +111,12 @@ class WorkerEvents:
         self._publish()
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
 
-    def watch(self, ledger: Ledger, lanes: Lanes, signals: Signals) -> None:
-        """Where stalls, commit lag, the running inference's age and the wish to stop are read, with every snapshot."""
-        self._ledger, self._lanes, self._signals = ledger, lanes, signals
+    def watch(self, ledger: Ledger, lanes: Lanes, batcher: Batcher, signals: Signals) -> None:
+        """Where stalls, commit lag, the running inference's age, the linger and the wish to stop are read.
+
+        With every snapshot.
+        """
+        self._ledger, self._lanes, self._batcher, self._signals = ledger, lanes, batcher, signals
 
     def bounded(self, *, batch: int, records: int, rows: int, size: int, run: float) -> None:
         """The most rows of a batch, the most that may be in flight (`size` in bytes), the seconds of one inference."""
@@ -291,12 +300,13 @@ class WorkerEvents:
 
     def _look_around(self, now: float) -> None:
         """Read what nobody tells: the wish to stop, stalls, commit lag, and since when the running inference runs."""
-        if self._ledger is None or self._lanes is None or self._signals is None:
+        if self._ledger is None or self._lanes is None or self._batcher is None or self._signals is None:
             return
         if self._signals.stop_asked and not self._is_stopping:
             self._is_stopping = True
             self._log.info("stop_asked", rows_in_flight=self._ledger.rows)
         tally, ledger, running_since = self._tally, self._ledger, self._lanes.running_since
+        tally.set(metrics.LINGER, self._batcher.linger)
         tally.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
         tally.set(metrics.BYTES_IN_FLIGHT, ledger.size)
         oldest = ledger.oldest_by_partition()

@@ -73,6 +73,12 @@ BATCH_WAIT = Metric(
     "seconds",
     bounds=SECONDS,
 )
+LINGER = Metric(
+    "linger_seconds",
+    Kind.GAUGE,
+    "How long does it wait for company, with an idle lane? LINGER_MS or as `auto` chose.",
+    "seconds",
+)
 REQUEST_AGE = Metric(
     "request_age_seconds",
     Kind.HISTOGRAM,

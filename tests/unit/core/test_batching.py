@@ -10,6 +10,7 @@ from worker.core import batching
 from worker.core.batching import Batcher, BatchPolicy, Group
 from worker.core.buckets import Axis, Buckets, Spot
 from worker.core.limits import FIRST_PATIENCE
+from worker.core.linger import Linger
 from worker.core.records import Batch, ClosedBy, Request
 
 NARROW = ((1,),)
@@ -320,10 +321,10 @@ def test_the_limit_of_the_device_grows_back() -> None:
     """Full batches that run show that there is room."""
     waiting = padded()
     waiting.add(of_length(0, 64), 0.0)
-    waiting.ran(stacked(8, 64))
+    waiting.ran(stacked(8, 64), 0.1, 0.0)
     waiting.ran_out_of_memory(stacked(8, 64))
     for _ in range(FIRST_PATIENCE):
-        waiting.ran(stacked(4, 64))
+        waiting.ran(stacked(4, 64), 0.1, 0.0)
 
     for offset in range(1, 5):
         waiting.add(of_length(offset, 64), 0.0)
@@ -379,3 +380,46 @@ def test_the_batcher_shows_itself() -> None:
     waiting.add(request(1), 0.0)
 
     assert repr(waiting) == "<Batcher open=[1] full=[2]>"
+
+
+def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
+    """In the place of the policy's: at first nobody waits, and then as long as it would have been worth."""
+    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _shapes: 64))
+    for at in (0.0, 0.002, 0.5, 0.502):
+        waiting.add(request(), at)
+        assert waiting.due(at) is not None
+    for rows in (1, 64):
+        waiting.ran(stacked(rows, 1), 0.010, 1.0)
+
+    waiting.look_back(1.0)
+    waiting.add(request(), 2.0)
+
+    assert waiting.linger == 0.002
+    assert waiting.next_due == 2.002
+
+
+def test_a_fixed_linger_learns_nothing() -> None:
+    """It is what it is."""
+    waiting = batcher(linger=5.0)
+    waiting.add(request(), 0.0)
+
+    waiting.look_back(100.0)
+
+    assert waiting.next_due == 5.0
+
+
+def test_a_linger_looks_back_when_a_batch_is_home() -> None:
+    """Before that a burst may not be over, and its first request seem to be alone."""
+    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _shapes: 64))
+    for rows in (1, 64):
+        waiting.ran(stacked(rows, 1), 0.010, 0.0)
+    waiting.look_back(0.0)
+    waiting.add(request(), 10.0)
+    waiting.look_back(10.0)
+    for _ in range(9):
+        waiting.add(request(), 10.001)
+    waiting.ran(stacked(1, 1), 0.010, 10.010)
+
+    waiting.look_back(10.010)
+
+    assert waiting.linger == 0.001

@@ -90,3 +90,27 @@ def test_it_knows_what_is_usual() -> None:
     assert times.usual_rows(X) == 4
     assert times.typical == pytest.approx(0.2, rel=0.01)
     assert repr(times) == "<RunTimes shapes=1 typical=200ms>"
+
+
+@pytest.mark.parametrize(("rows", "seconds"), [(1, 0.1), (2, 0.1), (3, 0.2), (6, 0.5), (10, 0.9), (40, 3.9)])
+def test_the_mean_goes_along_a_line(rows: int, seconds: float) -> None:
+    """Through what is known and on beyond it, but for fewer rows than ever ran."""
+    times = times_of(*[(2, 0.1)] * 9, *[(4, 0.3)] * 9, *[(10, 0.9)] * 9)
+
+    assert times.mean(X, rows) == pytest.approx(seconds)
+
+
+def test_the_mean_of_a_single_size_grows_with_the_rows() -> None:
+    """No more is known of it; and nothing of other shapes."""
+    times = times_of((4, 0.2))
+
+    assert times.mean(X, 8) == pytest.approx(0.4)
+    assert times.mean(X, 2) == pytest.approx(0.2)
+    assert times.mean(Y, 4) == 0.0
+
+
+def test_more_rows_never_take_less_in_the_mean() -> None:
+    """Whatever chance has measured."""
+    times = times_of((2, 0.3), (8, 0.2))
+
+    assert times.mean(X, 4) == times.mean(X, 16) == pytest.approx(0.3)

@@ -54,6 +54,11 @@ class FakeLanes:
 
 
 @dataclass
+class FakeBatcher:
+    linger: float = 0.005
+
+
+@dataclass
 class FakeSignals:
     stop_asked: bool = False
 
@@ -65,7 +70,8 @@ class Watched:
         self.now = 1000.0
         self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now, date=lambda: self.date)
         self.ledger, self.lanes, self.signals = FakeLedger(), FakeLanes(), FakeSignals()
-        self.events.watch(self.ledger, self.lanes, self.signals)
+        self.batcher = FakeBatcher()
+        self.events.watch(self.ledger, self.lanes, self.batcher, self.signals)
         self._page = MetricsPage(lambda: self.events.latest, lambda: self.now)
 
     @property
@@ -152,6 +158,15 @@ def test_batches_are_counted_by_why_they_closed(watched: Watched) -> None:
     assert page["batch_fill_ratio_sum"] == pytest.approx(1.25)
     assert page["batch_wait_seconds_bucket 0.0025"] == 1
     assert page["batch_wait_seconds_count"] == 2
+
+
+def test_the_linger_in_force_is_shown(watched: Watched) -> None:
+    """It may be learned, and change."""
+    watched.batcher.linger = 0.003
+
+    watched.turn()
+
+    assert watched.page()["linger_seconds"] == 0.003
 
 
 def test_the_age_of_a_request_counts_from_its_publication(watched: Watched) -> None:

@@ -1,0 +1,216 @@
+"""How long to wait for company, learned from who came."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from worker.core.linger import ARRIVALS, LOOK_EVERY, WAITS, Linger, Replay
+
+ONE, OTHER = ((1,),), ((2,),)
+
+
+def linger(first: float = 0.0, every: float = 0.0, *, rows: int = 64, lanes: int = 1, budget: float = inf) -> Linger:
+    """For a model whose inferences take so many seconds for the first row, and for every other one."""
+    auto = Linger(lambda _shapes: rows, lanes=lanes, budget=budget)
+    if first:
+        take(auto, first, every)
+    return auto
+
+
+def take(auto: Linger, first: float, every: float = 0.0) -> None:
+    """From now on the inferences take so long."""
+    for rows in (1, 2, 4, 8, 16, 32, 64) * 100:
+        for shapes in (ONE, OTHER):
+            auto.ran(shapes, rows, first + (rows - 1) * every, 0.0)
+
+
+def bursts(auto: Linger, offsets: list[float], *, began: float = 0.0, seconds: int = 1) -> float:
+    """Five bursts a second, each of rows that come so much later than its beginning, and a look after each second."""
+    for second in range(seconds):
+        for fifth in range(5):
+            for offset in offsets:
+                auto.arrived(began + second + fifth / 5 + offset, ONE, 1)
+        auto.look(began + second + 1.0)
+    return auto.wait
+
+
+def test_nobody_waits_while_nothing_is_known() -> None:
+    """Before the first batch there is no run time, and so no reason."""
+    auto = linger()
+
+    assert bursts(auto, [0.0, 0.001]) == 0.0
+
+
+def test_a_burst_that_would_be_cut_in_two_is_waited_for() -> None:
+    """Its first request would run alone, and all others wait for the end of that: as long as the burst, then."""
+    auto = linger(0.010)
+
+    assert bursts(auto, [0.0, 0.0005, 0.0015, 0.002]) == 0.002
+
+
+def test_the_shortest_wait_that_brings_everybody_is_long_enough() -> None:
+    """All longer ones only add to the latency."""
+    auto = linger(0.020)
+
+    assert bursts(auto, [0.0, 0.0035, 0.004]) == 0.005
+
+
+def test_nobody_waits_for_nobody() -> None:
+    """Where requests come alone, waiting is all loss."""
+    auto = linger(0.010)
+
+    assert bursts(auto, [0.0]) == 0.0
+
+
+def test_nobody_waits_for_those_who_come_when_the_inference_is_over() -> None:
+    """They find an idle lane."""
+    auto = linger(0.010)
+
+    assert bursts(auto, [0.0, 0.011, 0.022]) == 0.0
+
+
+def test_nobody_waits_where_a_batch_costs_what_its_rows_do() -> None:
+    """The first row runs while the others come, and takes nothing from them."""
+    auto = linger(0.002, every=0.002)
+
+    assert bursts(auto, [0.0, 0.001, 0.002, 0.003]) == 0.0
+
+
+def test_a_model_that_takes_less_than_a_millisecond_never_waits() -> None:
+    """A poll cannot wait for less than that."""
+    auto = linger(0.0009)
+
+    assert bursts(auto, [0.0, 0.0001]) == 0.0
+
+
+def test_a_full_batch_waits_for_nobody() -> None:
+    """A burst of two batches runs at once, in two batches."""
+    auto = linger(0.010, rows=4)
+
+    assert bursts(auto, [0.0] * 8) == 0.0
+
+
+def test_rows_that_do_not_fit_close_a_batch_in_thought_too() -> None:
+    """As the batcher's rule is: limits are checked before adding."""
+    replay = Replay(1.0, {ONE: 4}, 1, lambda _shapes, _rows: 0.5)
+
+    squares = replay.serve([(0.0, ONE, 3), (0.25, ONE, 2)])
+
+    assert squares == pytest.approx(3 * 0.75**2 + 2 * 1.5**2)
+
+
+def test_rows_of_other_shapes_are_no_company() -> None:
+    """Each kind waits for its own: here nobody comes twice."""
+    auto = linger(0.010)
+    for at in range(20):
+        auto.arrived(at / 20, ONE, 1)
+        auto.arrived(at / 20 + 0.012, OTHER, 1)
+
+    auto.look(1.0)
+
+    assert auto.wait == 0.0
+
+
+def test_a_second_lane_takes_those_who_come_later() -> None:
+    """They wait for nobody, and so nobody waits for them."""
+    pair = [0.0, 0.001]
+
+    assert bursts(linger(0.010), pair) == 0.001
+    assert bursts(linger(0.010, lanes=2), pair) == 0.0
+
+
+def test_the_budget_bounds_the_wait() -> None:
+    """A full batch's inference keeps its time within it."""
+    late = [0.0, *[0.0065] * 20]
+
+    assert bursts(linger(0.050), late) == 0.007
+    assert bursts(linger(0.050, budget=0.0575), late) == 0.007
+    assert bursts(linger(0.050, budget=0.0565), late) < 0.0065
+    assert bursts(linger(0.050, budget=0.020), late) == 0.0
+
+
+def test_a_budget_that_becomes_too_tight_ends_the_wait() -> None:
+    """The inferences have become slower, and leave no time."""
+    auto = linger(0.010, budget=0.030)
+    assert bursts(auto, [0.0, 0.002]) == 0.002
+
+    take(auto, 0.0299)
+
+    assert bursts(auto, [0.0, 0.002], began=10.0) == 0.0
+
+
+def test_what_was_learned_is_forgotten_when_the_bursts_end() -> None:
+    """Within seconds: what earlier looks found fades."""
+    auto = linger(0.010)
+    assert bursts(auto, [0.0, 0.002], seconds=30) == 0.002
+
+    assert bursts(auto, [0.0], began=30.0, seconds=15) == 0.0
+
+
+def test_slow_times_do_not_outweigh_what_is_now() -> None:
+    """A look counts by its rows, not by how long they waited."""
+    auto = linger(1.0)
+    bursts(auto, [0.0] + [0.02] * 9, seconds=30)
+
+    take(auto, 0.005)
+
+    assert bursts(auto, [0.0] * 10, began=30.0, seconds=6) == 0.0
+
+
+def test_a_longer_wait_must_be_worth_it() -> None:
+    """What takes less than 3 % off changes nothing."""
+    gain = [0.0] * 60 + [0.0009]  # one in 61 would be spared a second inference, and all others wait
+
+    assert bursts(linger(0.0305), [0.0] * 2 + [0.001] * 60) == 0.001
+    assert bursts(linger(0.0305), gain) == 0.0
+
+
+def test_a_shorter_wait_is_taken_when_it_is_as_good() -> None:
+    """The way back needs no gain."""
+    auto = linger(0.100)
+    assert bursts(auto, [0.0, *[0.0025] * 20]) == 0.003
+
+    assert bursts(auto, [0.0, *[0.0018] * 20], began=1.0, seconds=20) == 0.002
+
+
+def test_a_look_is_taken_once_a_second() -> None:
+    """However many batches there are."""
+    auto = linger(0.010)
+    bursts(auto, [0.0])
+    for offset in (0.0, 0.002) * 50:
+        auto.arrived(1.1 + offset, ONE, 1)
+
+    auto.look(1.0 + LOOK_EVERY / 2)
+
+    assert auto.wait == 0.0
+
+
+def test_a_look_without_anybody_changes_nothing() -> None:
+    """There is nothing to learn from a silence."""
+    auto = linger(0.010)
+    bursts(auto, [0.0, 0.002])
+
+    auto.look(100.0)
+
+    assert auto.wait == 0.002
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    """The first of each second stand for all of them."""
+    auto = linger(0.010)
+    for at in range(ARRIVALS):
+        auto.arrived(at / ARRIVALS, ONE, 1)
+    for _ in range(1000):
+        auto.arrived(0.999, ONE, 1_000_000)
+
+    auto.look(1.0)
+
+    assert auto.wait in WAITS
+    assert auto.wait < 0.005
+
+
+def test_its_repr_says_how_long() -> None:
+    """For logs."""
+    assert repr(linger()) == "<Linger wait=0ms>"
