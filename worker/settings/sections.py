@@ -299,13 +299,13 @@ class PaddedAxis(Section):
         return boundaries
 
 
-# Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
 # Told apart before either is tried, so that a mistake is one line and not two.
 Linger = Annotated[
     Annotated[Literal["auto"], Tag("auto")] | Annotated[float, Field(ge=0, le=10_000), Tag("ms")],
     Discriminator(lambda value: "auto" if value == "auto" else "ms"),
 ]
 
+# Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
 PaddedAxes = Annotated[
     dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
     NoDecode,
