@@ -32,13 +32,12 @@ def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ..
         taken.update(axis.inputs)
     for axis in axes:
         _check_alike(signature, axis, taken)
-    _check_weight(signature, axes)
     return tuple(axes)
 
 
-def _check_weight(signature: Signature, axes: Sequence[Axis]) -> None:
+def check_weight(signature: Signature) -> None:
     """Raises `BadConfiguration` for buckets that no request can need: they would be allocated at start."""
-    longest = {spot: axis.boundaries[-1] for axis in axes for spot in axis.inputs}
+    longest = {spot: axis.boundaries[-1] for axis in signature.axes for spot in axis.inputs}
     shapes = tuple(
         tuple(longest.get(Spot(at, n), dim or 1) for n, dim in enumerate(spec.dims))
         for at, spec in enumerate(signature.inputs)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from worker.core.axes import axes_of, blank_lengths, other_lengths, with_outputs
+from worker.core.axes import axes_of, blank_lengths, check_weight, other_lengths, with_outputs
 from worker.core.buckets import Axis, Spot, WantedAxis, tokens
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.padding import misfit
@@ -264,6 +264,7 @@ def load(
     def warm(opened: Opened) -> Model:
         signature = signature_of(opened.session, settings, max_request_rows)
         signature = replace(signature, axes=axes_of(signature, wanted_axes))
+        check_weight(signature)
         fixed = fixed_rows(opened.session)
         counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if fixed is None else (fixed,)
         model = Model(opened, signature, counts, fixed)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import batch, request, signature, spec
-from worker.core.axes import axes_of, blank_lengths, other_lengths, with_outputs
+from worker.core.axes import axes_of, blank_lengths, check_weight, other_lengths, with_outputs
 from worker.core.buckets import NO_BUCKETS, Axis, Buckets, Filled, Spot, WantedAxis, filled, tokens
 from worker.core.failures import BadConfiguration, Code, Reject
 from worker.core.records import Batch, Value
@@ -188,13 +188,13 @@ def test_a_second_length_shows_what_depends_on_the_axis(boundaries: tuple[int, .
 @pytest.mark.parametrize(("longest", "fits"), [(62_500_000, True), (62_500_001, False), (10**30, False)])
 def test_no_bucket_is_larger_than_any_request(longest: int, fits: bool) -> None:  # noqa: FBT001  # a parameter
     """It would be allocated at start, and the machine's memory with it."""
-    axis = WantedAxis("ids", 1, (4, longest))
+    model = replace(text(), axes=(replace(LENGTH, boundaries=(4, longest)),))
 
     if fits:
-        assert axes_of(text(), [axis])[0].boundaries[-1] == longest
+        check_weight(model)
     else:
         with pytest.raises(BadConfiguration, match=f"would take {longest * 16} bytes, more than any request can have"):
-            axes_of(text(), [axis])
+            check_weight(model)
 
 
 def test_blank_batches_are_as_long_as_the_first_bucket() -> None:

@@ -396,6 +396,12 @@ def test_an_output_of_other_dimensions_in_another_bucket_is_refused_at_start(tmp
         bucketed(models.squeezed(), tmp_path, WantedAxis("x", 1, (1, 8)), warm_up_rows=(4, 8))
 
 
+def test_a_bucket_larger_than_any_request_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    """Of 10⁹ INT64 it would have been 16 GB."""
+    with pytest.raises(BadConfiguration, match="one row of the largest bucket would take 16000000000 bytes"):
+        bucketed(models.bag_of_words(), tmp_path, SEQUENCE._replace(boundaries=(2, 10**9)))
+
+
 @pytest.mark.parametrize("only", [8, 2])
 def test_a_single_bucket_may_be_of_a_length_whose_neighbours_fail(only: int, tmp_path: Path) -> None:
     """Its double is tried too, for a model that takes multiples."""
