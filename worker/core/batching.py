@@ -42,7 +42,7 @@ MOST_REMEMBERED = 4096
 class BatchPolicy:
     """The rules: most rows, bytes and tokens of a batch, and the longest wait for company in seconds.
 
-    `is_fixed`: the model runs at one number of rows, so a smaller batch takes no less memory.
+    `is_fixed`: the model runs at one number of rows, so a smaller batch takes no less memory, and no fewer tokens.
     """
 
     max_rows: int
@@ -55,7 +55,7 @@ class BatchPolicy:
     def limit(self, shapes: Shapes) -> Limit:
         """Of batches that run in these shapes: at least one row, which runs alone whatever it weighs."""
         limits = [Limit(self.max_rows, ClosedBy.SIZE)]
-        if self.max_tokens is not None:
+        if self.max_tokens is not None and not self.is_fixed:
             limits.append(Limit(self.max_tokens // tokens(shapes), ClosedBy.TOKENS))
         if self.buckets.axes:  # padded, a batch is larger than its requests are together
             limits.append(Limit(self.max_bytes // self.buckets.row_bytes(shapes), ClosedBy.BYTES))

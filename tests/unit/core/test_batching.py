@@ -9,7 +9,7 @@ from tests.builders import P0, P1, request
 from worker.core import batching
 from worker.core.batching import Batcher, BatchPolicy, Group
 from worker.core.buckets import Axis, Buckets, Spot
-from worker.core.limits import FIRST_PATIENCE
+from worker.core.limits import FIRST_PATIENCE, Limit
 from worker.core.linger import Linger
 from worker.core.records import Batch, ClosedBy, Request
 
@@ -251,6 +251,13 @@ def test_a_row_counts_as_long_as_its_bucket(waiting: Batcher, length: int, why: 
     assert offsets(group) == [0, 1]
     assert group is not None
     assert group.closed_by is why
+
+
+def test_a_model_of_a_fixed_number_of_rows_has_no_smaller_batches_of_long_rows() -> None:
+    """Each of its runs has all rows: fewer requests would only be more padding."""
+    policy = BatchPolicy(4, 10_000, 5.0, max_tokens=40, is_fixed=True)
+
+    assert policy.limit(((64,),)) == Limit(4, ClosedBy.SIZE)
 
 
 def test_a_row_of_more_tokens_than_a_batch_runs_alone() -> None:
