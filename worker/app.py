@@ -274,6 +274,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         max_request_rows=batching.max_request_rows,
         wanted_axes=batching.wanted_axes,
         max_batch_tokens=batching.max_batch_tokens,
+        max_batch_bytes=batching.max_batch_bytes,
     )
     signature = model.signature
     events.model_warmed(

@@ -83,6 +83,7 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
             max_request_rows=batching.max_request_rows,
             wanted_axes=batching.wanted_axes,
             max_batch_tokens=batching.max_batch_tokens,
+            max_batch_bytes=batching.max_batch_bytes,
         )
     except Stop as stop:
         report.add(stop)

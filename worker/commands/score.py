@@ -36,6 +36,7 @@ def score(config: Path | None, model: Path, asked: Asked, batch_size: int | None
         max_request_rows=batching.max_request_rows,
         wanted_axes=batching.wanted_axes,
         max_batch_tokens=batching.max_batch_tokens,
+        max_batch_bytes=batching.max_batch_bytes,
     )
     began = time.monotonic()
     with stop_signals() as signals:

@@ -125,7 +125,7 @@ class Model:
         """
         return self._feeds(rows, lengths, value)
 
-    def warm_up_buckets(self, max_rows: int, max_tokens: int | None) -> None:
+    def warm_up_buckets(self, max_rows: int, max_tokens: int | None, max_bytes: int | None) -> None:
         """Run each bucket: with one row, and on an accelerator with each number of rows that a batch of it may have.
 
         Raises `BadConfiguration` for one that the model does not take.
@@ -135,6 +135,8 @@ class Model:
             at = {spot: n for axis, n in zip(self.signature.axes, lengths, strict=True) for spot in axis.inputs}
             shapes = tuple(feed.shape[1:] for feed in self._feeds(1, at).values())
             most = max_rows if max_tokens is None else min(max_rows, max_tokens // tokens(shapes))
+            if max_bytes is not None:
+                most = min(most, max_bytes // self.signature.buckets.row_bytes(shapes))
             bucket = "x".join(map(str, lengths))
             for rows in [n for n in self.warmed_up_at if n <= most and is_thorough] or [self._probe_rows]:
                 if wrong := misfit(self.signature.buckets, self._run_at(rows, at, bucket), shapes):
@@ -281,6 +283,7 @@ def load(
     max_request_rows: int = 65_536,
     wanted_axes: Sequence[WantedAxis] = (),
     max_batch_tokens: int | None = None,
+    max_batch_bytes: int | None = None,
 ) -> Model:
     """The model of these settings, warm, in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
     graph = read(settings.path, settings.sha256)
@@ -295,7 +298,7 @@ def load(
         counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if fixed is None else (fixed,)
         model = Model(opened, signature, counts, fixed)
         if signature.axes:
-            model.warm_up_buckets(max_batch_size, max_batch_tokens)
+            model.warm_up_buckets(max_batch_size, max_batch_tokens, max_batch_bytes)
         return model
 
     try:

@@ -369,6 +369,9 @@ def test_every_bucket_is_run_before_anybody_depends_on_it(tmp_path: Path, monkey
     bucketed(models.bag_of_words(), tmp_path, SEQUENCE, max_batch_tokens=20)
     assert ran[-8:] == [(1, 2), (2, 2), (4, 2), (8, 2), (1, 4), (2, 4), (4, 4), (1, 8), (2, 8)][-8:]
 
+    bucketed(models.bag_of_words(), tmp_path, SEQUENCE, max_batch_bytes=128)
+    assert ran[-6:] == [(1, 2), (2, 2), (4, 2), (1, 4), (2, 4), (1, 8)]
+
 
 def test_a_model_that_fails_in_a_bucket_is_refused(tmp_path: Path) -> None:
     """Here because what is padded with has no place in its table."""
