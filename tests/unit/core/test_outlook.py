@@ -7,6 +7,7 @@ import pytest
 from tests.builders import batch, request
 from worker.core.failures import RunFailure
 from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
 from worker.core.records import Batch, Finished
 from worker.core.run_times import RunTimes
 
@@ -158,3 +159,10 @@ def test_of_unknown_shapes_the_first_batch_runs() -> None:
     outlook.answered(first, 10.35)
 
     assert "margin=0ms" in repr(outlook)  # nothing was forecast that could have been missed
+
+
+def test_who_decides_says_whether_anybody_asked() -> None:
+    """Of a worker without deadlines: nobody did."""
+    punctuality = Punctuality(Outlook(), lambda: 0.0)
+
+    assert repr(punctuality).startswith("<Punctuality is_asked_for=False <Outlook out=0")
