@@ -151,6 +151,43 @@ def every_second() -> bytes:
     )
 
 
+def rounded_up(multiple: int = 16) -> bytes:
+    """x FP32 (batch, n) → y FP32 (batch, n rounded up to a multiple of that): an output now and then as long."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+            helper.make_node("Neg", ["n"], ["minus"]),
+            helper.make_node("Mod", ["minus", "multiple"], ["lacking"]),
+            helper.make_node("Concat", ["before", "lacking"], ["pads"], axis=0),
+            helper.make_node("Pad", ["x", "pads"], ["y"]),
+        ],
+        [_value("x", "FP32", "n")],
+        [_value("y", "FP32", None)],
+        [
+            _constant("multiple", np.array([multiple], np.int64)),
+            _constant("before", np.zeros(3, np.int64)),
+        ],
+    )
+
+
+def groups(of: int = 4, count: int = -1) -> bytes:
+    """x FP32 (batch, n) → y FP32 (batch, of), the sum of the groups: n must be a multiple, or `count` of them."""
+    return _model(
+        [
+            helper.make_node("Reshape", ["x", "shape"], ["grouped"]),
+            helper.make_node("ReduceSum", ["grouped", "second"], ["y"], keepdims=0),
+        ],
+        [_value("x", "FP32", "n")],
+        [_value("y", "FP32", of)],
+        [_constant("shape", np.array([0, count, of], np.int64)), _constant("second", np.array([1], np.int64))],
+    )
+
+
+def squeezed() -> bytes:
+    """x FP32 (batch, n) → y FP32 without the dimensions that are 1: another number of them where n is."""
+    return _model([helper.make_node("Squeeze", ["x"], ["y"])], [_value("x", "FP32", "n")], [_unranked("y", "FP32")])
+
+
 def row_sums(width: int = 4) -> bytes:
     """x FP32 (batch, width) → sum FP32 (batch): one scalar a row."""
     return _model(
@@ -597,6 +634,10 @@ def _value(name: str, datatype: str, *dims: int | str | None) -> onnx.ValueInfoP
 
 def _fixed_value(name: str, datatype: str, shape: Sequence[int | str | None]) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, ONNX_TYPES[datatype], shape)
+
+
+def _unranked(name: str, datatype: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, ONNX_TYPES[datatype], None)
 
 
 def _constant(name: str, value: np.ndarray) -> TensorProto:

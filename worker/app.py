@@ -131,6 +131,7 @@ def _wire(
         batching.linger or 0.0,
         batching.max_batch_tokens,
         model.signature.buckets,
+        is_fixed=model.fixed_rows is not None,
     )
     outlook = Outlook(batching.lanes)
     batcher = Batcher(policy, outlook.needed, _learning(batching, policy))

@@ -83,6 +83,17 @@ def test_a_number_is_no_secret_whatever_its_name() -> None:
     assert shown["WORKER_MODEL__INPUT_DEFAULTS"] == "attention_mask=1, token_type_ids=0"
 
 
+def test_padded_axes_are_shown_as_they_are_set() -> None:
+    """And not as the objects that they become."""
+    buckets = '{"ids": {"axis": 1, "boundaries": [4, 8], "pad": 0}}'
+
+    shown = {
+        setting.name: setting for setting in effective(load(None, {**MINIMUM, "WORKER_BATCHING__BUCKETS": buckets}))
+    }
+
+    assert shown["WORKER_BATCHING__BUCKETS"].text == 'ids=[{"axis": 1, "boundaries": [4, 8], "pad": 0}]'
+
+
 def test_right_settings_have_all_their_parts() -> None:
     """And no problem."""
     parts = load_parts(None, MINIMUM)

@@ -54,7 +54,8 @@ class Rows:
         (spec,), (dims,) = self._signature.required, self._shapes
         judged = self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
         size = memory(judged) + len(record.key or b"") + envelope.size
-        return Request(record, rows, judged.tensors, judged.shapes, self._reply(envelope.reply), size)
+        reply = self._reply(envelope.reply)
+        return Request(record, rows, judged.tensors, judged.shapes, reply, size, timeout=envelope.timeout)
 
     def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
         """All of these, whose values are equally long, as one; None when they are no rows that are answered by rows.

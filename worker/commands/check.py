@@ -78,7 +78,11 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
     began = time.monotonic()
     try:
         model = load_model(
-            settings.model, max_batch_size=batching.max_batch_size, max_request_rows=batching.max_request_rows
+            settings.model,
+            max_batch_size=batching.max_batch_size,
+            max_request_rows=batching.max_request_rows,
+            wanted_axes=batching.wanted_axes,
+            max_batch_tokens=batching.max_batch_tokens,
         )
     except Stop as stop:
         report.add(stop)
@@ -100,6 +104,7 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
         load_seconds=seconds,
         run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, most})},
         fixed_rows=model.fixed_rows,
+        padded=[f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in signature.axes],
     )
 
 

@@ -23,7 +23,8 @@ from worker.settings import Effective
 class ModelFacts:
     """The model as loaded. `run_seconds`: row count → median time of one inference.
 
-    `fixed_rows`: what short batches are padded to, for a model exported for one number of rows.
+    `fixed_rows`: what short batches are padded to, for a model exported for one number of rows; `padded`: each axis
+    that is, and its buckets.
     """
 
     name: str
@@ -37,6 +38,7 @@ class ModelFacts:
     load_seconds: float
     run_seconds: Mapping[int, float]
     fixed_rows: int | None = None
+    padded: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

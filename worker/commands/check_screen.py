@@ -133,6 +133,7 @@ def _model(model: ModelFacts) -> list[Row]:
     rows = [("takes", ", ".join(model.takes)), ("gives", ", ".join(model.gives))]
     if model.fixed_rows is not None:
         rows.append(("batches", f"of exactly {model.fixed_rows} rows: short ones are padded, none is larger"))
+    rows += [("padded", axis) for axis in model.padded]
     rows += [("device", f"{model.device}: {model.why}"), ("load and warm-up", _time(model.load_seconds))]
     for count, seconds in model.run_seconds.items():
         rate = f", {count / seconds:,.0f} rows/s" if seconds > 0 else ""

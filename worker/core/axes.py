@@ -17,6 +17,8 @@ from worker.core.signature import Signature, TensorSpec
 from worker.core.values import blank, can_be, wanted
 
 SETTING = "WORKER_BATCHING__BUCKETS"
+# Bytes of one padded row; no request in Kafka is larger. Beyond it the warm-up could take the machine's memory.
+LARGEST_ROW = 1_000_000_000
 Dims = Sequence[int]
 
 
@@ -31,6 +33,21 @@ def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ..
     for axis in axes:
         _check_alike(signature, axis, taken)
     return tuple(axes)
+
+
+def check_weight(signature: Signature) -> None:
+    """Raises `BadConfiguration` for buckets that no request can need: they would be allocated at start."""
+    longest = {spot: axis.boundaries[-1] for axis in signature.axes for spot in axis.inputs}
+    shapes = tuple(
+        tuple(longest.get(Spot(at, n), dim or 1) for n, dim in enumerate(spec.dims))
+        for at, spec in enumerate(signature.inputs)
+    )
+    weight = signature.buckets.row_bytes(shapes)
+    if weight > LARGEST_ROW:
+        raise BadConfiguration(
+            f"{SETTING}: one row of the largest bucket would take {weight} bytes, more than any request can have "
+            f"({LARGEST_ROW}): lower the last boundary"
+        )
 
 
 def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> None:
@@ -87,10 +104,13 @@ def _check_pad(spec: TensorSpec, pad: Value) -> None:
         )
 
 
-def other_length(axis: Axis) -> int | None:
-    """A length that shows what depends on the axis, beside its first boundary. None where there is no other."""
+def other_lengths(axis: Axis) -> Sequence[int]:
+    """Lengths beside the first boundary, of which the first one that runs shows what depends on the axis.
+
+    Of a single bucket nobody says at which other length the model runs: some want an even one, or a multiple.
+    """
     first = axis.boundaries[0]
-    return axis.boundaries[-1] if len(axis.boundaries) > 1 else first - 1 or None
+    return axis.boundaries[-1:] if len(axis.boundaries) > 1 else (first - 1, 2 * first, first // 2)
 
 
 def with_outputs(
@@ -102,6 +122,12 @@ def with_outputs(
     """
     outputs: list[Spot] = []
     for at, (short, long) in enumerate(zip(*shapes, strict=True)):
+        if len(short) != len(long):
+            raise BadConfiguration(
+                f"{SETTING}: output {signature.outputs[at].name} has shape {list(short)} where {axis.name} is "
+                f"{lengths[0]} and {list(long)} where it is {lengths[1]}, so what belongs to the padding cannot be cut "
+                "off: leave the shorter boundary out, or export the model without this output"
+            )
         for dimension, seen in enumerate(zip(short[1:], long[1:], strict=True)):
             if seen == lengths:
                 outputs.append(Spot(at, dimension))

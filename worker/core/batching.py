@@ -40,13 +40,17 @@ MOST_REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """The rules: most rows, bytes and tokens of a batch, and the longest wait for company in seconds."""
+    """The rules: most rows, bytes and tokens of a batch, and the longest wait for company in seconds.
+
+    `is_fixed`: the model runs at one number of rows, so a smaller batch takes no less memory.
+    """
 
     max_rows: int
     max_bytes: int
     linger: float
     max_tokens: int | None = None
     buckets: Buckets = NO_BUCKETS
+    is_fixed: bool = False
 
     def limit(self, shapes: Shapes) -> Limit:
         """Of batches that run in these shapes: at least one row, which runs alone whatever it weighs."""
@@ -203,7 +207,9 @@ class Batcher:
         heapify(self._full)
 
     def ran_out_of_memory(self, batch: Batch) -> None:
-        """The device had none for this batch: from now on those of its shapes are smaller."""
+        """The device had none for this batch: from now on those of its shapes are smaller, where that helps."""
+        if self._policy.is_fixed:
+            return
         self._memory.ran_out(batch.shapes, batch.rows)
         self._change_limit(batch.shapes)
 

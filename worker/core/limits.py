@@ -35,6 +35,7 @@ class _Lesson:
     rows: int
     patience: int = FIRST_PATIENCE
     shown: int = 0
+    has_grown: bool = False  # since memory ran out
 
 
 class MemoryLimits:
@@ -57,9 +58,9 @@ class MemoryLimits:
         lesson = self._lessons.pop(shapes, None)
         if lesson is None:
             lesson = _Lesson(rows)
-        elif rows <= lesson.rows:  # else it was closed before this was known
+        elif lesson.has_grown and rows <= lesson.rows:  # else it was closed before this was known
             lesson.patience *= 2
-        lesson.rows, lesson.shown = min(lesson.rows, max(1, rows // 2)), 0
+        lesson.rows, lesson.shown, lesson.has_grown = min(lesson.rows, max(1, rows // 2)), 0, False
         if len(self._lessons) >= MOST_REMEMBERED:
             del self._lessons[next(iter(self._lessons))]
         self._lessons[shapes] = lesson
@@ -72,5 +73,5 @@ class MemoryLimits:
         lesson.shown += 1
         if lesson.shown < lesson.patience:
             return False
-        lesson.rows, lesson.shown = lesson.rows + max(1, lesson.rows // GROWTH), 0
+        lesson.rows, lesson.shown, lesson.has_grown = lesson.rows + max(1, lesson.rows // GROWTH), 0, True
         return True

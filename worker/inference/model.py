@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from worker.core.axes import axes_of, blank_lengths, other_length, with_outputs
+from worker.core.axes import axes_of, blank_lengths, check_weight, other_lengths, with_outputs
 from worker.core.buckets import Axis, Spot, WantedAxis, tokens
 from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.padding import misfit
 from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
 from worker.inference.binding import BoundRuns
@@ -132,8 +133,10 @@ class Model:
             at = {spot: n for axis, n in zip(self.signature.axes, lengths, strict=True) for spot in axis.inputs}
             shapes = tuple(feed.shape[1:] for feed in self._feeds(1, at).values())
             most = max_rows if max_tokens is None else min(max_rows, max_tokens // tokens(shapes))
+            bucket = "x".join(map(str, lengths))
             for rows in [n for n in self.warmed_up_at if n <= most and is_thorough] or [self._probe_rows]:
-                self._run_at(rows, at, "x".join(map(str, lengths)))
+                if wrong := misfit(self.signature.buckets, self._run_at(rows, at, bucket), shapes):
+                    raise BadConfiguration(f"the bucket {bucket} of WORKER_BATCHING__BUCKETS: {wrong}: leave it out")
 
     def _binding_to(self, memory: Memory | None) -> BoundRuns | None:
         """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
@@ -201,13 +204,28 @@ class Model:
 
     def _with_outputs(self, axis: Axis) -> Axis:
         """The axis with the outputs that have it, as two runs show. Raises `BadConfiguration`."""
-        other = other_length(axis)
-        if other is None:
-            return axis  # of length 1, and nothing is ever padded
-        lengths = axis.boundaries[0], other
-        runs = [self._run_at(self._probe_rows, dict.fromkeys(axis.inputs, n), str(n)) for n in lengths]
-        short, long = ([output.shape for output in outputs] for outputs in runs)
-        return with_outputs(self.signature, axis, lengths, (short, long))
+        first = axis.boundaries[0]
+        at_first = self._run_at(self._probe_rows, dict.fromkeys(axis.inputs, first), str(first))
+        if first == 1 and len(axis.boundaries) == 1:
+            return axis  # nothing is ever padded
+        other, at_other = self._run_at_another(axis)
+        short, long = ([output.shape for output in outputs] for outputs in (at_first, at_other))
+        return with_outputs(self.signature, axis, (first, other), (short, long))
+
+    def _run_at_another(self, axis: Axis) -> tuple[int, Sequence[Array]]:
+        """Another length of the axis than its first boundary, and what the model gives there."""
+        lengths = other_lengths(axis)
+        for length in lengths:
+            try:
+                return length, self._run_at(self._probe_rows, dict.fromkeys(axis.inputs, length), str(length))
+            except BadConfiguration:
+                if len(axis.boundaries) > 1:
+                    raise
+        raise BadConfiguration(
+            f"the model runs where {axis.name} is {axis.boundaries[0]} long, and at none of "
+            f"{', '.join(map(str, lengths))}, so nobody sees which outputs are as long: give a second boundary in "
+            "WORKER_BATCHING__BUCKETS"
+        )
 
     def _run_at(self, rows: int, lengths: Mapping[Spot, int], bucket: str) -> Sequence[Array]:
         try:
@@ -246,6 +264,7 @@ def load(
     def warm(opened: Opened) -> Model:
         signature = signature_of(opened.session, settings, max_request_rows)
         signature = replace(signature, axes=axes_of(signature, wanted_axes))
+        check_weight(signature)
         fixed = fixed_rows(opened.session)
         counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if fixed is None else (fixed,)
         model = Model(opened, signature, counts, fixed)

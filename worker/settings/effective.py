@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from worker.settings.sections import SECTIONS, Settings, variable
+from worker.settings.sections import SECTIONS, PaddedAxis, Settings, variable
 
 MASK = "***"
 
@@ -64,12 +65,19 @@ def _shown(value: object) -> Value:
         case dict():
             # A number is no secret, whatever it is called: `token_type_ids`.
             return {
-                key: MASK if isinstance(held, str) and _is_secret(key, held) else str(held)
+                key: MASK if isinstance(held, str) and _is_secret(key, held) else _held(held)
                 for key, held in value.items()
             }
         case None | bool() | int() | float():
             return value
     return str(value)
+
+
+def _held(value: object) -> str:
+    """Padded axes as they are set; whatever else a name stands for, as text."""
+    if not isinstance(value, tuple):
+        return str(value)
+    return json.dumps([axis.model_dump(exclude_defaults=True) for axis in value if isinstance(axis, PaddedAxis)])
 
 
 def _is_secret(key: str, value: str) -> bool:

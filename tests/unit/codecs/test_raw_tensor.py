@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.failures import Code
-from worker.core.records import Request
+from worker.core.records import Request, Timeout
 from worker.core.signature import DTYPES, TensorSpec
 
 
@@ -273,3 +274,12 @@ def test_neighbouring_rows_of_such_a_model_are_requests_of_their_own() -> None:
 def test_rows_that_are_refused_are_refused_with_defaults_too() -> None:
     """A part of a row is no row."""
     assert "rows of 12 bytes" in rejection(codecs(SCALED), record(b"1234", AS_ROWS)).message
+
+
+def test_rows_of_a_model_with_defaults_keep_their_timeout() -> None:
+    """What is filled in changes nothing about when the answer is wanted."""
+    codec = codecs(model(X, replace(X, name="offset", default=0)))
+
+    decoded = request(codec, record(floats(1, 2, 3), AS_ROWS, ("timeout-ms", b"250")))
+
+    assert decoded.timeout == Timeout(0.25)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests import models
 from tests.unit.test_settings import LEAST
-from worker.commands.check import _look_at_telemetry
+from worker.commands.check import _look_at_model, _look_at_telemetry
 from worker.commands.check_report import Report
-from worker.settings import load
+from worker.settings import load, load_scoring
 
 
 def looked_at(**telemetry: str) -> Report:
@@ -43,3 +45,20 @@ def test_tracing_without_its_extra_is_a_problem(monkeypatch: pytest.MonkeyPatch)
 
     assert report.exit_code == 2
     assert "pip install '.[otel]'" in str(report.problems[0])
+
+
+@pytest.mark.parametrize(("last", "problem"), [(2, None), (3, "fails in the bucket 3 of WORKER_BATCHING__BUCKETS")])
+def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | None, tmp_path: Path) -> None:
+    """One in which the model fails keeps a worker from starting."""
+    report = Report("inference-worker check --json")
+    buckets = f'{{"x": {{"axis": 1, "boundaries": [1, {last}]}}}}'
+    path = models.save(models.up_to_two(), tmp_path)
+
+    _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path), "WORKER_BATCHING__BUCKETS": buckets}), report)
+
+    if problem is None:
+        assert report.model is not None
+        assert report.model.padded == ["input x axis 1 to 1, 2"]
+    else:
+        assert report.exit_code == 2
+        assert problem in str(report.problems[0])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import batch, request, signature, spec
-from worker.core.axes import axes_of, blank_lengths, other_length, with_outputs
+from worker.core.axes import axes_of, blank_lengths, check_weight, other_lengths, with_outputs
 from worker.core.buckets import NO_BUCKETS, Axis, Buckets, Filled, Spot, WantedAxis, filled, tokens
 from worker.core.failures import BadConfiguration, Code, Reject
 from worker.core.records import Batch, Value
@@ -171,10 +171,30 @@ def test_an_output_that_follows_the_axis_at_another_length_is_refused() -> None:
         with_outputs(text(), LENGTH, (4, 8), ([(1, 2), (1, 2, 2)], [(1, 2), (1, 4, 2)]))
 
 
-@pytest.mark.parametrize(("boundaries", "other"), [((4, 8, 16), 16), ((4,), 3), ((1,), None)])
-def test_a_second_length_shows_what_depends_on_the_axis(boundaries: tuple[int, ...], other: int | None) -> None:
-    """The last bucket, or one less than the only one; nothing is shorter than 1."""
-    assert other_length(replace(LENGTH, boundaries=boundaries)) == other
+def test_an_output_of_other_dimensions_at_another_length_is_refused() -> None:
+    """Squeezed away, an axis cannot be cut."""
+    with pytest.raises(
+        BadConfiguration, match=r"tokens has shape \[1, 2\] where .* is 1 and \[1, 8, 2\] where it is 8"
+    ):
+        with_outputs(text(), LENGTH, (1, 8), ([(1, 2), (1, 2)], [(1, 2), (1, 8, 2)]))
+
+
+@pytest.mark.parametrize(("boundaries", "others"), [((4, 8, 16), [16]), ((4,), [3, 8, 2]), ((2,), [1, 4, 1])])
+def test_a_second_length_shows_what_depends_on_the_axis(boundaries: tuple[int, ...], others: list[int]) -> None:
+    """The last bucket; of a single one what lies beside it, for a model that does not run at every length."""
+    assert list(other_lengths(replace(LENGTH, boundaries=boundaries))) == others
+
+
+@pytest.mark.parametrize(("longest", "fits"), [(62_500_000, True), (62_500_001, False), (10**30, False)])
+def test_no_bucket_is_larger_than_any_request(longest: int, fits: bool) -> None:  # noqa: FBT001  # a parameter
+    """It would be allocated at start, and the machine's memory with it."""
+    model = replace(text(), axes=(replace(LENGTH, boundaries=(4, longest)),))
+
+    if fits:
+        check_weight(model)
+    else:
+        with pytest.raises(BadConfiguration, match=f"would take {longest * 16} bytes, more than any request can have"):
+            check_weight(model)
 
 
 def test_blank_batches_are_as_long_as_the_first_bucket() -> None:

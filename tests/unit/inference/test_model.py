@@ -339,8 +339,8 @@ def test_a_failure_quotes_no_payload_and_stays_one_line() -> None:
 SEQUENCE = WantedAxis("ids", 1, (2, 4, 8))
 
 
-def bucketed(model: bytes, folder: Path, *axes: WantedAxis, **limits: Any) -> Model:
-    settings = ModelSettings(path=models.save(model, folder), device="cpu")
+def bucketed(model: bytes, folder: Path, *axes: WantedAxis, warm_up_rows: tuple[int, ...] = (), **limits: Any) -> Model:
+    settings = ModelSettings(path=models.save(model, folder), device="cpu", warm_up_rows=warm_up_rows)
     return load(settings, max_batch_size=8, wanted_axes=axes, **limits)
 
 
@@ -380,6 +380,40 @@ def test_an_output_that_cannot_be_cut_back_is_refused_at_start(tmp_path: Path) -
     """It is half as long as what is padded."""
     with pytest.raises(BadConfiguration, match="output y is 2 and 4 long where input x axis 1 is 4 and 8"):
         bucketed(models.every_second(), tmp_path, WantedAxis("x", 1, (4, 8)))
+
+
+def test_an_output_that_fits_some_buckets_only_is_refused_at_start(tmp_path: Path) -> None:
+    """Not request by request: at 16 and 64 it is as long as what is padded, at 40 it is 48."""
+    with pytest.raises(BadConfiguration, match=r"the bucket 40 of WORKER_BATCHING__BUCKETS: .* shape \(1, 48\): leave"):
+        bucketed(models.rounded_up(16), tmp_path, WantedAxis("x", 1, (16, 40, 64)))
+
+
+def test_an_output_of_other_dimensions_in_another_bucket_is_refused_at_start(tmp_path: Path) -> None:
+    """As one that is squeezed where the bucket is 1."""
+    with pytest.raises(
+        BadConfiguration, match=r"y has shape \[4\] where input x axis 1 is 1 and \[4, 8\] where it is 8"
+    ):
+        bucketed(models.squeezed(), tmp_path, WantedAxis("x", 1, (1, 8)), warm_up_rows=(4, 8))
+
+
+def test_a_bucket_larger_than_any_request_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    """Of 10⁹ INT64 it would have been 16 GB."""
+    with pytest.raises(BadConfiguration, match="one row of the largest bucket would take 16000000000 bytes"):
+        bucketed(models.bag_of_words(), tmp_path, SEQUENCE._replace(boundaries=(2, 10**9)))
+
+
+@pytest.mark.parametrize("only", [8, 2])
+def test_a_single_bucket_may_be_of_a_length_whose_neighbours_fail(only: int, tmp_path: Path) -> None:
+    """Its double is tried too, for a model that takes multiples."""
+    (axis,) = bucketed(models.groups(of=2), tmp_path, WantedAxis("x", 1, (only,))).signature.axes
+
+    assert not axis.outputs
+
+
+def test_a_single_bucket_at_whose_length_alone_the_model_runs_needs_a_second(tmp_path: Path) -> None:
+    """Nobody sees which outputs have the axis."""
+    with pytest.raises(BadConfiguration, match="runs where input x axis 1 is 8 long, and at none of 7, 16, 4, so"):
+        bucketed(models.groups(of=4, count=2), tmp_path, WantedAxis("x", 1, (8,)))
 
 
 def test_a_single_bucket_of_one_element_is_never_padded(tmp_path: Path) -> None:

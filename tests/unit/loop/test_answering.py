@@ -208,6 +208,26 @@ def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:
     assert world.events.counted["failed"] == failed
 
 
+def test_a_model_of_a_fixed_number_of_rows_keeps_its_batches_where_memory_is_short() -> None:
+    """Each run takes the same memory: smaller batches would be more runs, and no less memory."""
+    is_short = True
+
+    def short_for_a_while(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        return RunFailure("no memory", Code.RESOURCE_EXHAUSTED) if is_short and len(feeds["x"]) > 1 else [feeds["x"]]
+
+    world = world_of(model=short_for_a_while, policy=dataclasses.replace(POLICY, is_fixed=True))
+    world.broker.append(*[record(at) for at in range(4)])
+    world.turn_for(0.1)
+    is_short = False
+    runs = world.events.counted["ran"]
+
+    world.broker.append(*[record(at) for at in range(4, 12)])
+    world.turn_for(0.1)
+
+    assert world.answered() == names(*range(12))
+    assert world.events.counted["ran"] - runs == 2
+
+
 def test_a_single_request_is_cut_where_memory_is_short() -> None:
     """Again and again if need be; it is answered as one."""
     world = world_of(model=with_memory_for(1), policy=dataclasses.replace(POLICY, max_rows=8))
