@@ -18,8 +18,7 @@ from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
 from worker.commands.terminal import console, print_json
 from worker.core.failures import Stop
-from worker.inference import Model
-from worker.inference import load_as_set
+from worker.inference import Model, load_as_set
 from worker.kafka.access import Finding
 from worker.kafka.advice import advice
 from worker.kafka.capabilities import capabilities, try_clients
