@@ -62,6 +62,14 @@ def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> N
             )
 
 
+def named_otherwise(signature: Signature, axis: Axis) -> Sequence[Spot]:
+    """Axes of other inputs, in the same place and under names of their own: some exporters name one axis twice."""
+    place = next(iter(axis.inputs)).dimension
+    taken = {spot for other in signature.axes for spot in other.inputs}
+    spots = [Spot(at, place) for at, spec in enumerate(signature.inputs) if spec.dims[place : place + 1] == (None,)]
+    return [spot for spot in spots if spot not in taken]
+
+
 def _axis(signature: Signature, axis: WantedAxis) -> Axis:
     named = _spot(signature, axis.input, axis.axis)
     symbol = _symbol(signature.inputs[named.tensor], named.dimension)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from worker.core.axes import axes_of, blank_lengths, check_weight, other_lengths, with_outputs
+from worker.core.axes import axes_of, blank_lengths, check_weight, named_otherwise, other_lengths, with_outputs
 from worker.core.buckets import Axis, Spot, WantedAxis, tokens
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.padding import misfit
@@ -79,6 +79,8 @@ class Model:
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
         self.signature = self._seen_with(outputs)
+        for axis in signature.axes:
+            self._check_apart(axis)
         self.signature = replace(self.signature, axes=tuple(map(self._with_outputs, signature.axes)))
         if self._bound is not None:
             self._bound.let_go()  # this thread is not one of those that will run
@@ -201,6 +203,30 @@ class Model:
                     "batch, or without this output"
                 )
         return outputs
+
+    def _check_apart(self, axis: Axis) -> None:
+        """Raises `BadConfiguration` for an axis that runs only as long as this one: not padded, no request would fit.
+
+        At length 1 it would be broadcast, and tell nothing.
+        """
+        length = axis.boundaries[-1]
+        others = named_otherwise(self.signature, axis) if length > 1 else ()
+        together = dict.fromkeys((*axis.inputs, *others), length)
+        for spot in others:
+            if self._does_run(together) and not self._does_run({**together, spot: length - 1 if length > 2 else 3}):
+                name = self.signature.inputs[spot.tensor].name
+                raise BadConfiguration(
+                    f"WORKER_BATCHING__BUCKETS: {axis.name} is padded, and the model runs only where axis "
+                    f"{spot.dimension + 1} of {name} is as long, though its file has another name for it: name it in "
+                    "shared_by"
+                )
+
+    def _does_run(self, lengths: Mapping[Spot, int]) -> bool:
+        try:
+            self._outputs(self._feeds(self._probe_rows, lengths))
+        except ORT_ERRORS:
+            return False
+        return True
 
     def _with_outputs(self, axis: Axis) -> Axis:
         """The axis with the outputs that have it, as two runs show. Raises `BadConfiguration`."""

@@ -382,6 +382,29 @@ def test_an_output_that_cannot_be_cut_back_is_refused_at_start(tmp_path: Path) -
         bucketed(models.every_second(), tmp_path, WantedAxis("x", 1, (4, 8)))
 
 
+@pytest.mark.parametrize("boundaries", [(2,), (4, 8), (16, 32)])
+def test_one_axis_under_two_names_must_be_named_for_both_inputs(boundaries: tuple[int, ...], tmp_path: Path) -> None:
+    """Some exporters make up a name for each: padded in one input only, no request would run."""
+    ids = WantedAxis("ids", 1, boundaries)
+
+    with pytest.raises(
+        BadConfiguration, match=r"runs only where axis 1 of mask is as long, though .* name it in shared"
+    ):
+        bucketed(models.bag_of_words(symbols=("ids_1", "mask_1")), tmp_path, ids)
+
+    (axis,) = bucketed(
+        models.bag_of_words(symbols=("ids_1", "mask_1")), tmp_path, ids._replace(shared_by={"mask": 0})
+    ).signature.axes
+    assert len(axis.inputs) == 2
+
+
+def test_an_axis_that_may_have_any_length_of_its_own_is_left_alone(tmp_path: Path) -> None:
+    """Not every axis in the same place is the same."""
+    (axis,) = bucketed(models.text_with_lone_axis(), tmp_path, WantedAxis("ids", 1, (4, 8))).signature.axes
+
+    assert list(axis.inputs) == [Spot(0, 0)]
+
+
 def test_an_output_that_fits_some_buckets_only_is_refused_at_start(tmp_path: Path) -> None:
     """Not request by request: at 16 and 64 it is as long as what is padded, at 40 it is 48."""
     with pytest.raises(BadConfiguration, match=r"the bucket 40 of WORKER_BATCHING__BUCKETS: .* shape \(1, 48\): leave"):
