@@ -31,7 +31,7 @@ from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.inference import InferenceLanes, Model, load
+from worker.inference import InferenceLanes, Model, load_as_set
 from worker.kafka import KafkaSink, KafkaSource, KafkaTransactions, Topics, examine, resolve_transactional_id
 from worker.loop import Conduct, Worker
 from worker.settings import BatchingSettings, Settings
@@ -268,14 +268,7 @@ def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> T
 
 def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     batching = settings.batching
-    model = load(
-        settings.model,
-        max_batch_size=batching.max_batch_size,
-        max_request_rows=batching.max_request_rows,
-        wanted_axes=batching.wanted_axes,
-        max_batch_tokens=batching.max_batch_tokens,
-        max_batch_bytes=batching.max_batch_bytes,
-    )
+    model = load_as_set(settings.model, batching)
     signature = model.signature
     events.model_warmed(
         signature.name,

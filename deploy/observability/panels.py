@@ -31,7 +31,7 @@ def quantiles(metric: str) -> dict[str, str]:
 
 
 def per_second(metric: str, by: str = "") -> str:
-    """How often a second, over all replicas chosen, apart by these labels."""
+    """How often a second, over all replicas chosen, apart by these labels. `metric` may name values of others."""
     return f"sum{f' by ({by})' if by else ''} (rate(@{metric}[$__rate_interval]))"
 
 
@@ -125,7 +125,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Why do batches close?",
             {"{{closed_by}}": per_second("batches_total", "closed_by")},
             unit="ops",
-            note="size: full. linger: nobody else came in time. pressure: too much in flight. drain: stopping.",
+            note="size, tokens, bytes: full by that limit. memory: the device had none for more. linger: nobody else "
+            "came in time, or a deadline is near. pressure: too much in flight. drain: stopping.",
             is_stacked=True,
         ),
         Panel(
@@ -144,7 +145,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 + per_second("batch_fill_ratio_count"),
             },
             unit="percentunit",
-            note="As a part of MAX_BATCH_SIZE.",
+            note="As a part of MAX_BATCH_SIZE, which MAX_BATCH_TOKENS or short memory may keep out of reach.",
         ),
         Panel(
             "How long for company and a lane?",
@@ -160,7 +161,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "bytes": "max(@in_flight_bytes / @in_flight_limit_bytes)",
             },
             unit="percentunit",
-            note="Taken and not settled, on the fullest replica. At 100% nothing is taken.",
+            note="Taken and not settled, on the fullest replica. At 100% nothing is taken. With ORDER key or none also "
+            "records that are settled behind one that is not.",
             bad_above=1,
         ),
         Panel(
@@ -170,7 +172,47 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             bad_above=1,
         ),
     ),
+    "Buckets": (
+        Panel(
+            "How much is padding?",
+            {
+                "{{bucket}}": per_second('elements_total{kind="padding"}', "bucket")
+                + f" / {per_second('elements_total', 'bucket')}"
+            },
+            unit="percentunit",
+            note="Of the elements that the model runs on, by the length that they are padded to. A bucket where it is "
+            "most and rows are many wants a boundary below it: inference-worker profile --lengths-from. Nothing here "
+            "without BATCHING__BUCKETS.",
+        ),
+        Panel(
+            "Which buckets do rows run in?",
+            {"{{bucket}}": per_second("bucket_rows_total", "bucket")},
+            note="Rows a second.",
+            is_stacked=True,
+        ),
+        Panel(
+            "How many rows in a batch, by bucket?",
+            {
+                "{{bucket}}": f"{per_second('bucket_rows_total', 'bucket')} / "
+                f"{per_second('bucket_batches_total', 'bucket')}"
+            },
+            note="Mean. One that stays near 1 is a bucket too many, or has long rows under MAX_BATCH_TOKENS.",
+        ),
+    ),
     "Errors": (
+        Panel(
+            "How much is answered in time?",
+            {
+                "results in time": f"{per_second('records_settled_total')} - {per_second('rejections_total')} - "
+                + per_second("late_answers_total"),
+                "late results": per_second("late_answers_total"),
+                "refused as too late": per_second('rejections_total{code="DEADLINE_EXCEEDED"}'),
+            },
+            unit="reqps",
+            note="Late results were run: the forecast was wrong. Refusals cost no inference; while they last, there "
+            "are too few workers. A request without a deadline is in time.",
+            is_stacked=True,
+        ),
         Panel(
             "Why are requests answered with an error?",
             {"{{code}}": per_second("rejections_total", "code")},
@@ -181,7 +223,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Does the model fail?",
             {
-                "inferences failed": 'sum(rate(@inference_runs_total{result="failed"}[$__rate_interval]))',
+                "inferences failed": per_second('inference_runs_total{result="failed"}'),
                 "device suspected": per_second("device_probes_total"),
             },
             unit="ops",
@@ -210,7 +252,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Is a partition stuck?",
             {"{{topic}}/{{partition}}": "max by (topic, partition) (@oldest_unsettled_seconds)"},
             unit="s",
-            note="Age of its oldest request that is taken and not settled.",
+            note="Age of its oldest request that is taken and not settled. Commits wait for it, whatever the ORDER.",
             bad_above=120,
         ),
         Panel(

@@ -124,6 +124,6 @@ def module_folder(module: str) -> Path:
 def keda_parameters(scaler: str) -> set[str]:
     """The names that a KEDA trigger's `metadata` may have. No schema has them: they are read off the scaler itself."""
     source = module_folder(FOREIGN["keda.sh"][0]) / f"pkg/scalers/{scaler}_scaler.go"
-    tags = re.findall(r'`keda:"name=(\w+),order=([\w;]+)', source.read_text())
+    tags = re.findall(r'`keda:"name=(\w+),\s*order=([\w;]+)', source.read_text())
     literal = {name for name, order in tags if "triggerMetadata" in order}
     return literal | {f"{name}FromEnv" for name, order in tags if "resolvedEnv" in order}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,6 +70,15 @@ def exactly_once(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
     return rendered(tmp_path_factory.mktemp("deploy"), yaml.safe_dump(overlay))
 
 
+@pytest.fixture(scope="module")
+def with_deadlines(tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
+    """The same with the trigger that the README adds where requests have deadlines."""
+    overlay = yaml.safe_load(the_readmes_overlay())
+    [patch] = [block.text for block in blocks(FOLDER / "README.md") if block.name == "refusals"]
+    overlay["patches"] += yaml.safe_load(patch)
+    return rendered(tmp_path_factory.mktemp("deploy"), yaml.safe_dump(overlay))
+
+
 def the_readmes_overlay() -> str:
     [overlay] = re.findall(r"```yaml\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
     return str(overlay)
@@ -130,6 +140,18 @@ def test_the_readmes_overlay_says_what_it_says(everything: list[Manifest], tmp_p
     assert settings_of(environment(everything), tmp_path).model.name == "digits"
     assert {"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}} in found["volumes"]
     assert found["initContainers"] == []
+
+
+def test_a_setting_that_is_an_object_arrives_as_one(tmp_path: Path) -> None:
+    """As the README quotes it, neither YAML nor kustomize makes anything else of it."""
+    overlay = yaml.safe_load(the_readmes_overlay())
+    [literal] = re.findall(r"`- ('WORKER_BATCHING__BUCKETS=.*')`", (FOLDER / "README.md").read_text())
+    overlay["configMapGenerator"][0]["literals"].append(yaml.safe_load(literal))
+
+    found = environment(rendered(tmp_path, yaml.safe_dump(overlay)))
+
+    [axis] = settings_of(found, tmp_path).batching.wanted_axes
+    assert (axis.input, axis.axis, axis.boundaries) == ("input_ids", 1, (16, 32, 64))
 
 
 def test_the_readmes_brokers_may_be_reached(everything: list[Manifest]) -> None:
@@ -345,3 +367,61 @@ def test_the_scaler_knows_its_parameters(everything: list[Manifest]) -> None:
 
     assert metadata.keys() <= known
     assert "lagTreshold" not in known
+
+
+def test_the_autoscaler_takes_refusals_beside_lag(with_deadlines: list[Manifest]) -> None:
+    """A cluster takes the README's second trigger, and KEDA's Prometheus scaler has its parameters."""
+    scaled = only(with_deadlines, "ScaledObject")
+    [lag, refusals] = scaled["spec"]["triggers"]
+
+    assert refused(scaled, VERSIONS[-1]) == []
+    assert (lag["type"], refusals["type"]) == ("kafka", "prometheus")
+    assert refusals["metadata"].keys() <= or_skip(lambda: keda_parameters("prometheus"))
+
+
+def test_refusals_are_asked_of_the_job_that_the_pod_monitor_makes(with_deadlines: list[Manifest]) -> None:
+    """Prometheus calls it by the monitor's namespace and name."""
+    monitor = only(with_deadlines, "PodMonitor")["metadata"]
+    query = only(with_deadlines, "ScaledObject")["spec"]["triggers"][1]["metadata"]["query"]
+
+    assert set(re.findall(r'job="(.*?)"', query)) == {f"{monitor['namespace']}/{monitor['name']}"}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on the PATH")
+@pytest.mark.parametrize(
+    ("refused_of_100", "workers"), [(0, None), (5, None), (50, 4.0), (20, 2.5), (100, 4.0)], ids=str
+)
+def test_refusals_ask_for_as_many_workers_as_answer_all(
+    with_deadlines: list[Manifest], tmp_path: Path, refused_of_100: int, workers: float | None
+) -> None:
+    """Going by two workers, as a third has just come; never more than twice as many, and none for a few refusals."""
+    query = only(with_deadlines, "ScaledObject")["spec"]["triggers"][1]["metadata"]["query"]
+    series = {
+        'ready{%s,instance="a"}': "1+0x20",
+        'ready{%s,instance="b"}': "1+0x20",
+        'ready{%s,instance="c"}': "_x9 0+0x8 1+0x3",
+        'rejections_total{%s,code="DEADLINE_EXCEEDED"}': f"0+{refused_of_100}x20",
+        'rejections_total{%s,code="INTERNAL"}': "0+90x20",
+        "records_settled_total{%s}": "0+100x20",
+    }
+    job = 'job="inference/inference-worker-digits"'
+    test = {
+        "interval": "15s",
+        "input_series": [
+            {"series": "inference_worker_" + name % job, "values": values} for name, values in series.items()
+        ],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": "5m", "exp_samples": [] if workers is None else [{"value": workers}]}
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]}))
+
+    said = subprocess.run(
+        ["promtool", "test", "rules", str(tmp_path / "test.yml")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert said.returncode == 0, said.stdout + said.stderr

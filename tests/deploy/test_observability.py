@@ -27,8 +27,7 @@ from tests.deploy.prometheus import Prometheus
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.publisher import SteadyPublisher
 from tests.kafka.replica import Replica
-from tests.kafka.scene import MODEL, RAW_HEADER, raw
-from tests.models import save
+from tests.models import save, text_scores
 from worker.kafka.access import acl_command, needed, needed_for_transactions, wished
 from worker.kafka.embedded import EmbeddedBroker
 from worker.kafka.transactional_id import resolve_transactional_id
@@ -42,6 +41,8 @@ NAMES = [rule["alert"] for rule in RULES]
 TOPICS = ("requests", "answers", "rejected")
 RATE = 200.0  # requests a second
 BAD_EVERY = 50  # one request in so many is no request: below what an alert minds
+LONGEST = 32
+BUCKETS = {"input_ids": {"axis": 1, "boundaries": [16, LONGEST]}}
 SCRAPES = 6
 
 tool = pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool on the PATH")
@@ -82,19 +83,27 @@ def busy(guarantee: str, request: pytest.FixtureRequest, tmp_path_factory: pytes
             "KAFKA__DEAD_LETTER_TOPIC": rejected,
             "KAFKA__GROUP_ID": fresh("group"),
             "KAFKA__CONFIG": '{"fetch.wait.max.ms": "5"}',  # data does not wake the mock broker's waiting fetch
-            "MODEL__PATH": str(save(MODEL, folder)),
+            "MODEL__PATH": str(save(text_scores(), folder)),
             "MODEL__DEVICE": "cpu",
+            "MODEL__INPUT_DEFAULTS": '{"attention_mask": 1, "token_type_ids": 0}',
+            "BATCHING__BUCKETS": json.dumps(BUCKETS),
             "DELIVERY__GUARANTEE": guarantee,
         }
 
         def make(number: int) -> tuple[str, Sent]:
-            bad = Sent(b"k", b"no row", [RAW_HEADER])
-            return requests, bad if number % BAD_EVERY == 0 else raw(number, key=b"%d" % number)
+            value = b"no request" if number % BAD_EVERY == 0 else text_of(1 + number % LONGEST)
+            return requests, Sent(b"%d" % number, value)
 
         replica = stack.enter_context(Replica(settings, folder)).wait_until_ready()
         stack.enter_context(SteadyPublisher(cluster, make, RATE))
         _wait_for_traffic(replica)
         yield replica
+
+
+def text_of(length: int) -> bytes:
+    """A request of one text."""
+    ids = {"name": "input_ids", "shape": [1, length], "datatype": "INT64", "data": [1] * length}
+    return json.dumps({"inputs": [ids]}).encode()
 
 
 def _wait_for_traffic(replica: Replica) -> None:

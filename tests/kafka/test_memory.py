@@ -15,7 +15,9 @@ from tests.kafka.scene import WIDTH, Scene, raw
 from tests.models import hungry
 
 ROW_BYTES = 32 << 20  # what one row takes in the model, beside the weights
-COUNT, BATCH = 96, 32
+COUNT, BATCH = 256, 32
+# Two batches are under way when memory runs out for the first time; each runs as one, two halves and four quarters.
+MOST_FAILURES = 2 * (1 + 2 + 4)
 
 
 @contextmanager
@@ -43,5 +45,5 @@ def test_batches_that_the_memory_does_not_hold_become_smaller(kafka: Cluster, tm
         for source, sent in scene.acknowledged.items():
             assert np.isclose(by_source[source], np.frombuffer(sent.value or b"", "f4").sum(), atol=1e-3)
         replica.wait_until_settled(COUNT)
-        assert 1 <= replica.metric("inference_worker_inference_runs_total", result="failed") <= 8
+        assert 1 <= replica.metric("inference_worker_inference_runs_total", result="failed") <= MOST_FAILURES
         assert replica.metric("inference_worker_batches_total", closed_by="memory") >= 1

@@ -101,7 +101,7 @@ def test_a_replay_of_what_came_finds_the_latencies_that_came_of_it(
         arrivals, BatchPolicy(rows, 1000, linger), calm, request_rows=request_rows, conduct=Conduct(1000, 1000)
     )
     replay = Replay(linger, {(): rows}, 1, lambda _shapes, of: calm.run(of, 0.5))
-    squares = replay.serve([(at, (), request_rows) for at in arrivals.tolist()])
+    squares = replay.serve([(at, (), request_rows) for at in arrivals.tolist()]).squares
 
     assert squares == pytest.approx(request_rows * float(np.sum(found.latencies**2)), rel=1e-6, abs=1e-12)
 

@@ -18,8 +18,7 @@ from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
 from worker.commands.terminal import console, print_json
 from worker.core.failures import Stop
-from worker.inference import Model
-from worker.inference import load as load_model
+from worker.inference import Model, load_as_set
 from worker.kafka.access import Finding
 from worker.kafka.advice import advice
 from worker.kafka.capabilities import capabilities, try_clients
@@ -77,14 +76,7 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
     batching = settings.batching
     began = time.monotonic()
     try:
-        model = load_model(
-            settings.model,
-            max_batch_size=batching.max_batch_size,
-            max_request_rows=batching.max_request_rows,
-            wanted_axes=batching.wanted_axes,
-            max_batch_tokens=batching.max_batch_tokens,
-            max_batch_bytes=batching.max_batch_bytes,
-        )
+        model = load_as_set(settings.model, batching)
     except Stop as stop:
         report.add(stop)
         return

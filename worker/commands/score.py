@@ -17,7 +17,7 @@ from rich.console import Console
 
 from worker.commands.terminal import progress
 from worker.core.failures import Incomplete, Stop
-from worker.inference import load
+from worker.inference import load_as_set
 from worker.scoring.jobs import Asked, Job, open_job
 from worker.scoring.scorer import Scorer
 from worker.scoring.tally import Tally
@@ -30,14 +30,7 @@ def score(config: Path | None, model: Path, asked: Asked, batch_size: int | None
     asked.check()
     settings = load_scoring(config, _environment(model, batch_size))
     batching = settings.batching
-    loaded = load(
-        settings.model,
-        max_batch_size=batching.max_batch_size,
-        max_request_rows=batching.max_request_rows,
-        wanted_axes=batching.wanted_axes,
-        max_batch_tokens=batching.max_batch_tokens,
-        max_batch_bytes=batching.max_batch_bytes,
-    )
+    loaded = load_as_set(settings.model, batching)
     began = time.monotonic()
     with stop_signals() as signals:
         scorer = Scorer(loaded, settings, Tally(batching.max_batch_size), signals)

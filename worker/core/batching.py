@@ -9,8 +9,8 @@ for exactly one reason:
 | bytes    | the same, for bytes |
 | tokens   | the same, for the elements of the largest input, padding included |
 | memory   | the same, for the rows that the device has memory for, as far as it has shown |
-| linger   | it is due and a lane is idle: its *first* record has waited `linger` seconds, or its most urgent one has |
-|          | no time left to wait |
+| linger   | it is due and a lane is idle: its *first* record has waited `linger` seconds (which may be learned:      |
+|          | `core/linger.py`), or its most urgent one has no time left to wait |
 | pressure | the worker may take no more, so waiting brings no company: the one that is due first goes |
 | drain    | the worker is going home |
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 from worker.core.buckets import Shapes
 
@@ -102,20 +102,22 @@ class RunTimes:
     def mean(self, shapes: Shapes, rows: int) -> float:
         """Seconds that a batch of so many rows of these shapes takes in the mean; 0 if nothing is known.
 
-        Between two classes on the line through their means, and beyond the largest as that line goes on. Unlike what is
-        `expected`, it tells one row more from one row less, which is what a comparison of ways to batch hangs on.
+        Between two classes on the line through their means, beyond the largest with the slope of them all. Unlike what
+        is `expected`, it tells one row more from one row less, which is what a comparison of ways to batch hangs on.
         """
         kind = self._kinds.get(shapes)
         if kind is None:
             return 0.0
         known = sorted((times.rows, times.mean) for times in kind.times.values())
-        at = bisect(known, (rows, inf))
+        counts, means = [one[0] for one in known], _ascending([one[1] for one in known])
+        at = bisect(counts, rows)
         if at == 0:
-            return known[0][1]
-        if len(known) == 1:
-            return known[0][1] * rows / known[0][0]
-        (fewer, less), (more, longer) = known[at - 1 : at + 1] if at < len(known) else known[-2:]
-        return less + max(0.0, longer - less) * (rows - fewer) / (more - fewer)
+            return means[0]
+        if at < len(counts):
+            share = (rows - counts[at - 1]) / (counts[at] - counts[at - 1])
+            return means[at - 1] + share * (means[at] - means[at - 1])
+        slope = (means[-1] - means[0]) / (counts[-1] - counts[0]) if at > 1 else means[0] / counts[0]
+        return means[-1] + slope * (rows - counts[-1])
 
     def usual_rows(self, shapes: Shapes) -> int:
         """The rows of a usual batch of these shapes; 1 if nothing is known."""
@@ -129,6 +131,19 @@ class RunTimes:
 
     def __repr__(self) -> str:
         return f"<RunTimes shapes={len(self._kinds)} typical={self.typical * 1000:.3g}ms>"
+
+
+def _ascending(means: Sequence[float]) -> list[float]:
+    """The nearest that never fall: more rows never take less, and where chance says so, neighbours share their mean."""
+    levels: list[tuple[float, int]] = []
+    for mean in means:
+        level, count = mean, 1
+        while levels and levels[-1][0] > level:
+            before, others = levels.pop()
+            level = (level * count + before * others) / (count + others)
+            count += others
+        levels.append((level, count))
+    return [level for level, count in levels for _ in range(count)]
 
 
 def _class_of(rows: int) -> int:

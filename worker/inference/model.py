@@ -39,7 +39,7 @@ from worker.inference.inspection import fixed_rows, signature_of
 from worker.inference.memory import CUDA, Memory, Unbindable, is_accelerated
 from worker.inference.model_file import read
 from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
-from worker.settings import ModelSettings
+from worker.settings import BatchingSettings, ModelSettings
 
 # Sizes tried for dynamic dimensions at warm-up, until the model runs on one. 16: a short text, inside every table of
 # positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: what is left.
@@ -312,6 +312,18 @@ def load(
             return warm(open_cpu(graph, threads, f"WORKER_MODEL__DEVICE is auto and CUDA is out: {cause}"))
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
+
+
+def load_as_set(settings: ModelSettings, batching: BatchingSettings) -> Model:
+    """The same, for a worker that batches so."""
+    return load(
+        settings,
+        max_batch_size=batching.max_batch_size,
+        max_request_rows=batching.max_request_rows,
+        wanted_axes=batching.wanted_axes,
+        max_batch_tokens=batching.max_batch_tokens,
+        max_batch_bytes=batching.max_batch_bytes,
+    )
 
 
 def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:

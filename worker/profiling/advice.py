@@ -10,7 +10,8 @@ The linger advised is zero. A batch fills while the one before it runs, the full
 idle lane gains nothing that a budget counts. In simulations of four kinds of model that never stall, at loads that
 leave head room, no linger took more than 4 % off the p99, and most added to it (a test keeps an eye on that). It does
 save the lane work, which is worth something where others share the device, or where the machine stalls and less work
-meets fewer stalls: that choice is shown as `thrift`, with its price.
+meets fewer stalls: that choice is shown as `thrift`, with its price. Bursts are another matter, of which a rate says
+nothing: `LINGER_MS=auto` learns to wait for them (`core/linger.py`), and does without a linger where there are none.
 """
 
 from __future__ import annotations

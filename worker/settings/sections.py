@@ -318,7 +318,7 @@ class BatchingSettings(Section):
 
     max_batch_size: int = Field(32, ge=1, le=65_536, description="Rows (not requests) at which a batch closes.")
     linger_ms: Linger = Field(
-        5.0,
+        "auto",
         description="Longest wait of a batch's first request for company. `auto` learns from the requests whether any "
         "is worth it, and how long.",
     )

@@ -42,7 +42,11 @@ AGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.
 
 RECORDS_TAKEN = Metric("records_taken", Kind.COUNTER, "How many requests came in?")
 RECORDS_SETTLED = Metric("records_settled", Kind.COUNTER, "How many requests have an answer the broker acknowledged?")
-RECORDS_IN_FLIGHT = Metric("records_in_flight", Kind.GAUGE, "How many requests are taken and not settled?")
+RECORDS_IN_FLIGHT = Metric(
+    "records_in_flight",
+    Kind.GAUGE,
+    "How many requests are taken and not settled? ORDER key or none: or settled behind one that is not.",
+)
 ROWS_IN_FLIGHT = Metric("rows_in_flight", Kind.GAUGE, "How many rows do they hold?")
 BYTES_IN_FLIGHT = Metric("in_flight_bytes", Kind.GAUGE, "How much memory do they hold?", "bytes")
 RECORDS_LIMIT = Metric(

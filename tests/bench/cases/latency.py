@@ -18,7 +18,7 @@ from tests.bench.throughput import lane_seconds, take_turns
 ECHO, LOOPS = "echo", ("one_by_one", "one_by_one_eager")
 PARTS = (0.1, 0.5, 0.8)
 BATCH = 64
-LINGER = 5.0  # ms, the worker's default
+LINGER = 5.0  # ms
 LOW = 500  # requests a second
 WARM_UP = 2.0  # seconds at each pace that are not counted
 MS = 1000.0
@@ -48,7 +48,10 @@ def under_load(bench: Bench) -> Section:
     rate = _most(bench)
     bench.tell(f"the most that comes through: {rate:,.0f}/s")
     paces = [round(rate * part) for part in PARTS]
-    found = take_turns([WORKER, ECHO], bench.asked.rounds, lambda name: _delays(bench, name, paces, {}), bench.tell)
+    waiting = {"BATCHING__LINGER_MS": f"{LINGER:g}"}
+    found = take_turns(
+        [WORKER, ECHO], bench.asked.rounds, lambda name: _delays(bench, name, paces, waiting), bench.tell
+    )
     lines, bars = [], []
     for at, (part, pace) in enumerate(zip(PARTS, paces, strict=True)):
         ours, theirs = ([delays[at] for delays in found[name]] for name in (WORKER, ECHO))

@@ -1,6 +1,6 @@
 """MLServer's Kafka server with ONNX Runtime behind its adaptive batching.
 
-Set: batches of the asked size, with the worker's default linger; no worker processes (a second one costs a copy of each
+Set: batches of the asked size, with a linger of 5 ms; no worker processes (a second one costs a copy of each
 tensor, and the machine has few cores); no log line per message. It has no consumer group: it reads what is published
 after its start, commits nothing and forgets what it held when it dies.
 """

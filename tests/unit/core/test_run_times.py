@@ -94,7 +94,7 @@ def test_it_knows_what_is_usual() -> None:
 
 @pytest.mark.parametrize(("rows", "seconds"), [(1, 0.1), (2, 0.1), (3, 0.2), (6, 0.5), (10, 0.9), (40, 3.9)])
 def test_the_mean_goes_along_a_line(rows: int, seconds: float) -> None:
-    """Through what is known and on beyond it, but for fewer rows than ever ran."""
+    """Through what is known and on beyond it; fewer rows than ever ran take no less."""
     times = times_of(*[(2, 0.1)] * 9, *[(4, 0.3)] * 9, *[(10, 0.9)] * 9)
 
     assert times.mean(X, rows) == pytest.approx(seconds)
@@ -110,7 +110,14 @@ def test_the_mean_of_a_single_size_grows_with_the_rows() -> None:
 
 
 def test_more_rows_never_take_less_in_the_mean() -> None:
-    """Whatever chance has measured."""
-    times = times_of((2, 0.3), (8, 0.2))
+    """Whatever chance has measured: neighbours out of order share their mean."""
+    times = times_of((1, 0.1), (2, 0.5), (4, 0.3), (8, 0.1), (16, 0.9))
 
-    assert times.mean(X, 4) == times.mean(X, 16) == pytest.approx(0.3)
+    assert [times.mean(X, rows) for rows in (1, 2, 4, 8, 16)] == pytest.approx([0.1, 0.3, 0.3, 0.3, 0.9])
+
+
+def test_a_model_that_takes_as_long_for_any_rows_is_known_as_that() -> None:
+    """More rows than ever ran are no reason for more time."""
+    times = times_of((1, 0.2), (2, 0.21), (8, 0.19))
+
+    assert times.mean(X, 64) == pytest.approx(0.2)
