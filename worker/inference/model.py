@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
-from worker.core.axes import axes_of, blank_lengths, check_weight, named_otherwise, other_lengths, with_outputs
-from worker.core.buckets import Axis, Spot, WantedAxis, tokens
+from worker.core.axes import axes_of, blank_lengths, check_weight
+from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.padding import misfit
 from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
 from worker.inference.binding import BoundRuns
+from worker.inference.bucket_trials import BucketTrials
 from worker.inference.device import (
     CPU,
     Device,
@@ -79,9 +78,7 @@ class Model:
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
         self.signature = self._seen_with(outputs)
-        for axis in signature.axes:
-            self._check_apart(axis)
-        self.signature = replace(self.signature, axes=tuple(map(self._with_outputs, signature.axes)))
+        self.signature = replace(self.signature, axes=self._trials.axes())
         if self._bound is not None:
             self._bound.let_go()  # this thread is not one of those that will run
 
@@ -130,17 +127,12 @@ class Model:
 
         Raises `BadConfiguration` for one that the model does not take.
         """
-        is_thorough = is_accelerated(self._session)
-        for lengths in product(*(axis.boundaries for axis in self.signature.axes)):
-            at = {spot: n for axis, n in zip(self.signature.axes, lengths, strict=True) for spot in axis.inputs}
-            shapes = tuple(feed.shape[1:] for feed in self._feeds(1, at).values())
-            most = max_rows if max_tokens is None else min(max_rows, max_tokens // tokens(shapes))
-            if max_bytes is not None:
-                most = min(most, max_bytes // self.signature.buckets.row_bytes(shapes))
-            bucket = "x".join(map(str, lengths))
-            for rows in [n for n in self.warmed_up_at if n <= most and is_thorough] or [self._probe_rows]:
-                if wrong := misfit(self.signature.buckets, self._run_at(rows, at, bucket), shapes):
-                    raise BadConfiguration(f"the bucket {bucket} of WORKER_BATCHING__BUCKETS: {wrong}: leave it out")
+        counts = self.warmed_up_at if is_accelerated(self._session) else ()
+        self._trials.run_each(counts, max_rows, max_tokens, max_bytes)
+
+    @property
+    def _trials(self) -> BucketTrials:
+        return BucketTrials(self.signature, self._feeds, self._outputs, self._probe_rows)
 
     def _binding_to(self, memory: Memory | None) -> BoundRuns | None:
         """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
@@ -205,63 +197,6 @@ class Model:
                     "batch, or without this output"
                 )
         return outputs
-
-    def _check_apart(self, axis: Axis) -> None:
-        """Raises `BadConfiguration` for an axis that runs only as long as this one: not padded, no request would fit.
-
-        At length 1 it would be broadcast, and tell nothing.
-        """
-        length = axis.boundaries[-1]
-        others = named_otherwise(self.signature, axis) if length > 1 else ()
-        together = dict.fromkeys((*axis.inputs, *others), length)
-        for spot in others:
-            if self._does_run(together) and not self._does_run({**together, spot: length - 1 if length > 2 else 3}):
-                name = self.signature.inputs[spot.tensor].name
-                raise BadConfiguration(
-                    f"WORKER_BATCHING__BUCKETS: {axis.name} is padded, and the model runs only where axis "
-                    f"{spot.dimension + 1} of {name} is as long, though its file has another name for it: name it in "
-                    "shared_by"
-                )
-
-    def _does_run(self, lengths: Mapping[Spot, int]) -> bool:
-        try:
-            self._outputs(self._feeds(self._probe_rows, lengths))
-        except ORT_ERRORS:
-            return False
-        return True
-
-    def _with_outputs(self, axis: Axis) -> Axis:
-        """The axis with the outputs that have it, as two runs show. Raises `BadConfiguration`."""
-        first = axis.boundaries[0]
-        at_first = self._run_at(self._probe_rows, dict.fromkeys(axis.inputs, first), str(first))
-        if first == 1 and len(axis.boundaries) == 1:
-            return axis  # nothing is ever padded
-        other, at_other = self._run_at_another(axis)
-        short, long = ([output.shape for output in outputs] for outputs in (at_first, at_other))
-        return with_outputs(self.signature, axis, (first, other), (short, long))
-
-    def _run_at_another(self, axis: Axis) -> tuple[int, Sequence[Array]]:
-        """Another length of the axis than its first boundary, and what the model gives there."""
-        lengths = other_lengths(axis)
-        for length in lengths:
-            try:
-                return length, self._run_at(self._probe_rows, dict.fromkeys(axis.inputs, length), str(length))
-            except BadConfiguration:
-                if len(axis.boundaries) > 1:
-                    raise
-        raise BadConfiguration(
-            f"the model runs where {axis.name} is {axis.boundaries[0]} long, and at none of "
-            f"{', '.join(map(str, lengths))}, so nobody sees which outputs are as long: give a second boundary in "
-            "WORKER_BATCHING__BUCKETS"
-        )
-
-    def _run_at(self, rows: int, lengths: Mapping[Spot, int], bucket: str) -> Sequence[Array]:
-        try:
-            return self._outputs(self._feeds(rows, lengths))
-        except ORT_ERRORS as error:
-            raise BadConfiguration(
-                f"the model fails in the bucket {bucket} of WORKER_BATCHING__BUCKETS: {readable(error)}"
-            ) from error
 
     def _feeds(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> dict[str, Array]:
         """Blank inputs, the padded axes as long as in their first buckets unless told otherwise."""
