@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from math import inf
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -88,7 +89,7 @@ class Auditor:
         except BaseException as error:  # noqa: BLE001  # raised again in the test's own thread
             self._died_of = error
 
-    def _look(self) -> None:
+    def _look(self, deadline: float = inf) -> None:
         """Notes what is below a committed offset and has no answer that can be read now."""
         try:
             committed = {(t, p): at for t in self._topics for p, at in self._commits.of(t, self._partitions).items()}
@@ -96,6 +97,7 @@ class Auditor:
         except (KafkaException, TimeoutError):  # the broker is away
             return
         while not (self._stop.is_set() or self._reader.has_reached(ends)):
+            assert time.monotonic() < deadline, f"nobody can read the answers up to {ends}: a transaction stays open"
             self._read(LOOK_EVERY)
         if not self._stop.is_set():
             for line, at in committed.items():
@@ -135,6 +137,6 @@ class Auditor:
         if self._died_of is not None:
             raise self._died_of
         self._stop.clear()
-        self._look()
+        self._look(time.monotonic() + TIMEOUT)
         self._reader.close()
         self._commits.close()
