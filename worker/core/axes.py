@@ -52,10 +52,9 @@ def check_weight(signature: Signature) -> None:
 
 def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> None:
     """Raises `BadConfiguration` where nobody says whether another input has the axis: left out, it would not fit."""
-    dimension = next(iter(axis.inputs)).dimension
-    for at, spec in enumerate(signature.inputs):
-        is_open = dimension < len(spec.dims) and spec.dims[dimension] is None and _symbol(spec, dimension) is None
-        if is_open and Spot(at, dimension) not in taken:
+    for tensor, dimension in _in_its_place(signature, axis, taken):
+        spec = signature.inputs[tensor]
+        if _symbol(spec, dimension) is None:
             raise BadConfiguration(
                 f"{SETTING}: {axis.name} is padded, and the model's file does not say whether axis {dimension + 1} of "
                 f"{spec.name} is the same: name it in shared_by if it is, else with boundaries of its own"
@@ -64,8 +63,12 @@ def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> N
 
 def named_otherwise(signature: Signature, axis: Axis) -> Sequence[Spot]:
     """Axes of other inputs, in the same place and under names of their own: some exporters name one axis twice."""
+    return _in_its_place(signature, axis, {spot for other in signature.axes for spot in other.inputs})
+
+
+def _in_its_place(signature: Signature, axis: Axis, taken: Collection[Spot]) -> Sequence[Spot]:
+    """Dynamic axes of other inputs that count as this one does, and are not padded."""
     place = next(iter(axis.inputs)).dimension
-    taken = {spot for other in signature.axes for spot in other.inputs}
     spots = [Spot(at, place) for at, spec in enumerate(signature.inputs) if spec.dims[place : place + 1] == (None,)]
     return [spot for spot in spots if spot not in taken]
 

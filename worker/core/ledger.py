@@ -140,11 +140,7 @@ class OffsetLedger:
                 settled.append(place)
                 lines[place.line] = None
         for line in lines:
-            sent = line.sent
-            while sent and sent[0].undelivered <= 0:
-                first = sent.popleft()
-                line.next_offset = first.offset + 1
-                self._release(first)
+            self._pass_settled(line, line.sent)
         return settled
 
     def unravel(self, place: Place, requests: Iterable[Request]) -> list[Place]:
@@ -213,6 +209,13 @@ class OffsetLedger:
 
     def _known(self, partitions: Iterable[Partition]) -> list[Line]:
         return [self._lines[partition] for partition in partitions if partition in self._lines]
+
+    def _pass_settled(self, line: Line, places: deque[Place]) -> None:
+        """A commit of the line may go as far as the first of these places that is not settled."""
+        while places and places[0].undelivered <= 0:
+            first = places.popleft()
+            line.next_offset = first.offset + 1
+            self._release(first)
 
     def _release(self, place: Place) -> None:
         self.records -= place.records

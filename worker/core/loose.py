@@ -60,11 +60,7 @@ class LooseLedger(OffsetLedger):
                 if self.knows(place):
                     self._lighten(place)
         for line in {place.line: None for place in settled}:
-            held = line.held
-            while held and held[0].undelivered <= 0:
-                first = held.popleft()
-                line.next_offset = first.offset + 1
-                self._release(first)
+            self._pass_settled(line, line.held)
         return settled
 
     def _lighten(self, place: Place) -> None:
