@@ -11,8 +11,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from queue import Empty, Queue, SimpleQueue
-from threading import Thread
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Protocol
 
 from worker.core.failures import ModelBroken, RunFailure, Stop
@@ -34,9 +35,11 @@ class InferenceLanes:
         self._clock = clock
         self._waiting: deque[Batch | None] = deque()  # None is a probe
         self._tokens: SimpleQueue[None] = SimpleQueue()
-        # Waited for with a timeout, and so no SimpleQueue: a signal whose handler outlasts what is left of its timeout
-        # makes it wait for ever (CPython 3.11 and 3.12, seen).
-        self._home: Queue[Finished | BaseException] = Queue()
+        # What came home, and a lock that is open when something may have: half the price of a queue. A SimpleQueue that
+        # is waited for with a timeout waits for ever after a signal whose handler outlasts it (CPython 3.11 and 3.12).
+        self._home: deque[Finished | BaseException] = deque()
+        self._knock = Lock()
+        self._knock.acquire()
         self._batches_out = self._probes_out = 0
         self._dead: BaseException | None = None
         self._started: list[float | None] = [None] * lanes
@@ -104,15 +107,22 @@ class InferenceLanes:
 
     def _fetch(self, timeout: float) -> list[Finished]:
         home: list[Finished] = []
-        try:
-            item = self._home.get(timeout=timeout) if timeout > 0 else self._home.get_nowait()
-            while isinstance(item, Finished):
-                home.append(item)
-                item = self._home.get_nowait()
-            self._dead = item
-        except Empty:
-            pass
+        if not self._home and timeout > 0:
+            self._knock.acquire(blocking=False)  # it may be open for what has been fetched already
+            if not self._home:
+                self._knock.acquire(timeout=timeout)
+        while self._home:
+            item = self._home.popleft()
+            if not isinstance(item, Finished):
+                self._dead = item
+                break
+            home.append(item)
         return home
+
+    def _bring_home(self, item: Finished | BaseException) -> None:
+        self._home.append(item)
+        with suppress(RuntimeError):  # it is open already
+            self._knock.release()
 
     def _raise_if_dead(self) -> None:
         error = self._dead
@@ -129,11 +139,11 @@ class InferenceLanes:
                     batch = self._waiting.popleft()
                 except IndexError:  # a token without an item: `close` was called
                     return
-                self._home.put(self._run(lane, batch))
+                self._bring_home(self._run(lane, batch))
                 # What a batch holds is freed when the loop is done with it, not when the next one comes.
                 del batch
         except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
-            self._home.put(error)
+            self._bring_home(error)
 
     def _run(self, lane: int, batch: Batch | None) -> Finished:
         began = self._started[lane] = self._clock()
