@@ -60,6 +60,23 @@ def mlp(inputs: int = 4, hidden: Sequence[int] = (8,), outputs: int = 3, seed: i
     return _model(nodes, [_value("x", "FP32", inputs)], [_value("y", "FP32", outputs)], weights)
 
 
+def tied_mlp(inputs: int = 4, width: int = 8, layers: int = 4, outputs: int = 3, seed: int = 0) -> bytes:
+    """The same whose hidden layers share one weight: as dear as anybody wants it to be, in a small file."""
+    rng = np.random.default_rng(seed)
+    names = {"w0": (inputs, width), "shared": (width, width), "last": (width, outputs)}
+    weights = [
+        numpy_helper.from_array((rng.standard_normal(shape) / shape[0] ** 0.5).astype(np.float32), name)
+        for name, shape in names.items()
+    ]
+    nodes, last = [], "x"
+    for at in range(layers):
+        nodes.append(helper.make_node("MatMul", [last, "shared" if at else "w0"], [f"h{at}"]))
+        nodes.append(helper.make_node("Relu", [f"h{at}"], [f"r{at}"]))
+        last = f"r{at}"
+    nodes.append(helper.make_node("MatMul", [last, "last"], ["y"]))
+    return _model(nodes, [_value("x", "FP32", inputs)], [_value("y", "FP32", outputs)], weights)
+
+
 def identity(datatype: str = "FP32", dims: Dims = (4,)) -> bytes:
     """x (batch, *dims) → y, the same elements, of any datatype."""
     return identities({"": datatype}, dims)

@@ -115,6 +115,10 @@ class Request:
     timeout: Timeout | None = None  # None: any answer is wanted, however late
     deadline: float | None = None  # the same as an instant of the loop's clock; given once, when the record is taken
 
+    def parts(self, at: int) -> Sequence[Tensor]:
+        """What makes up the tensor of the input with that number, in the order of its rows."""
+        return (self.tensors[at],)
+
 
 class ClosedBy(StrEnum):
     """Why a batch closed: exactly one reason each."""

@@ -12,15 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.core.ledger import OffsetLedger
-from worker.core.records import Prediction, Record, Reply, Request, Timeout
+from worker.core.records import Prediction, Record, Reply, Request, Tensor, Timeout
 
 
 @dataclass(slots=True, eq=False)
 class Run(Request):
     """A request that stands for several records: `record` is the first of them, `rows` and `size` are of all.
 
-    `values` are the only tensor of each; all have as many rows. `replies` and `sizes` (bytes) are of each record too,
-    and so are `timeouts`, unless none of them has one; `deadline` is that of the most urgent.
+    `values` are the only tensor of each, joined nowhere but in a batch; all have as many rows. `replies` and `sizes`
+    (bytes) are of each record too, and so are `timeouts`, unless none of them has one; `deadline` is that of the most
+    urgent.
     """
 
     records: Sequence[Record] = ()
@@ -28,6 +29,10 @@ class Run(Request):
     replies: Sequence[Reply] = ()
     sizes: Sequence[int] = ()
     timeouts: Sequence[Timeout | None] = ()
+
+    def parts(self, at: int) -> Sequence[Tensor]:  # noqa: ARG002  # there is no other input
+        """The tensors of all its records, in their order."""
+        return self.values
 
     @property
     def rows_each(self) -> int:
@@ -66,7 +71,7 @@ def run_of(
     return Run(
         records[0],
         rows_each * len(records),
-        (b"".join(values),),
+        (),
         shapes,
         replies[0],
         sum(sizes),

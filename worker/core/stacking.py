@@ -117,7 +117,7 @@ class Stacker:
             shapes = self.signature.buckets.padded(shapes)
             return Batch(requests, padded(self.signature, requests, rows, shapes), rows, closed_by)
         feeds = {
-            spec.name: _join_tensors(spec, [r.tensors[at] for r in requests], (rows, *shapes[at]))
+            spec.name: _join_tensors(spec, [part for r in requests for part in r.parts(at)], (rows, *shapes[at]))
             for at, spec in enumerate(self.signature.inputs)
         }
         return Batch(requests, feeds, rows, closed_by)
