@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count, groupby
 from typing import NamedTuple
 
@@ -306,18 +307,20 @@ class FakeSink:
         self.refusal: str | None = None  # the next message is refused by the broker for good
         self.lost_power = False  # the process that owns this producer died: nothing is acknowledged any more
 
-    def send(self, message: Message, place: Place) -> None:
+    def send(self, messages: Sequence[Message], place: Place) -> None:
         self._clock.stirred += 1
-        self.sent.append(message)
-        self.sent_for.append(place)
-        if self.refusal is not None:
-            self._clock.at(self._clock.now, lambda: self._reports.append(place))
-            return
-        number = message.source_partition if message.key is None else sum(message.key)
-        output = (message.topic, number % self._partitions)
-        when = max(self._clock.now + self.delay(message), self._last_report.get(output, 0.0))
-        self._last_report[output] = when
-        self._clock.at(when, lambda: self._acknowledge(message, place))
+        unheard = list(messages)
+        for message in messages:
+            self.sent.append(message)
+            self.sent_for.append(place)
+            if self.refusal is not None:
+                self._clock.at(self._clock.now, lambda: self._reports.append(place))
+                return
+            number = message.source_partition if message.key is None else sum(message.key)
+            output = (message.topic, number % self._partitions)
+            when = max(self._clock.now + self.delay(message), self._last_report.get(output, 0.0))
+            self._last_report[output] = when
+            self._clock.at(when, partial(self._acknowledge, message, place, unheard))
 
     def poll(self, timeout: float) -> Sequence[Place]:
         self._clock.wait(timeout, lambda: bool(self._reports))
@@ -330,9 +333,12 @@ class FakeSink:
         self.pushed.append(len(self.sent))
         self._clock.wait(0.001, lambda: bool(self._reports))
 
-    def _acknowledge(self, message: Message, place: Place) -> None:
-        if not self.lost_power:
-            self._broker.answers.append(message)
+    def _acknowledge(self, message: Message, place: Place, unheard: list[Message]) -> None:
+        if self.lost_power:
+            return
+        self._broker.answers.append(message)
+        unheard.pop()
+        if not unheard:
             self._reports.append(place)
 
 
@@ -368,11 +374,11 @@ class FakeTransactions:
         self._clock.stirred += 1
         self.is_open = True
 
-    def send(self, message: Message, place: Place) -> None:
+    def send(self, messages: Sequence[Message], place: Place) -> None:
         assert self.is_open
         assert not self.is_ending
         self._clock.stirred += 1
-        self.inside.append(message)
+        self.inside += messages
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         assert not self._source.is_marking(offsets), "a commit outside would undo this one"

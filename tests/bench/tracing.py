@@ -115,7 +115,7 @@ class Sink:
     def __init__(self) -> None:
         self._sent: list[Place] = []
 
-    def send(self, message: Message, place: Place) -> None:
+    def send(self, messages: Sequence[Message], place: Place) -> None:
         self._sent.append(place)
 
     def poll(self, timeout: float) -> Sequence[Place]:

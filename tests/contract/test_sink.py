@@ -120,7 +120,7 @@ def test_a_place_comes_back_once_and_then_its_answer_is_there(stage: Stage) -> N
 
     for n, place in enumerate(taken):
         headers = [("status", b"ok"), ("twice", b"1"), ("twice", None)]
-        stage.sink.send(Message(stage.topic, b"key%d" % n, b"%d" % n, headers, 0), place)
+        stage.sink.send([Message(stage.topic, b"key%d" % n, b"%d" % n, headers, 0)], place)
     reported = collect(stage.sink, 50)
 
     assert Counter(map(id, reported)) == Counter(map(id, taken))
@@ -135,7 +135,7 @@ def test_answers_with_one_key_keep_their_order(stage: Stage) -> None:
     taken = places(200)
 
     for n, place in enumerate(taken):
-        stage.sink.send(Message(stage.topic, b"key%d" % (n % 5), b"%d" % n, [], 0), place)
+        stage.sink.send([Message(stage.topic, b"key%d" % (n % 5), b"%d" % n, [], 0)], place)
     collect(stage.sink, 200)
 
     answers = stage.answers(200)
@@ -149,7 +149,7 @@ def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -
     taken = places(120)
 
     for n, place in enumerate(taken):
-        stage.sink.send(Message(stage.topic, None, b"%d" % n, [], n % 6), place)
+        stage.sink.send([Message(stage.topic, None, b"%d" % n, [], n % 6)], place)
     collect(stage.sink, 120)
 
     answers = stage.answers(120)
@@ -158,21 +158,25 @@ def test_answers_without_a_key_keep_the_order_of_their_partition(stage: Stage) -
         assert values == list(range(number, 120, 6))
 
 
-def test_a_place_with_two_messages_comes_back_twice(stage: Stage) -> None:
-    """An error answer and its dead letter are settled together, when both are durable."""
-    (place,) = places(1)
+def test_a_place_comes_back_once_all_its_messages_are_durable(stage: Stage) -> None:
+    """An error answer and its dead letter are settled together, and so are the answers of a run, wherever they go."""
+    rejected, run = places(2)
+    letters = [Message(stage.topic, b"k", value, [], 0) for value in (b"answer", b"dead letter")]
+    answers = [Message(stage.topic, b"key%d" % n, b"%d" % n, [], 0) for n in range(300)]
 
-    for value in (b"answer", b"dead letter"):
-        stage.sink.send(Message(stage.topic, b"k", value, [], 0), place)
+    stage.sink.send(letters, rejected)
+    stage.sink.send(answers, run)
 
-    assert collect(stage.sink, 2) == [place, place]
+    assert Counter(map(id, collect(stage.sink, 2))) == {id(rejected): 1, id(run): 1}
+    assert not stage.sink.poll(0.05)
+    assert len(stage.answers(302)) == 302
 
 
 def test_an_answer_may_have_no_value(stage: Stage) -> None:
     """A dead letter of a record without a value has none either."""
     (place,) = places(1)
 
-    stage.sink.send(Message(stage.topic, b"k", None, [], 0), place)
+    stage.sink.send([Message(stage.topic, b"k", None, [], 0)], place)
     collect(stage.sink, 1)
 
     assert stage.answers(1)[0].value is None

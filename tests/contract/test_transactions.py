@@ -155,7 +155,7 @@ def fill(stage: Stage, values: Sequence[bytes], key: bytes | None = b"k", taken:
     """Open a transaction with these answers in it."""
     stage.transactions.begin()
     for value, place in zip(values, taken or places(len(values)), strict=True):
-        stage.transactions.send(Message(stage.topic, key, value, [], place.line.partition.number), place)
+        stage.transactions.send([Message(stage.topic, key, value, [], place.line.partition.number)], place)
 
 
 def ending(stage: Stage) -> Ending:

@@ -45,7 +45,7 @@ def main(bootstrap_servers: str, topic: str, name: str, timeout_ms: str) -> None
     transactions = opened(bootstrap_servers, topic, name, int(timeout_ms))
     transactions.begin()
     for place in places(10):
-        transactions.send(Message(topic, b"k", b"open", [], 0), place)
+        transactions.send([Message(topic, b"k", b"open", [], 0)], place)
     while transactions.undelivered:
         transactions.serve(0.01)
     sys.stdout.write("open\n")

@@ -253,11 +253,11 @@ def test_a_broker_that_is_away_is_waited_for(own_broker: JvmBroker, caplog: pyte
     poll_until(source, lambda: bool(told.held))
     sink = new_sink(cluster, answers)
     taken = places(2)
-    sink.send(Message(answers, b"k", b"before", [], 0), taken[0])
+    sink.send([Message(answers, b"k", b"before", [], 0)], taken[0])
     collect(sink, 1)
 
     own_broker.kill()
-    sink.send(Message(answers, b"k", b"while away", [], 0), taken[1])
+    sink.send([Message(answers, b"k", b"while away", [], 0)], taken[1])
     for _ in range(20):
         assert not source.poll(10, 0.05)
         assert not sink.poll(0.01)
@@ -285,9 +285,24 @@ def test_an_answer_that_the_broker_refuses_is_fatal(kafka: Cluster) -> None:
     topic = kafka.create_topic(config={"max.message.bytes": "1000"})
     sink = new_sink(kafka, topic)
 
-    sink.send(Message(topic, b"k", b"x" * 2000, [], 0), places(1)[0])
+    sink.send([Message(topic, b"k", b"x" * 2000, [], 0)], places(1)[0])
 
     with pytest.raises(KafkaFatal, match=f"refused a record for topic {topic}.*requests/0/0"):
+        collect(sink, 1)
+    sink.close(1.0)
+
+
+def test_one_refused_answer_among_many_is_fatal(kafka: Cluster) -> None:
+    """The place of all of them is not reported, although the broker took the others; those before it are."""
+    topic = kafka.create_topic(config={"max.message.bytes": "1000"})
+    sink = new_sink(kafka, topic, config={"batch.num.messages": "1"})
+    good, bad = places(2)
+
+    sink.send([Message(topic, b"k", b"x", [], 0)] * 10, good)
+    assert collect(sink, 1) == [good]
+    sink.send([Message(topic, b"k", b"x" * (2000 if n == 5 else 1), [], 0) for n in range(10)], bad)
+
+    with pytest.raises(KafkaFatal, match=f"refused a record for topic {topic}.*requests/0/1"):
         collect(sink, 1)
     sink.close(1.0)
 
@@ -298,7 +313,7 @@ def test_an_answer_that_the_client_refuses_is_fatal(kafka: Cluster) -> None:
     sink = new_sink(kafka, topic, limit=1000)
 
     with pytest.raises(KafkaFatal, match=f"does not take a record for {topic}"):
-        sink.send(Message(topic, b"k", b"x" * 2000, [], 0), places(1)[0])
+        sink.send([Message(topic, b"k", b"x" * 2000, [], 0)], places(1)[0])
 
     sink.close(1.0)
 
@@ -310,7 +325,7 @@ def test_what_the_client_has_no_room_for_waits_in_order(kafka: Cluster) -> None:
     taken = places(100)
 
     for n, place in enumerate(taken):
-        sink.send(Message(topic, b"k", b"%d" % n, [], 0), place)
+        sink.send([Message(topic, b"k", b"%d" % n, [], 0)], place)
     assert sink.undelivered == 100
     reported = collect(sink, 100)
 
@@ -324,11 +339,11 @@ def test_a_sink_that_closes_says_what_it_gave_up(own_broker: JvmBroker) -> None:
     cluster = Cluster(own_broker.bootstrap_servers)
     topic = cluster.create_topic()
     sink = new_sink(cluster, topic)
-    sink.send(Message(topic, b"k", b"v", [], 0), places(1)[0])
+    sink.send([Message(topic, b"k", b"v", [], 0)], places(1)[0])
     collect(sink, 1)
     own_broker.kill()
     for place in places(3):
-        sink.send(Message(topic, b"k", b"v", [], 0), place)
+        sink.send([Message(topic, b"k", b"v", [], 0)], place)
 
     began = time.monotonic()
     given_up = sink.close(0.5)

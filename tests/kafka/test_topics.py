@@ -204,7 +204,7 @@ def test_exactly_the_documented_access_is_enough(guarded: Cluster) -> None:
     source, sink = KafkaSource(kafka, topics.membership, LOGGER), KafkaSink(kafka, topics, LOGGER)
     source.subscribe(Told())
     (record,) = read(source, 1)
-    sink.send(Message(answers, b"k", record.value, [], 0), places(1)[0])
+    sink.send([Message(answers, b"k", record.value, [], 0)], places(1)[0])
     collect(sink, 1)
 
     assert len(topics.notes) == 2, "the size limits are assumed"

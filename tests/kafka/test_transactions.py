@@ -123,7 +123,7 @@ def test_an_idle_replica_that_was_shut_out_finds_out_when_it_sends(new_stage: Ne
 
     fill(old, [b"never"])
     arrive(old)
-    old.transactions.send(Message(old.topic, b"k", b"dropped", [], 0), places(1)[0])
+    old.transactions.send([Message(old.topic, b"k", b"dropped", [], 0)], places(1)[0])
     old.transactions.abort()
 
     with pytest.raises(KafkaFatal, match="another replica uses the transactional id"):
@@ -217,7 +217,7 @@ def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewS
     stage = new_stage(topic_config={"max.message.bytes": "1000"})
     fill(stage, [b"fine", b"x" * 2000])
     arrive(stage)
-    stage.transactions.send(Message(stage.topic, b"k", b"dropped", [], 0), places(1)[0])
+    stage.transactions.send([Message(stage.topic, b"k", b"dropped", [], 0)], places(1)[0])
 
     stage.transactions.commit({stage.requests: 2})
     failure = ending(stage).failure

@@ -76,8 +76,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.held.update({place: (None, place.records, 4 * place.records) for place in places})
         return multiple(*places)
 
-    @rule(target=sent, some=st.lists(consumes(taken), min_size=1, max_size=4), messages=st.integers(1, 2))
-    def answer(self, some: list[Place], messages: int) -> object:
+    @rule(target=sent, some=st.lists(consumes(taken), min_size=1, max_size=4))
+    def answer(self, some: list[Place]) -> object:
         """Several at once, as a batch brings them home."""
         leaving = self.ledger.answer([(place, rejection(place.offset)) for place in some])
         self.answered.update(some)
@@ -87,17 +87,13 @@ class LedgerMachine(RuleBasedStateMachine):
         for gone in leaving:
             assert self.left.issuperset(self._awaited(gone)), "ahead of one that it waits for"
             self.left.add(gone)
-            gone.undelivered = messages
-        return multiple(*(gone for gone in leaving for _ in range(messages)))
+        return multiple(*leaving)
 
     @rule(place=consumes(sent))
     def acknowledge(self, place: Place) -> None:
-        is_last = place.undelivered == 1
+        self.ledger.settle([place])
 
-        assert list(self.ledger.settle([place])) == [place] * is_last
-
-        if is_last:
-            self.settled.add(place)
+        self.settled.add(place)
 
     @rule(partition=partitions, share=st.floats(0, 1))
     def hear_of_a_commit(self, partition: Partition, share: float) -> None:

@@ -16,32 +16,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
 
 from worker.core.records import Outcome, Partition, Record, Request
-
-
-class Reports(Protocol):
-    """Where a producer's word on its messages is kept until its owner reads it."""
-
-    def append(self, place: Place, /) -> None: ...
-
-    def refuse(self, place: Place, error: Any, report: Any) -> None: ...
 
 
 class Place:
     """One received record's place in its partition's line, or that of several `records` which travel as one.
 
-    `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger; the delivery sets `undelivered`.
-
-    `reported` is what a producer calls when it knows what became of a message: a bound method, because it costs
-    0.05 µs a record where a closure or a partial costs 0.4 (measured). Whoever sends says in `reports` who keeps it.
-    `key` is known only where those of one key wait for one another.
+    `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger. `key` is known only where those
+    of one key wait for one another.
     """
 
-    __slots__ = ("key", "line", "offset", "outcome", "records", "reports", "rows", "size", "taken_at", "undelivered")
+    __slots__ = ("is_settled", "key", "line", "offset", "outcome", "records", "rows", "size", "taken_at")
 
-    reports: Reports
     key: bytes | None
 
     def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float, records: int = 1) -> None:
@@ -52,17 +39,10 @@ class Place:
         self.size = size
         self.taken_at = taken_at
         self.outcome: Outcome | None = None
-        self.undelivered = 1  # messages not yet acknowledged; above 0 until something was sent
-
-    def reported(self, error: Any, report: Any) -> None:
-        """One of its messages is durable, or (`error`) never will be. Runs inside the producer, and never raises."""
-        if error is None:
-            self.reports.append(self)
-        else:
-            self.reports.refuse(self, error, report)
+        self.is_settled = False  # its answer is durable, with all else that it is owed
 
     def __repr__(self) -> str:
-        return f"<Place {self.line.partition}/{self.offset} undelivered={self.undelivered}>"
+        return f"<Place {self.line.partition}/{self.offset} settled={self.is_settled}>"
 
 
 class Line:
@@ -130,18 +110,14 @@ class OffsetLedger:
         self.size += size - place.size
         place.size = size
 
-    def settle(self, places: Iterable[Place]) -> Sequence[Place]:
-        """One message of each of these places is acknowledged. Returns the places whose last one it was."""
+    def settle(self, places: Iterable[Place]) -> None:
+        """All messages of each of these places are acknowledged."""
         lines: dict[Line, None] = {}
-        settled: list[Place] = []
         for place in places:
-            place.undelivered -= 1
-            if place.undelivered <= 0:
-                settled.append(place)
-                lines[place.line] = None
+            place.is_settled = True
+            lines[place.line] = None
         for line in lines:
             self._pass_settled(line, line.sent)
-        return settled
 
     def unravel(self, place: Place, requests: Iterable[Request]) -> list[Place]:
         """Put a place for each record where one stood for all: in the same line, not yet answered, in their order.
@@ -212,7 +188,7 @@ class OffsetLedger:
 
     def _pass_settled(self, line: Line, places: deque[Place]) -> None:
         """A commit of the line may go as far as the first of these places that is not settled."""
-        while places and places[0].undelivered <= 0:
+        while places and places[0].is_settled:
             first = places.popleft()
             line.next_offset = first.offset + 1
             self._release(first)

@@ -50,18 +50,16 @@ class LooseLedger(OffsetLedger):
         """Who of these waits for nobody, and who waited for them."""
         return answered
 
-    def settle(self, places: Iterable[Place]) -> Sequence[Place]:
-        """One message of each of these places is acknowledged. Returns the places whose last one it was."""
-        settled: list[Place] = []
+    def settle(self, places: Iterable[Place]) -> None:
+        """All messages of each of these places are acknowledged."""
+        lines: dict[Line, None] = {}
         for place in places:
-            place.undelivered -= 1
-            if place.undelivered <= 0:
-                settled.append(place)
-                if self.knows(place):
-                    self._lighten(place)
-        for line in {place.line: None for place in settled}:
+            place.is_settled = True
+            lines[place.line] = None
+            if self.knows(place):
+                self._lighten(place)
+        for line in lines:
             self._pass_settled(line, line.held)
-        return settled
 
     def _lighten(self, place: Place) -> None:
         """It is settled, and may have to stay in its line as a record; it holds nothing more."""
@@ -80,7 +78,7 @@ class LooseLedger(OffsetLedger):
 
     def is_settled(self, place: Place) -> bool:
         """Whether its answer is durable; a commit may have to wait for others all the same."""
-        return place.undelivered <= 0
+        return place.is_settled
 
     def forget(self, partitions: Iterable[Partition]) -> int:
         """Drop the lines of these partitions. Returns how many records leave unsettled."""

@@ -32,8 +32,11 @@ class Encoder(Protocol):
 
 
 class Sink(Protocol):
-    def send(self, message: Message, place: Place) -> None: ...
-    def poll(self, timeout: float) -> Sequence[Place]: ...
+    def send(self, messages: Sequence[Message], place: Place) -> None: ...
+
+    def poll(self, timeout: float) -> Sequence[Place]:
+        """The places whose messages have all become durable, once each, waiting at most `timeout` seconds for one."""
+
     def push(self) -> None: ...
 
 
@@ -83,12 +86,8 @@ class AtLeastOnce:
             if not messages:
                 self._ledger.settle([place])
                 continue
-            place.undelivered = len(messages)
-            size = 0
-            for message in messages:
-                size += len(message.value or b"")
-                send(message, place)
-            weigh(place, size)
+            weigh(place, sum([len(message.value or b"") for message in messages]))
+            send(messages, place)
         self._is_pushed = False
 
     def push(self) -> None:
@@ -150,9 +149,9 @@ class AtLeastOnce:
 
     def _settle(self, now: float, timeout: float) -> None:
         delivered = self._sink.poll(timeout)
-        if not delivered:
-            return
-        self._events.settled(taken_at(self._ledger.settle(delivered)), now)
+        if delivered:
+            self._ledger.settle(delivered)
+            self._events.settled(taken_at(delivered), now)
 
     def _hear_commit_results(self) -> None:
         for result in self._committer.commit_results():

@@ -47,7 +47,7 @@ class Transactions(Protocol):
     """One transactional producer. None of these waits; what goes wrong in `begin` and `send` is told by `ended`."""
 
     def begin(self) -> None: ...
-    def send(self, message: Message, place: Place) -> None: ...
+    def send(self, messages: Sequence[Message], place: Place) -> None: ...
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Begin to end the transaction, with these next offsets in it."""
@@ -217,11 +217,8 @@ class ExactlyOnce:
             self._inside.append(place)
             self._records_inside += place.records
             self._offsets[place.line.partition] = place.offset + 1
-            size = 0
-            for message in messages:
-                size += len(message.value or b"")
-                send(message, place)
-            weigh(place, size)
+            weigh(place, sum([len(message.value or b"") for message in messages]))
+            send(messages, place)
 
     def _unravelled(self, place: Place) -> list[Place]:
         """A place for each of the records whose outcomes this one's is: one of them may be what fails transactions."""

@@ -128,6 +128,7 @@ def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) 
     return {
         **_producing_config(kafka, message_bytes, batch_bytes),
         "message.timeout.ms": 0,  # wait for a broker that is away; back-pressure bounds what waits
+        "delivery.report.only.error": True,  # a success is told otherwise: `kafka/receipts.py`
         **kafka.config,
     }
 

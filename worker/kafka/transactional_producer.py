@@ -71,18 +71,20 @@ class TransactionalProducer:
         self.opened_at = time.monotonic()
         self._try(self._client.begin_transaction)
 
-    def send(self, message: Message, place: Place) -> None:
-        """Put a message into the transaction; dropped when that has failed already."""
-        if self._found.failure is not None:
-            return
-        topic, key, value, headers, _ = message
-        partition = partition_of(message, self._partitions)
-        try:
-            self._client.produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
-        except BufferError:
-            self._send_late(message, place, partition)
-        except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
-            self._refused(message, place, trouble_of(error).text)
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        """Put a place's messages into the transaction; dropped when that has failed already."""
+        produce, partitions, found = self._client.produce, self._partitions, self._found
+        for message in messages:
+            if found.failure is not None:
+                return
+            topic, key, value, headers, _ = message
+            partition = partition_of(message, partitions)
+            try:
+                produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
+            except BufferError:
+                self._send_late(message, place, partition)
+            except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
+                self._refused(message, place, trouble_of(error).text)
 
     def serve(self, timeout: float) -> None:
         """Hear what the client has to say, waiting at most `timeout` seconds for the first word."""

@@ -12,7 +12,7 @@ worker: somebody else who uses our id, and a broker that refuses us for good.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import TopicPartition
 
@@ -90,9 +90,9 @@ class KafkaTransactions:
         self._is_open = True
         self._committer.producer.begin()
 
-    def send(self, message: Message, place: Place) -> None:
-        """Put a message into the open transaction, in order; dropped when that cannot be committed any more."""
-        self._committer.producer.send(message, place)
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        """Put a place's messages into the open transaction, in order; dropped when it cannot be committed any more."""
+        self._committer.producer.send(messages, place)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Begin to end the transaction, with these next offsets in it."""

@@ -25,14 +25,14 @@ class Codec(Protocol):
 
 
 class Sink(Protocol):
-    def send(self, message: Message, place: Place) -> None: ...
+    def send(self, messages: Sequence[Message], place: Place) -> None: ...
     def poll(self, timeout: float) -> Sequence[Place]: ...
     def push(self) -> None: ...
 
 
 class Transactions(Protocol):
     def begin(self) -> None: ...
-    def send(self, message: Message, place: Place) -> None: ...
+    def send(self, messages: Sequence[Message], place: Place) -> None: ...
     def commit(self, offsets: Mapping[Partition, int]) -> None: ...
     def abort(self) -> None: ...
     def ended(self, timeout: float) -> Ending | None: ...
@@ -144,25 +144,25 @@ class TracedSink:
         self._on_the_way: dict[Place, Trail] = {}
         self.push = sink.push
 
-    def send(self, message: Message, place: Place) -> None:
+    def send(self, messages: Sequence[Message], place: Place) -> None:
         """As the sink does."""
-        if isinstance(message, FollowedMessage):
-            self._on_the_way[place] = message.trail
-        self._sink.send(message, place)
+        if isinstance(messages[0], FollowedMessage):  # those of one place are followed alike
+            self._on_the_way[place] = messages[0].trail
+        self._sink.send(messages, place)
 
     def poll(self, timeout: float) -> Sequence[Place]:
         """As the sink does."""
         delivered = self._sink.poll(timeout)
         if self._on_the_way:
             for place in delivered:
-                trail = self._on_the_way.get(place)
-                if trail is not None and self._tracing.acknowledged(trail):
-                    del self._on_the_way[place]
+                trail = self._on_the_way.pop(place, None)
+                if trail is not None:
+                    self._tracing.acknowledged(trail)
         return delivered
 
 
 class TracedTransactions:
-    """Ends the spans of what is committed. Owns the trails of the messages in the transaction, once for each.
+    """Ends the spans of what is committed. Owns the trails of what is in the transaction.
 
     Those of a transaction that failed are dropped, unended. One in doubt that was committed after all leaves no spans.
     """
@@ -176,11 +176,11 @@ class TracedTransactions:
         self.abort = transactions.abort
         self.serve = transactions.serve
 
-    def send(self, message: Message, place: Place) -> None:
+    def send(self, messages: Sequence[Message], place: Place) -> None:
         """As the producer does."""
-        if isinstance(message, FollowedMessage):
-            self._inside.append(message.trail)
-        self._transactions.send(message, place)
+        if messages and isinstance(messages[0], FollowedMessage):
+            self._inside.append(messages[0].trail)
+        self._transactions.send(messages, place)
 
     def ended(self, timeout: float) -> Ending | None:
         """As the producer says."""

@@ -67,12 +67,11 @@ class ServedModel(NamedTuple):
 class Trail:
     """The spans of one followed request: its own, and those of the messages that answer it."""
 
-    __slots__ = ("own", "sends", "unacknowledged")
+    __slots__ = ("own", "sends")
 
     def __init__(self, own: Span) -> None:
         self.own = own
         self.sends: list[Span] = []
-        self.unacknowledged = 0
 
 
 class Tracing:
@@ -155,7 +154,6 @@ class Tracing:
             start_time=self._clock(),
         )
         trail.sends.append(span)
-        trail.unacknowledged += 1
         context = span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
 
@@ -163,15 +161,11 @@ class Tracing:
         """The request is answered with this error."""
         _fail(trail.own, code)
 
-    def acknowledged(self, trail: Trail) -> bool:
-        """One message is durable. With the last one all spans end: a report does not say which message it is about."""
-        trail.unacknowledged -= 1
-        if trail.unacknowledged:
-            return False
+    def acknowledged(self, trail: Trail) -> None:
+        """All its messages are durable: its spans end."""
         now = self._clock()
         for span in (*trail.sends, trail.own):
             span.end(now)
-        return True
 
     def close(self, timeout: float) -> bool:
         """Export what is left. False when that takes more than `timeout` seconds: the rest is given up."""

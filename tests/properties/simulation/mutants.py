@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from tests.properties.simulation.producers import SimSink
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.loose import KeyedLedger, LooseLedger
-from worker.core.records import Ending, Outcome, Partition
+from worker.core.records import Ending, Message, Outcome, Partition
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -53,30 +54,23 @@ _send = AtLeastOnce.send
 
 def _settle_what_is_sent(self: AtLeastOnce, places: Sequence[Place]) -> None:
     _send(self, places)
-    for place in places:
-        for _ in range(place.undelivered):
-            self._ledger.settle([place])
+    self._ledger.settle(places)
 
 
-def _settle_past_a_gap(self: OffsetLedger, places: Sequence[Place]) -> Sequence[Place]:
+def _settle_past_a_gap(self: OffsetLedger, places: Sequence[Place]) -> None:
     for place in places:
-        place.undelivered -= 1
+        place.is_settled = True
         line = place.line
-        if place.undelivered <= 0 and place in line.sent:
+        if place in line.sent:
             line.sent.remove(place)
             line.next_offset = max(line.next_offset, place.offset + 1)
             self._release(place)
-    return places
 
 
-def _settle_with_the_first_message(self: OffsetLedger, places: Sequence[Place]) -> Sequence[Place]:
-    for place in places:
-        place.undelivered = 0
-        while place.line.sent and place.line.sent[0].undelivered <= 0:
-            first = place.line.sent.popleft()
-            place.line.next_offset = first.offset + 1
-            self._release(first)
-    return places
+def _report_the_first_message(self: SimSink, place: Place, unheard: list[Message], refused: str | None) -> None:
+    if unheard and refused is None:
+        unheard.clear()
+        self._reports.append(place)
 
 
 def _commit_all_that_was_taken(
@@ -103,11 +97,10 @@ def _answer_out_of_turn(_: OffsetLedger, outcomes: Iterable[tuple[Place, Outcome
 _settle_loosely = LooseLedger.settle
 
 
-def _settle_past_the_unsettled(self: LooseLedger, places: Sequence[Place]) -> Sequence[Place]:
-    settled = _settle_loosely(self, places)
-    for place in settled:
+def _settle_past_the_unsettled(self: LooseLedger, places: Sequence[Place]) -> None:
+    _settle_loosely(self, places)
+    for place in places:
         place.line.next_offset = max(place.line.next_offset, place.offset + 1)
-    return settled
 
 
 def _free_whoever_is_answered(_: KeyedLedger, answered: list[Place]) -> list[Place]:
@@ -196,7 +189,7 @@ AT_LEAST_ONCE = (
     Mutant("a commit before the delivery report", AtLeastOnce, "send", _settle_what_is_sent),
     Mutant("a commit past a gap", OffsetLedger, "settle", _settle_past_a_gap),
     Mutant("a commit past what was only taken", OffsetLedger, "committable", _commit_all_that_was_taken),
-    Mutant("settled by the answer, before its dead letter", OffsetLedger, "settle", _settle_with_the_first_message),
+    Mutant("settled by the answer, before its dead letter", SimSink, "_report", _report_the_first_message),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
 )

@@ -40,16 +40,18 @@ class SimSink:
         self._reports: list[Place] = []
         self._refused: str | None = None
 
-    def send(self, message: Message, place: Place) -> None:
+    def send(self, messages: Sequence[Message], place: Place) -> None:
         self._clock.stirred += 1
-        log = self._broker.output(message)
-        self._process.ask(
-            f"{log.topic}/{log.number}",
-            "produce",
-            lambda: self._broker.produce(message),
-            partial(self._report, place),
-            partial(self._broker.refuse, message),
-        )
+        unheard = list(messages)
+        for message in messages:
+            log = self._broker.output(message)
+            self._process.ask(
+                f"{log.topic}/{log.number}",
+                "produce",
+                partial(self._broker.produce, message),
+                partial(self._report, place, unheard),
+                partial(self._broker.refuse, message),
+            )
 
     def poll(self, timeout: float) -> Sequence[Place]:
         self._clock.wait(timeout, self._has_news)
@@ -64,11 +66,12 @@ class SimSink:
     def _has_news(self) -> bool:
         return bool(self._reports) or self._refused is not None
 
-    def _report(self, place: Place, refused: str | None) -> None:
-        if refused is None:
-            self._reports.append(place)
-        else:
+    def _report(self, place: Place, unheard: list[Message], refused: str | None) -> None:
+        unheard.pop()
+        if refused is not None:
             self._refused = self._refused or f"the broker refused the answer to {place}: {refused}"
+        elif not unheard:
+            self._reports.append(place)
 
 
 class SimTransactions:
@@ -117,11 +120,13 @@ class SimTransactions:
         self._failure = None
         self._began_at = self._clock.now
 
-    def send(self, message: Message, place: Place) -> None:
+    def send(self, messages: Sequence[Message], place: Place) -> None:
         assert self._is_open
         self._clock.stirred += 1
-        if self._failure is not None:
-            return
+        for message in messages if self._failure is None else ():
+            self._put(message)
+
+    def _put(self, message: Message) -> None:
         if self._is_registered:
             self._write(message)
             return

@@ -152,27 +152,4 @@ def test_the_ledger_shows_itself() -> None:
     [place] = track(ledger, 3)
 
     assert repr(ledger) == ("<OffsetLedger records=1 rows=2 bytes=10 [<Line requests/0 sent=0 held=1 next_offset=-1>]>")
-    assert repr(place) == "<Place requests/0/3 undelivered=1>"
-
-
-class KeptReports(list[Place]):
-    """What a producer's owner would keep."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused: list[tuple[Place, str, str]] = []
-
-    def refuse(self, place: Place, error: str, report: str) -> None:
-        self.refused.append((place, error, report))
-
-
-def test_a_report_is_kept_for_whoever_sent_the_message() -> None:
-    """Once for each message; a refusal with what was said of it."""
-    place = OffsetLedger().track(record(0), 1, 1, 0.0)
-    place.reports = reports = KeptReports()
-
-    place.reported(None, "durable")
-    place.reported("too large", "not durable")
-
-    assert reports == [place]
-    assert reports.refused == [(place, "too large", "not durable")]
+    assert repr(place) == "<Place requests/0/3 settled=False>"

@@ -113,20 +113,6 @@ def test_settled_is_not_done(ledger_of: type[OffsetLedger]) -> None:
 
 
 @both_orders
-def test_a_place_is_settled_with_its_last_message(ledger_of: type[OffsetLedger]) -> None:
-    """A rejection's answer alone is not enough."""
-    ledger = ledger_of()
-    [place] = track(ledger, b"a")
-    answer(ledger, place)
-    place.undelivered = 2
-
-    assert list(ledger.settle([place])) == []
-    assert ledger.committable() == {}
-    assert list(ledger.settle([place])) == [place]
-    assert ledger.committable() == {P0: 1}
-
-
-@both_orders
 def test_a_partition_awaits_delivery_while_answers_are_on_the_way(ledger_of: type[OffsetLedger]) -> None:
     """Neither those that wait for an answer nor those settled behind them count."""
     ledger = ledger_of()

@@ -77,7 +77,7 @@ def test_a_place_is_settled_with_its_last_message() -> None:
 
 
 def test_a_place_of_two_messages_is_told_as_settled_once() -> None:
-    """Two reports for one record in the same poll are one settled record."""
+    """An answer and a dead letter are one settled record."""
     world = World(dead_letters=True).start(P0)
     world.source.poll(1, 0.0)
     send(world, 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from threading import Event
 
@@ -42,8 +42,8 @@ class ScriptedProducer:
         self.failure = None
         self.opened_at = time.monotonic()
 
-    def send(self, message: Message, place: Place) -> None:
-        if message.value == b"refused":
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        if messages[0].value == b"refused":
             self.failure = "the broker refused a record"
 
     def serve(self, timeout: float) -> None: ...
@@ -122,7 +122,7 @@ def commit(opened: KafkaTransactions, value: bytes = b"v") -> Ending:
     """One answer in a transaction of its own."""
     opened.begin()
     (place,) = places(1)
-    opened.send(Message("answers", b"k", value, [], 0), place)
+    opened.send([Message("answers", b"k", value, [], 0)], place)
     opened.commit({REQUESTS: 1})
     ending = opened.ended(PATIENCE)
     assert ending is not None

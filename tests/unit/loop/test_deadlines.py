@@ -200,8 +200,8 @@ class Overload:
         answered_at: dict[str, float] = {}
         acknowledge = self.world.sink._acknowledge
 
-        def noted(message: Message, place: Place) -> None:
-            acknowledge(message, place)
+        def noted(message: Message, place: Place, unheard: list[Message]) -> None:
+            acknowledge(message, place, unheard)
             answered_at[(dict(message.headers)["source"] or b"").decode()] = self.world.clock.now
 
         self.world.sink._acknowledge = noted  # type: ignore[method-assign]

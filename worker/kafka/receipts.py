@@ -1,0 +1,61 @@
+"""How the loop learns which answers are durable, without a call of Python for each.
+
+The client keeps the callback of a message until it knows what became of that message: called, if it was refused, and
+then let go. All messages of a place share one callback, a `Receipt`. So when the client lets go of the last reference,
+all of them are durable, or the refusal of one was told before.
+
+    produce × n ──▶ the client holds n references ──report by report, in `poll`──▶ none is left: the place is durable
+
+A report of each message to Python costs 1.4 µs of the loop, with the message object that the client makes for it; like
+this 0.3 (measured). It rests on the client's own reference counts and CPython's: `tests/contract/test_sink.py` has what
+must hold.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError
+from confluent_kafka import Message as Report
+
+from worker.core.ledger import Place
+
+
+class Receipts:
+    """Places all of whose messages are durable, once each; and why a message never will be, if so."""
+
+    def __init__(self) -> None:
+        self.refusal: str | None = None
+        self._complete: list[Place] = []
+
+    def complete(self, place: Place) -> None:
+        """The client has let go of the place's receipt."""
+        self._complete.append(place)
+
+    def refuse(self, place: Place, why: str) -> None:
+        """Keep the first reason. Like all that a report calls, it raises nothing."""
+        self.refusal = self.refusal or (
+            f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its access, "
+            "and start again"
+        )
+
+    def take(self) -> list[Place]:
+        """What is complete since the last call. Means nothing once there is a refusal."""
+        complete, self._complete = self._complete, []
+        return complete
+
+
+class Receipt:
+    """What the client calls for a message of this place that is refused, and holds for all that it has not reported."""
+
+    __slots__ = ("_place", "_receipts")
+
+    def __init__(self, place: Place, receipts: Receipts) -> None:
+        self._place = place
+        self._receipts = receipts
+
+    def __call__(self, error: KafkaError | None, report: Report) -> None:
+        """Runs inside the producer, and never raises. Successes are not told (`delivery.report.only.error`)."""
+        if error is not None:
+            self._receipts.refuse(self._place, f"the broker refused a record for topic {report.topic()}: {error.str()}")
+
+    def __del__(self) -> None:
+        self._receipts.complete(self._place)
