@@ -7,6 +7,7 @@ An answer carries the request's key and the headers `content-type`, `status`, `e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -68,23 +69,17 @@ class Answers:
         """The answers to the records of a run, in order, each as `result` would write it: they differ in their end."""
         _, outputs, start, _ = prediction
         rows = self._rows(prediction)
-        length, topic = len(rows) // len(run.records), self._topic
+        length = len(rows) // len(run.records)
         same, value = self._body(Prediction(run, outputs, start, start + run.rows_each), run.reply)
         assert value.endswith(rows[:length])
         head = value[: len(value) - length]
-        partition = run.record.partition
-        source, number = f"{partition}/".encode(), partition.number
-        plain = None if run.reply.echo or run.reply.request_id is not None else run.reply
-        new, at, messages = tuple.__new__, 0, []
-        for record, reply in zip(run.records, run.replies, strict=True):
-            headers = same.copy()
-            if reply is plain:
-                headers.append(("source", b"%b%d" % (source, record[1])))
-            else:
-                _address(headers, record, reply)
-            messages.append(new(Message, (topic, record[2], head + rows[at : at + length], headers, number)))
-            at += length
-        return messages
+        values = [rows[at * length : (at + 1) * length] for at in range(len(run.records))]
+        if head:
+            values = [head + value for value in values]
+        keys, number = [record.key for record in run.records], run.record.partition.number
+        columns = zip(repeat(self._topic), keys, values, _headers_of_run(run, same), repeat(number), strict=False)
+        # One is built per record: this takes half the time of the class's own constructor.
+        return list(map(tuple.__new__, repeat(Message), columns))
 
     def _rows(self, prediction: Prediction) -> bytes:
         """The rows of the only output, cut from the bytes of the whole run: made once for all of its requests."""
@@ -117,6 +112,17 @@ class Answers:
             return head
         headers.append((HEAD_LENGTH, b"%d" % len(head)))
         return b"".join([head, *(output.raw for output in outputs if output.raw is not None)])
+
+
+def _headers_of_run(run: Run, same: Sequence[Header]) -> list[list[Header]]:
+    """Those of each answer; `same` are alike in all."""
+    if not run.reply.echo and run.reply.request_id is None and run.replies.count(run.reply) == len(run.replies):
+        source = f"{run.record.partition}/".encode()
+        return [[*same, ("source", b"%b%d" % (source, record[1]))] for record in run.records]
+    headers = [[*same] for _ in run.records]
+    for each, record, reply in zip(headers, run.records, run.replies, strict=True):
+        _address(each, record, reply)
+    return headers
 
 
 def _address(headers: list[Header], record: Record, reply: Reply) -> None:
