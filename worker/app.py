@@ -79,6 +79,8 @@ def run(settings: Settings) -> int:
     """Serve until told to stop. Returns the exit code; raises `BadConfiguration` when it cannot start."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.freeze()  # what was imported is never looked through
+    gc.enable()
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
     with stop_signals() as signals, _told(events) as ending, ExitStack() as closing:

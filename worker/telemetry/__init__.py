@@ -1,5 +1,14 @@
 """What an operator sees: log lines, metrics, health. Nothing else imports structlog, prometheus_client or http."""
 
+import sys
+
+# structlog loads rich, where it is installed, for tracebacks that nobody here prints: 40 ms of every start (measured).
+if "rich" not in sys.modules:
+    sys.modules["rich"] = None  # type: ignore[assignment]  # that is how an import is made to fail
+    import structlog  # noqa: F401
+
+    del sys.modules["rich"]
+
 from worker.telemetry.events import WorkerEvents
 from worker.telemetry.health import HealthServer, Patience, try_address
 from worker.telemetry.logs import configure, kafka_logger
