@@ -11,17 +11,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.bench.bench import Bench
-from tests.bench.ground import HEADERS, PARTITIONS, Headers, Job, response_topic, there
+from tests.bench.bench import OUTPUTS, Bench
+from tests.bench.ground import HEADERS, PARTITIONS, WIDTH, Headers, Job, response_topic, there
 from tests.bench.pace import Answers, judged, latencies, most
 from tests.bench.results import Bar, Section
 from tests.bench.running import WORKER, running
 from tests.bench.throughput import lane_seconds
 from tests.kafka.replica import Replica
+from tests.models import save, tied_mlp
 
 # Dear, so that what twice the capacity costs publisher, reader and broker takes little from the lane. At 5,500 requests
 # a second they took half of two cores, and an inference twice as long as with nobody beside it (measured).
-HIDDEN = (4096,) * 4
+LAYERS, LAYER_WIDTH = 40, 2048
 BATCH = 16
 TIMEOUT_MS = 500
 TIMEOUT = TIMEOUT_MS / 1000  # seconds
@@ -35,10 +36,10 @@ RUNS = "inference_worker_inference_seconds_count"
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
 IN_TIME = ("in time/s", "of capacity", "in the topic in time/s")
 COLUMNS = ("", "asked/s", "results/s", *IN_TIME, "refused/s", "p50 ms", "p99")
-HOW = f"""Rows of 256 float32, an MLP of four layers of 4096, batches of {BATCH}, 4 partitions. The capacity is that of
-a closed loop; then an open loop asks {TIMES} times as often, and each request has {TIMEOUT_MS} ms from the instant it
-is due. In time is a result that is read by then; beside it, one that lies in the response topic by then. What is read
-while the load is on counts, without its first {WARM_UP:.0f} s; p50 and p99 are those of results."""
+HOW = f"""Rows of 256 float32, an MLP of {LAYERS} layers of {LAYER_WIDTH}, batches of {BATCH}, 4 partitions. The
+capacity is that of a closed loop; then an open loop asks {TIMES} times as often, and each request has {TIMEOUT_MS} ms
+from the instant it is due. In time is a result that is read by then; beside it, one that lies in the response topic by
+then. What is read while the load is on counts, without its first {WARM_UP:.0f} s; p50 and p99 are those of results."""
 
 
 class Served(NamedTuple):
@@ -82,11 +83,12 @@ def _round(bench: Bench, *, is_reversed: bool) -> Round:
     """One worker: what it can bear, then each load, once the one before is answered. Whose turn is first alternates."""
     cluster = bench.cluster
     requests = cluster.create_topic("bench-requests", partitions=PARTITIONS)
-    job = Job(cluster, [requests], bench.model(HIDDEN), BATCH)
+    model = save(tied_mlp(WIDTH, LAYER_WIDTH, LAYERS, OUTPUTS), bench.folder, "dear")
+    job = Job(cluster, [requests], model, BATCH)
     with response_topic(cluster, config=STAMPED) as responses, running(WORKER, job, responses) as contender:
         assert contender.replica is not None
         latencies(cluster.bootstrap_servers, requests, responses, 10, 0.5)  # until it has joined its group
-        capacity = most(cluster.bootstrap_servers, requests, responses, bench.rows(4_000))
+        capacity = most(cluster.bootstrap_servers, requests, responses, bench.rows(6_000))
         bench.tell(f"capacity: {capacity:,.0f}/s")
         loads = list(reversed(LOADS)) if is_reversed else list(LOADS)
         found = {name: _load(bench, contender.replica, requests, responses, capacity, LOADS[name]) for name in loads}
