@@ -42,9 +42,9 @@ def test_an_idle_lane_takes_a_batch_at_once() -> None:
 
 def test_a_batch_waits_for_those_before_it() -> None:
     """For what is left of the one that runs, and for the whole of those that have not begun."""
-    outlook = outlook_of()
-    outlook.handed_out(of(), 10.0)
-    outlook.handed_out(of(), 10.02)
+    outlook, first, second = outlook_of(), of(), of()
+    outlook.handed_out(first, 10.0)
+    outlook.handed_out(second, 10.02)
 
     assert outlook.home_at(10.04, X, 4) == around(10.3)
     assert outlook.home_at(10.5, X, 4) == around(10.7)
@@ -52,9 +52,9 @@ def test_a_batch_waits_for_those_before_it() -> None:
 
 def test_the_next_one_begins_when_the_one_before_is_home() -> None:
     """However long that took."""
-    outlook, first = outlook_of(), of()
+    outlook, first, second = outlook_of(), of(), of()
     outlook.handed_out(first, 10.0)
-    outlook.handed_out(of(), 10.0)
+    outlook.handed_out(second, 10.0)
 
     outlook.came_home([home(first, None)], 10.15)
 
