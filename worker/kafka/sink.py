@@ -19,7 +19,7 @@ from worker.core.records import Message
 from worker.kafka.client_config import producer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
-from worker.kafka.producing import ANY_PARTITION, partition_of, tell
+from worker.kafka.producing import partition_of, tell
 from worker.kafka.receipts import Receipt, Receipts
 from worker.kafka.topics import Topics
 from worker.settings import KafkaSettings
@@ -39,7 +39,7 @@ class KafkaSink:
         self._partitions: Mapping[str, int] = topics.partitions
         self._log = ClientLog(logger)
         self._receipts = Receipts()
-        self._overflow: deque[tuple[Message, Place, Receipt]] = deque()
+        self._overflow: deque[tuple[Message, Receipt]] = deque()
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         try:
             self._producer = Producer({**config, "stats_cb": self._on_statistics}, logger=self._log)
@@ -58,8 +58,8 @@ class KafkaSink:
         """
         receipt = Receipt(place, self._receipts)
         if not self._overflow:
-            messages = self._produce(messages, place, receipt)
-        self._overflow.extend([(message, place, receipt) for message in messages])
+            messages = self._produce(messages, receipt)
+        self._overflow.extend([(message, receipt) for message in messages])
 
     def poll(self, timeout: float) -> Sequence[Place]:
         """The places whose messages are now durable, once each, waiting at most `timeout` seconds for the first word.
@@ -72,8 +72,7 @@ class KafkaSink:
             raise self._broken(error) from error
         if self._receipts.refusal is not None:
             raise KafkaFatal(self._receipts.refusal)
-        if self._overflow:
-            self._send_late()
+        self._send_late()
         return self._receipts.take()
 
     def push(self) -> None:
@@ -105,24 +104,24 @@ class KafkaSink:
     def _send_late(self) -> None:
         """What there is room for by now, in order."""
         while self._overflow:
-            message, place, receipt = self._overflow[0]
-            if self._produce([message], place, receipt):
+            message, receipt = self._overflow[0]
+            if self._produce([message], receipt):
                 return
             self._overflow.popleft()
 
-    def _produce(self, messages: Sequence[Message], place: Place, receipt: Receipt) -> Sequence[Message]:
+    def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
         """Hand them to the client. Returns those that its queue has no room for. Raises `KafkaFatal` as `send` does."""
         produce, partitions = self._producer.produce, self._partitions
         for at, message in enumerate(messages):
             topic, key, value, headers, _ = message
-            partition = ANY_PARTITION if key else partition_of(message, partitions)
+            partition = partition_of(message, partitions)
             try:
                 produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
                 return messages[at:]
             except Exception as error:
                 why = f"the producer does not take a record for {topic}: {error.__cause__ or error}"
-                self._receipts.refuse(place, why)  # before the receipt ends
+                receipt.refuse(why)  # before it ends
                 raise KafkaFatal(why) from error
         return ()
 

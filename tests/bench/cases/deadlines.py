@@ -36,10 +36,11 @@ RUNS = "inference_worker_inference_seconds_count"
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
 IN_TIME = ("in time/s", "of capacity", "in the topic in time/s")
 COLUMNS = ("", "asked/s", "results/s", *IN_TIME, "refused/s", "p50 ms", "p99")
-HOW = f"""Rows of 256 float32, an MLP of {LAYERS} layers of {LAYER_WIDTH}, batches of {BATCH}, 4 partitions. The
-capacity is that of a closed loop; then an open loop asks {TIMES} times as often, and each request has {TIMEOUT_MS} ms
-from the instant it is due. In time is a result that is read by then; beside it, one that lies in the response topic by
-then. What is read while the load is on counts, without its first {WARM_UP:.0f} s; p50 and p99 are those of results."""
+HOW = f"""Rows of 256 float32, an MLP of {LAYERS} layers of {LAYER_WIDTH} that share one weight, batches of {BATCH},
+4 partitions. The capacity is that of a closed loop; then an open loop asks {TIMES} times as often, and each request has
+{TIMEOUT_MS} ms from the instant it is due. In time is a result that is read by then; beside it, one that lies in the
+response topic by then. What is read while the load is on counts, without its first {WARM_UP:.0f} s; p50 and p99 are
+those of results."""
 
 
 class Served(NamedTuple):
