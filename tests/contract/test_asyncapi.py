@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import tarfile
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from worker.codecs import Codecs, Wire, dead_letters, envelope
 from worker.codecs.wire import CONTENT_TYPES
 from worker.core.failures import Code
 from worker.core.records import Prediction, Request
+from worker.version import VERSION
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((SCHEMAS / "asyncapi.yaml").read_text(encoding="utf-8"))
 MESSAGES: dict[str, Any] = DOCUMENT["components"]["messages"]
@@ -200,9 +200,8 @@ def test_the_headers_of_dead_letters_are_those_of_the_document() -> None:
 def test_the_document_knows_the_code_s_words() -> None:
     """Error codes, content types and the version."""
     answer = HEADERS["answerHeaders"]["properties"]
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     assert HEADERS["errorCode"]["enum"] == list(Code)
     assert answer["content-type"]["enum"] == list(CONTENT_TYPES)
     assert {message.get("contentType") for message in MESSAGES.values()} == {None, *CONTENT_TYPES}
-    assert DOCUMENT["info"]["version"] == project["version"]
+    assert DOCUMENT["info"]["version"] == VERSION

@@ -6,13 +6,13 @@ An answer carries the request's key and the headers `content-type`, `status`, `e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
 import numpy as np
 
-from worker.codecs import oip_json, oip_protobuf
+from worker.codecs import oip_json
 from worker.codecs.elements import to_bytes
 from worker.codecs.oip import Output, chosen
 from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
@@ -94,9 +94,8 @@ class Answers:
     def error(self, rejection: Rejection) -> Message:
         """The answer to a request that gets none from the model."""
         record, code, message, reply, _ = rejection
-        is_protobuf = reply.content_type == PROTOBUF
-        write = oip_protobuf.error if is_protobuf else oip_json.error
-        headers = [_CONTENT_TYPE[PROTOBUF if is_protobuf else JSON], _ERROR, _CODE[code]]
+        content_type, write = _error_writer(reply)
+        headers = [_CONTENT_TYPE[content_type], _ERROR, _CODE[code]]
         _address(headers, record, reply)
         return Message(
             self._topic, record.key, write(readable(message), reply.body_id), headers, record.partition.number
@@ -104,6 +103,8 @@ class Answers:
 
     def _oip(self, outputs: list[Output], reply: Reply, headers: list[Header]) -> bytes:
         if reply.content_type == PROTOBUF:
+            from worker.codecs import oip_protobuf  # noqa: PLC0415  # see there
+
             return oip_protobuf.answer(self._signature, outputs, reply.body_id)
         if self._is_non_finite_unfit:
             _check_finite(outputs)
@@ -112,6 +113,15 @@ class Answers:
             return head
         headers.append((HEAD_LENGTH, b"%d" % len(head)))
         return b"".join([head, *(output.raw for output in outputs if output.raw is not None)])
+
+
+def _error_writer(reply: Reply) -> tuple[str, Callable[[str, str | None], bytes]]:
+    """The content type of an error's body, and what writes it."""
+    if reply.content_type != PROTOBUF:
+        return JSON, oip_json.error
+    from worker.codecs import oip_protobuf  # noqa: PLC0415  # see there
+
+    return PROTOBUF, oip_protobuf.error
 
 
 def _headers_of_run(run: Run, same: Sequence[Header]) -> list[list[Header]]:

@@ -15,7 +15,6 @@ from worker.codecs.dead_letters import UNREADABLE, DeadLetters
 from worker.codecs.envelope import Envelope, Envelopes
 from worker.codecs.oip import Body, judge, memory, reply_to
 from worker.codecs.oip_json import JsonBody
-from worker.codecs.oip_protobuf import ProtobufBody
 from worker.codecs.raw_tensor import Rows
 from worker.codecs.sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.wire import JSON, PROTOBUF, SHORT_MESSAGE, Wire
@@ -232,6 +231,8 @@ def ends_in_rows(envelope: Envelope) -> bool:
 def parse(value: bytes, envelope: Envelope) -> Body:
     """The value read as its headers say, whatever the model. Raises `Reject` for what is no such thing."""
     if envelope.content_type == PROTOBUF:
+        from worker.codecs.oip_protobuf import ProtobufBody  # noqa: PLC0415  # see there
+
         return ProtobufBody.parse(value)
     return JsonBody.parse(value, envelope.head_length)
 

@@ -13,7 +13,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 from worker.benching.columns import PASS_THROUGH
@@ -30,6 +29,7 @@ from worker.commands.bench_screen import Steps, say, show
 from worker.commands.terminal import print_json
 from worker.core.failures import Incomplete
 from worker.kafka.own_topics import OwnTopics
+from worker.version import VERSION
 
 # Of a closed loop's window, where the broker would keep more.
 _MOST = 10_000
@@ -108,7 +108,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
     """What the figures hang on, beside the contenders."""
     order, kafka = plan.order, plan.settings.kafka
     return {
-        "version": version("inference-worker"),
+        "version": VERSION,
         "broker": {
             "is_embedded": plan.is_embedded,
             "bootstrap_servers": None if plan.is_embedded else kafka.bootstrap_servers,

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.app import GC_THRESHOLDS, LARGEST_CHUNK, SMALLEST_CHUNK
+from worker.app import GC_THRESHOLDS
+from worker.assembly import LARGEST_CHUNK, SMALLEST_CHUNK
 from worker.commands import figure
 from worker.commands.command_line import with_options
 from worker.commands.profile_lengths import LengthsBench, LengthsOrder, advise_buckets

@@ -180,6 +180,9 @@ def _shared_config(kafka: Connection) -> Config:
         "client.id": CLIENT_ID,
         "bootstrap.servers": kafka.bootstrap_servers,
         "socket.keepalive.enable": True,  # firewalls drop idle connections without a word
+        # The client waits half of it between its first broker and the next one, which for it is the same broker by its
+        # own name: 50 ms of each client's start at the default of 100. It doubles with every failure.
+        "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 2_000,  # the default of 10 s is how long a broker that is back goes unnoticed
         "log.connection.close": False,  # brokers close idle connections; that is no news
         **_security_config(kafka),

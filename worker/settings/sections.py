@@ -125,7 +125,9 @@ Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDeco
 class Section(BaseModel):
     """What the sections share: frozen, no unknown names, defaults checked, no value ever printed by an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, defer_build=True
+    )
 
 
 class Connection(Section):
@@ -434,6 +436,7 @@ class _Sections(BaseSettings):
         frozen=True,
         extra="ignore",  # each name is judged in `loading`, whichever sections are read
         hide_input_in_errors=True,
+        defer_build=True,
     )
 
 

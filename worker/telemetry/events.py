@@ -10,7 +10,6 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from math import inf
 from typing import Protocol
 
@@ -24,6 +23,7 @@ from worker.telemetry.logs import printable
 from worker.telemetry.memory import memory_limit
 from worker.telemetry.tally import Snapshot, Tally
 from worker.telemetry.trouble import Trouble
+from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds
 MOST_NAMED = 20  # partitions named in one line
@@ -69,7 +69,7 @@ class WorkerEvents:
         self._date = date
         self._log = structlog.get_logger().bind()
         self._tally = Tally(metrics.METRICS)
-        self._tally.set(metrics.BUILD, 1, metadata.version("inference-worker"), platform.python_version())
+        self._tally.set(metrics.BUILD, 1, VERSION, platform.python_version())
         self._tally.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
         self._ledger: Ledger | None = None
         self._lanes: Lanes | None = None

@@ -11,13 +11,17 @@ import socketserver
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry.metrics import MetricsPage
 from worker.telemetry.tally import Snapshot
+
+if TYPE_CHECKING:
+    from worker.telemetry.metrics_page import MetricsPage
 
 READ_TIMEOUT = 5.0  # seconds a client may take over its request line; probes and scrapers send it at once
 TEXT = "text/plain; charset=utf-8"
@@ -103,7 +107,6 @@ class Pages:
         self._latest = latest
         self._patience = patience
         self._clock = clock
-        self._metrics = MetricsPage(latest, clock)
 
     def answer(self, path: str, accept: str) -> Answer:
         match path.partition("?")[0]:
@@ -114,6 +117,12 @@ class Pages:
             case "/metrics":
                 return HTTPStatus.OK, *self._metrics.render(accept)
         return HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics\n", TEXT
+
+    @cached_property
+    def _metrics(self) -> MetricsPage:
+        from worker.telemetry.metrics_page import MetricsPage  # noqa: PLC0415  # by the first scrape, as it says there
+
+        return MetricsPage(self._latest, self._clock)
 
 
 def _verdict(trouble: str | None) -> Answer:

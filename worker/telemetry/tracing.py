@@ -15,13 +15,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from typing import NamedTuple
 
 import structlog
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Batch, Finished, Message, Record
+from worker.version import VERSION
 
 try:
     from opentelemetry.context import Context
@@ -79,7 +79,7 @@ class Tracing:
 
     def __init__(self, provider: TracerProvider, group_id: str, clock: Callable[[], int] = time.time_ns) -> None:
         self._provider = provider
-        self._tracer = provider.get_tracer(NAME, metadata.version(NAME))
+        self._tracer = provider.get_tracer(NAME, VERSION)
         self._group_id = group_id
         self._clock = clock
 
@@ -182,7 +182,7 @@ def start(group_id: str) -> Tracing:
     """Tracing as the standard `OTEL_*` variables want it. Raises `BadConfiguration` for those that make no sense."""
     for name in COMPLAINERS:
         logging.getLogger(name).addFilter(Seldom())
-    ours = Resource({SERVICE_NAME: NAME, SERVICE_VERSION: metadata.version(NAME)})
+    ours = Resource({SERVICE_NAME: NAME, SERVICE_VERSION: VERSION})
     try:
         resource = Resource.create().merge(ours).merge(OTELResourceDetector().detect())
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)

@@ -28,7 +28,8 @@ from worker.core.records import (
     Suspect,
 )
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
-from worker.telemetry.metrics import METRICS, PREFIX, MetricsPage
+from worker.telemetry.metrics import METRICS
+from worker.telemetry.metrics_page import PREFIX, MetricsPage
 from worker.telemetry.trouble import SUM_UP_EVERY
 
 P0, P1 = Partition("requests", 0), Partition("requests", 1)

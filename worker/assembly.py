@@ -1,0 +1,254 @@
+"""The rooms put together: from what is set and what the cluster said to a worker that can run.
+
+This is where the rooms meet, and where mypy proves that each satisfies the protocols of `ports.py`. The model is loaded
+and warmed here; what a killed predecessor left open of a transaction is taken back meanwhile, since readers wait.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from worker import telemetry
+from worker.codecs import Codecs, SingleCodecs, Wire
+from worker.core.batching import Batcher, BatchPolicy
+from worker.core.intake import RESERVE, Bounds, Intake
+from worker.core.ledger import OffsetLedger
+from worker.core.linger import Linger
+from worker.core.loose import LEDGERS
+from worker.core.outlook import Outlook
+from worker.core.punctuality import Punctuality
+from worker.core.stacking import Stacker
+from worker.core.trials import Trials
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
+from worker.ending import GIVE_UP_TIMEOUT, Ending
+from worker.inference import InferenceLanes, Model, load_as_set
+from worker.kafka import KafkaSink, KafkaSource, KafkaTransactions, Topics, resolve_transactional_id
+from worker.loop import Conduct, Worker
+from worker.settings import BatchingSettings, Settings
+from worker.signals import StopSignals
+
+if TYPE_CHECKING:
+    from worker.ports import Delivery
+    from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
+    from worker.telemetry.tracing import Tracing
+
+# Seconds. A revoke may take a fifth of `max.poll.interval.ms` (300 s), and no longer than the group's others will wait.
+REVOKE_TIMEOUT = 10.0
+# After the drain's deadline: what leaving the group may take before the watchdog ends the process. With a broker it is
+# milliseconds, and the group's others need not wait for a session to end; without one it is 42 s (measured).
+CLOSE_TIMEOUT = 3.0
+# Records of one poll: a batch, but enough to share a turn's own cost, and few enough that a finished lane does not wait
+# long for its next. Between 32 and 256 no difference could be measured at batches of 64.
+SMALLEST_CHUNK, LARGEST_CHUNK = 32, 256
+
+
+def assemble(  # noqa: PLR0913 - what a start has found out, once
+    settings: Settings,
+    topics: Topics,
+    *,
+    signals: StopSignals,
+    events: telemetry.WorkerEvents,
+    tracing: Tracing | None,
+    patience: telemetry.Patience,
+    ending: Ending,
+    closing: ExitStack,
+) -> Worker:
+    """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
+    source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger(), events)
+    outlet = _outlet(settings, topics, source, events, closing)
+    model = _warm_model(settings, events)
+    lanes = InferenceLanes(model, settings.batching.lanes)
+    closing.callback(ending.close, lanes)
+    ledger = LEDGERS[settings.delivery.order]()
+    batching = settings.batching
+    bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
+    batch_rows = model.most_rows(batching.max_batch_size)
+    policy = BatchPolicy(
+        batch_rows,
+        batching.max_batch_bytes,
+        batching.linger or 0.0,
+        batching.max_batch_tokens,
+        model.signature.buckets,
+        is_fixed=model.fixed_rows is not None,
+    )
+    outlook = Outlook(batching.lanes)
+    batcher = Batcher(policy, outlook.needed, _learning(batching, policy))
+    events.watch(ledger, lanes, batcher, signals)
+    events.bounded(
+        batch=batch_rows,
+        records=bounds.records,
+        rows=bounds.rows,
+        size=bounds.size,
+        run=settings.model.run_timeout_s,
+    )
+    _watchdog(settings, signals, events, lanes, patience, closing)
+
+    speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
+    codecs = speaks(model.signature, _wire_contract(settings, topics), tell=events.rejected)
+    codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
+    return Worker(
+        source=source,
+        codec=codec,
+        ledger=ledger,
+        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
+        batcher=batcher,
+        trials=Trials(policy, bounds.records + RESERVE),
+        stacker=Stacker(
+            model.signature,
+            refuse_non_finite_input=settings.model.non_finite_input == "reject",
+            refuse_non_finite_output=settings.model.non_finite_output == "error",
+        ),
+        lanes=served_by,
+        punctuality=Punctuality(outlook, time.time),
+        delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing),
+        events=events,
+        signals=signals,
+        conduct=Conduct(
+            lanes=batching.lanes,
+            inflight_batches=batching.max_inflight_batches,
+            drain_timeout=settings.delivery.drain_timeout_s,
+            revoke_timeout=REVOKE_TIMEOUT,
+            rejection_limit=settings.delivery.rejection_limit,
+        ),
+        clock=time.monotonic,
+    )
+
+
+def _learning(batching: BatchingSettings, policy: BatchPolicy) -> Linger | None:
+    """What chooses the linger, unless it is fixed."""
+    if batching.linger is not None:
+        return None
+    return Linger(lambda shapes: policy.limit(shapes).rows, lanes=batching.lanes, budget=batching.latency_budget)
+
+
+def _outlet(
+    settings: Settings, topics: Topics, source: KafkaSource, events: telemetry.WorkerEvents, closing: ExitStack
+) -> KafkaSink | KafkaTransactions:
+    """Where answers go: the one thing in which the guarantees differ."""
+    kafka, delivery, logger = settings.kafka, settings.delivery, telemetry.kafka_logger()
+    if delivery.guarantee == "at_least_once":
+        sink = KafkaSink(kafka, topics, logger, events)
+        closing.callback(sink.close, GIVE_UP_TIMEOUT)
+        return sink
+    name = resolve_transactional_id(delivery.transactional_id, kafka.group_id)
+    transactions = KafkaTransactions(
+        kafka, topics, name, delivery.transaction_timeout_ms, source.member, logger, events
+    )
+    closing.callback(transactions.close, GIVE_UP_TIMEOUT)
+    events.noted("transactions_opened", transactional_id=name.text)
+    return transactions
+
+
+def _delivery(
+    settings: Settings,
+    outlet: KafkaSink | KafkaTransactions,
+    source: KafkaSource,
+    ledger: OffsetLedger,
+    codec: Codecs | TracedCodec,
+    events: telemetry.WorkerEvents,
+    tracing: Tracing | None,
+) -> Delivery:
+    """How answers become durable. Raises `BadConfiguration` when the broker opens no transactions for us."""
+    interval = settings.delivery.commit_interval_ms / 1000
+    if isinstance(outlet, KafkaSink):
+        return AtLeastOnce(
+            ledger=ledger,
+            encoder=codec,
+            sink=outlet if tracing is None else _traced_sink(tracing, outlet),
+            committer=source,
+            events=events,
+            commit_interval=interval,
+            clock=time.monotonic,
+        )
+    outlet.wait_until_ready()
+    return ExactlyOnce(
+        ledger=ledger,
+        encoder=codec,
+        transactions=outlet if tracing is None else _traced_transactions(tracing, outlet),
+        group=source,
+        events=events,
+        commit_interval=interval,
+        clock=time.monotonic,
+    )
+
+
+def _traced(tracing: Tracing, model: Model, codecs: Codecs, lanes: InferenceLanes) -> tuple[TracedCodec, TracedLanes]:
+    from worker.telemetry.traced import TracedCodec, TracedLanes  # noqa: PLC0415  # as above
+    from worker.telemetry.tracing import ServedModel  # noqa: PLC0415  # as above
+
+    served = ServedModel(model.signature.name, model.signature.version, model.device.name)
+    return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
+
+
+def _traced_sink(tracing: Tracing, sink: KafkaSink) -> TracedSink:
+    from worker.telemetry.traced import TracedSink  # noqa: PLC0415  # as above
+
+    return TracedSink(sink, tracing)
+
+
+def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> TracedTransactions:
+    from worker.telemetry.traced import TracedTransactions  # noqa: PLC0415  # as above
+
+    return TracedTransactions(transactions, tracing)
+
+
+def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
+    batching = settings.batching
+    model = load_as_set(settings.model, batching)
+    signature = model.signature
+    events.model_warmed(
+        signature.name,
+        signature.version,
+        model.device.name,
+        why=model.device.reason,
+        takes=signature.takes,
+        gives=", ".join(map(str, signature.outputs)),
+        row_counts=model.warmed_up_at,
+    )
+    events.padded(signature.buckets)
+    if model.fixed_rows is not None:
+        events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
+    return model
+
+
+def _watchdog(
+    settings: Settings,
+    signals: StopSignals,
+    events: telemetry.WorkerEvents,
+    lanes: InferenceLanes,
+    patience: telemetry.Patience,
+    closing: ExitStack,
+) -> None:
+    watchdog = telemetry.Watchdog(
+        telemetry.Limits(
+            turn=patience.turn,
+            run=patience.run,
+            stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
+        ),
+        heartbeat=lambda: events.heartbeat,
+        running_since=lambda: lanes.running_since,
+        stop_asked=lambda: signals.stop_asked,
+        report=events.stopped,
+    )
+    watchdog.start()
+    closing.callback(watchdog.close)
+
+
+def _wire_contract(settings: Settings, topics: Topics) -> Wire:
+    kafka = settings.kafka
+    dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
+    return Wire(
+        response_topic=kafka.response_topic,
+        group_id=kafka.group_id,
+        dead_letter_topic=dead_letters,
+        default_content_type=kafka.default_content_type,
+        default_timeout=None if timeout_ms is None else timeout_ms / 1000,
+        max_request_bytes=kafka.max_request_bytes,
+        max_answer_bytes=topics.max_bytes[kafka.response_topic],
+        max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,
+        null_value=kafka.null_value,
+        non_finite_output=settings.model.non_finite_output,
+    )

@@ -1,0 +1,47 @@
+"""How a worker ended: told once, with the exit code, and what of it is still running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from worker.core.failures import BadConfiguration, Stop
+
+# What a failed worker gives the broker to take what was already sent, and a lane to end. It commits nothing any more.
+GIVE_UP_TIMEOUT = 1.0
+
+
+class Lanes(Protocol):
+    def close(self, timeout: float) -> bool: ...
+
+
+class Events(Protocol):
+    def stopped(self, exit_code: int, why: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Ending:
+    """Its exit code, and whether an inference still runs."""
+
+    exit_code: int = 0
+    is_lane_running: bool = False
+
+    def close(self, lanes: Lanes) -> None:
+        """Ask the lanes to end; one that hangs is left to itself."""
+        self.is_lane_running = not lanes.close(GIVE_UP_TIMEOUT)
+
+
+@contextmanager
+def told(events: Events) -> Iterator[Ending]:
+    """Log how the worker ended, once. What keeps it from starting is the caller's to tell."""
+    ending = Ending()
+    try:
+        yield ending
+        events.stopped(0, "asked to; everything taken is answered and committed")
+    except BadConfiguration:
+        raise
+    except Stop as stop:
+        ending.exit_code = stop.exit_code
+        events.stopped(stop.exit_code, str(stop))
