@@ -15,6 +15,7 @@ from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.fixtures import NewBroker
 from worker.core.failures import KafkaFatal
+from worker.core.message_runs import MessageRun
 from worker.core.records import Message, Partition, Record
 from worker.kafka import KafkaSink, KafkaSource, Membership, Topics
 from worker.ports import Assignments
@@ -332,6 +333,21 @@ def test_what_the_client_has_no_room_for_waits_in_order(kafka: Cluster) -> None:
     assert reported == taken
     assert sink.undelivered == 0
     assert [r.value for r in kafka.read(topic, 100)] == [b"%d" % n for n in range(100)]
+
+
+def test_a_run_that_the_client_has_no_room_for_waits_in_order(kafka: Cluster) -> None:
+    """What of it is in the queue stays there, and its place comes back with the last of it."""
+    topic = kafka.create_topic()
+    sink = new_sink(kafka, topic, config={"queue.buffering.max.messages": "7"})
+    taken = places(3)
+    values = [b"%d" % n for n in range(90)]
+
+    for place, part in zip(taken, (values[:5], values[5:50], values[50:]), strict=True):
+        sink.send(MessageRun(topic, [b"k"] * len(part), part, [[]] * len(part), 0), place)
+
+    assert sink.undelivered == 90
+    assert collect(sink, 3) == taken
+    assert [r.value for r in kafka.read(topic, 90)] == values
 
 
 def test_a_sink_that_closes_says_what_it_gave_up(own_broker: JvmBroker) -> None:

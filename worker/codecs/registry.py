@@ -172,7 +172,7 @@ class Codecs:
         assert isinstance(run, Run)
         messages = self._answers.rows_of_run(run, outcome)
         # A request is larger than its key, and its answer's value as large as all others.
-        if max(run.sizes) + len(messages[0].value or b"") + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
+        if max(run.sizes) + len(messages.values[0]) + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
             return messages
         return [message for single in predictions(outcome) for message in self.encode(single)]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from worker.core.ledger import OffsetLedger, Place, taken_at
+from worker.core.message_runs import value_bytes
 from worker.core.records import CommitResult, Message, Outcome, Partition
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
@@ -86,7 +87,7 @@ class AtLeastOnce:
             if not messages:
                 self._ledger.settle([place])
                 continue
-            weigh(place, sum([len(message.value or b"") for message in messages]))
+            weigh(place, value_bytes(messages))
             send(messages, place)
         self._is_pushed = False
 

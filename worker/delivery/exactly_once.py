@@ -20,6 +20,7 @@ from typing import Protocol
 
 from worker.core.failures import KafkaFatal
 from worker.core.ledger import OffsetLedger, Place, taken_at
+from worker.core.message_runs import value_bytes
 from worker.core.records import CommitResult, Ending, Message, Outcome, Partition, Prediction
 from worker.core.runs import predictions
 
@@ -217,7 +218,7 @@ class ExactlyOnce:
             self._inside.append(place)
             self._records_inside += place.records
             self._offsets[place.line.partition] = place.offset + 1
-            weigh(place, sum([len(message.value or b"") for message in messages]))
+            weigh(place, value_bytes(messages))
             send(messages, place)
 
     def _unravelled(self, place: Place) -> list[Place]:

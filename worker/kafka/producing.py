@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from worker.core.records import Message
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher, read_producer
 
 ANY_PARTITION = -1  # the partitioner's choice
 
 
-def partition_of(message: Message, partitions: Mapping[str, int]) -> int:
-    """The partition that a message goes to; `partitions` counts those of each topic.
+def partition_of(topic: str, key: bytes | None, source: int, partitions: Mapping[str, int]) -> int:
+    """The partition that a message goes to; `partitions` counts those of each topic, `source` is the request's own.
 
     An empty key goes by the request's partition too: not every client counts it as a key, order holds either way.
     """
-    return ANY_PARTITION if message.key else message.source_partition % partitions[message.topic]
+    return ANY_PARTITION if key else source % partitions[topic]
 
 
 def tell(watcher: Watcher | None, log: ClientLog, statistics: str) -> None:

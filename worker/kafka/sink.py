@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException, Producer
 
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.ledger import Place
+from worker.core.message_runs import fields_of
 from worker.core.records import Message
 from worker.kafka.client_config import producer_config
 from worker.kafka.client_log import ClientLog
@@ -112,13 +113,13 @@ class KafkaSink:
     def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
         """Hand them to the client. Returns those that its queue has no room for. Raises `KafkaFatal` as `send` does."""
         produce, partitions = self._producer.produce, self._partitions
-        for at, message in enumerate(messages):
-            topic, key, value, headers, _ = message
-            partition = partition_of(message, partitions)
+        waiting = iter(fields_of(messages))
+        for topic, key, value, headers, source in waiting:
+            partition = partition_of(topic, key, source, partitions)
             try:
                 produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
-                return messages[at:]
+                return [Message(topic, key, value, headers, source), *map(Message._make, waiting)]
             except Exception as error:
                 why = f"the producer does not take a record for {topic}: {error.__cause__ or error}"
                 receipt.refuse(why)  # before it ends

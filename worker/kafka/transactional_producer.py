@@ -16,6 +16,7 @@ from confluent_kafka import Message as Report
 
 from worker.core.failures import BadConfiguration
 from worker.core.ledger import Place
+from worker.core.message_runs import fields_of
 from worker.core.records import Message
 from worker.kafka.client_config import Config
 from worker.kafka.client_log import ClientLog
@@ -74,17 +75,16 @@ class TransactionalProducer:
     def send(self, messages: Sequence[Message], place: Place) -> None:
         """Put a place's messages into the transaction; dropped when that has failed already."""
         produce, partitions, found = self._client.produce, self._partitions, self._found
-        for message in messages:
+        for topic, key, value, headers, source in fields_of(messages):
             if found.failure is not None:
                 return
-            topic, key, value, headers, _ = message
-            partition = partition_of(message, partitions)
+            partition = partition_of(topic, key, source, partitions)
             try:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
-                self._send_late(message, place, partition)
+                self._send_late(Message(topic, key, value, headers, source), place, partition)
             except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
-                self._refused(message, place, trouble_of(error).text)
+                self._refused(topic, place, trouble_of(error).text)
 
     def serve(self, timeout: float) -> None:
         """Hear what the client has to say, waiting at most `timeout` seconds for the first word."""
@@ -122,16 +122,15 @@ class TransactionalProducer:
                 self._client.produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
                 if time.monotonic() >= deadline:
-                    self._refused(message, place, "its queue is full")
+                    self._refused(topic, place, "its queue is full")
             except Exception as error:  # noqa: BLE001  # as in `send`
-                self._refused(message, place, trouble_of(error).text)
+                self._refused(topic, place, trouble_of(error).text)
             else:
                 return
 
-    def _refused(self, message: Message, place: Place, why: str) -> None:
+    def _refused(self, topic: str, place: Place, why: str) -> None:
         self._found.fail(
-            f"the producer does not take the answer to {place.line.partition}/{place.offset} for topic "
-            f"{message.topic}: {why}"
+            f"the producer does not take the answer to {place.line.partition}/{place.offset} for topic {topic}: {why}"
         )
 
     def _try(self, call: Callable[..., Any], *arguments: float) -> None:

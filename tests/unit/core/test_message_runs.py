@@ -1,0 +1,38 @@
+"""A run of messages is a sequence of messages, whichever way it is looked at."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.core.message_runs import MessageRun, fields_of, value_bytes
+from worker.core.records import Message
+
+MESSAGES = [
+    Message("answers", b"a", b"one", [("source", b"requests/3/7")], 3),
+    Message("answers", None, b"three", [("source", b"requests/3/8")], 3),
+    Message("answers", b"c", b"", [], 3),
+]
+RUN = MessageRun(
+    "answers",
+    [message.key for message in MESSAGES],
+    [message.value or b"" for message in MESSAGES],
+    [message.headers for message in MESSAGES],
+    3,
+)
+
+
+def test_it_holds_these_messages() -> None:
+    """Each by its place, all in their order, and parts of them."""
+    assert list(RUN) == MESSAGES
+    assert [RUN[at] for at in range(-3, 3)] == [*MESSAGES, *MESSAGES]
+    assert [list(RUN[1:]), list(RUN[:0])] == [MESSAGES[1:], []]
+    assert len(RUN) == 3
+    with pytest.raises(IndexError):
+        RUN[3]
+
+
+def test_its_columns_say_the_same_as_its_messages() -> None:
+    """A plain list of messages is read in the same way."""
+    assert list(fields_of(RUN)) == list(fields_of(MESSAGES)) == MESSAGES
+    assert value_bytes(RUN) == value_bytes(MESSAGES) == 8
+    assert value_bytes([Message("dead-letters", None, None, [], 3)]) == 0

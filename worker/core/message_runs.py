@@ -1,0 +1,58 @@
+"""Messages that differ in keys, values and headers alone, kept in columns: the answers to the records of one `Run`.
+
+To make an object of each, and take it apart again for the client, took 0.26 of the 1.1 µs that one such answer costs
+from the model's output to the producer's queue (measured). So they are a sequence of messages for whoever looks at one,
+and columns for whoever goes through all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import overload
+
+from worker.core.records import Message
+
+Fields = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MessageRun(Sequence[Message]):
+    """Equally many keys, values and headers; topic and source partition are the same for all."""
+
+    topic: str
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes]
+    headers: Sequence[list[tuple[str, bytes | None]]]
+    source_partition: int
+
+    def fields(self) -> Iterator[Fields]:
+        """Those of each message, in the order of `Message`."""
+        return zip(
+            repeat(self.topic), self.keys, self.values, self.headers, repeat(self.source_partition), strict=False
+        )
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Message]: ...
+    def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
+        if isinstance(at, slice):
+            return MessageRun(self.topic, self.keys[at], self.values[at], self.headers[at], self.source_partition)
+        return Message(self.topic, self.keys[at], self.values[at], self.headers[at], self.source_partition)
+
+
+def fields_of(messages: Sequence[Message]) -> Iterable[Fields]:
+    """Topic, key, value, headers and source partition of each."""
+    return messages.fields() if isinstance(messages, MessageRun) else messages
+
+
+def value_bytes(messages: Sequence[Message]) -> int:
+    """Of all values together."""
+    if isinstance(messages, MessageRun):
+        return sum(map(len, messages.values))
+    return sum([len(message.value or b"") for message in messages])
