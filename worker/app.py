@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured).
 TURN_TIMEOUT = 60.0
+# A turn may have an inference in it, and one that hangs is to be told of as such.
+BEYOND_RUN = 5.0
 # What a collector of spans gets to take the last ones. One that is away must not hold up a restart.
 EXPORT_TIMEOUT = 1.0
 # Python's cycle collector, run by default at every 700 new objects, finds nothing here: what a record makes is freed by
@@ -55,7 +57,8 @@ def _started(
 ) -> Worker:
     """A worker ready to run. Raises `BadConfiguration`."""
     tracing = _tracing(settings, events, closing)
-    patience = telemetry.Patience(TURN_TIMEOUT, settings.model.run_timeout_s)
+    run_timeout = settings.model.run_timeout_s
+    patience = telemetry.Patience(max(TURN_TIMEOUT, run_timeout + BEYOND_RUN), run_timeout)
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     health = telemetry.HealthServer(address, port, latest=lambda: events.latest, patience=patience)
     closing.callback(health.close)

@@ -5,7 +5,7 @@
 
 `Worker.turn()` goes once round: take in what arrived, hand out what is due, bring home what is finished, record how
 far we are. Inference overlaps all of it, because a lane runs its batch outside the GIL while the loop takes, stacks the
-next batch and produces the last one.
+next batch and produces the last one. What is briefer than the way to a lane and back runs here, in `lanes.submit`.
 
 **Waiting.** A finished lane cannot wake a Kafka poll. So while a lane runs, the poll returns at once and the loop waits
 on the lanes; when none runs, it waits in the poll for at most 100 ms, less when something falls due. Python runs signal

@@ -92,7 +92,8 @@ class Lanes(Protocol):
     def in_flight(self) -> int:
         """Batches submitted and not yet fetched by `finished`; probes are not counted."""
 
-    def submit(self, batch: Batch) -> None: ...
+    def submit(self, batch: Batch) -> None:
+        """Queue a batch; one that will be brief may be run at once, and is home then."""
 
     def resubmit(self, halves: Sequence[Batch]) -> None:
         """Put the halves of a failed batch at the head of the queue, in order."""

@@ -1,22 +1,30 @@
 """SIGTERM and SIGINT as two flags that the loop reads once a turn.
 
 A handler only counts: an exception raised in it would leave a Kafka call half done and drop the batch it had fetched
-(measured). The first signal asks to stop, the second to stop at once.
+(measured). The first signal asks to stop, the second to stop at once. Python runs no handler while the main thread is
+inside a native call, and an inference may be one: the watchdog listens to a pipe, into which the interpreter writes the
+number of each signal when it comes.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
     """What the operator asked for. Written by the signal handler, read by the loop and the watchdog."""
 
-    def __init__(self) -> None:
+    def __init__(self, pipe: int | None = None) -> None:
+        """`pipe` is the end from which the numbers of signals can be read, without waiting."""
         self._received = 0
+        self._pipe = pipe
+        self._was_sent = False
 
     @property
     def stop_asked(self) -> bool:
@@ -26,6 +34,14 @@ class StopSignals:
     def hurry_asked(self) -> bool:
         return self._received > 1
 
+    @property
+    def stop_sent(self) -> bool:
+        """Whether `stop_asked` is true, or will be when the main thread comes to run its handlers. For one thread."""
+        if self._pipe is not None:
+            with suppress(BlockingIOError):
+                self._was_sent |= any(number in STOPPING for number in os.read(self._pipe, 64))
+        return self._was_sent or self.stop_asked
+
     def count(self, _signal: int, _frame: FrameType | None) -> None:
         """The handler."""
         self._received += 1
@@ -33,11 +49,18 @@ class StopSignals:
 
 @contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """Listens for SIGTERM and SIGINT; puts back the handlers it found."""
-    signals = StopSignals()
-    found = {number: signal.signal(number, signals.count) for number in (signal.SIGTERM, signal.SIGINT)}
+    """Listens for SIGTERM and SIGINT; puts back the handlers it found. For the main thread."""
+    pipe, into = os.pipe()
+    os.set_blocking(pipe, False)
+    os.set_blocking(into, False)
+    signals = StopSignals(pipe)
+    found = {number: signal.signal(number, signals.count) for number in STOPPING}
+    told = signal.set_wakeup_fd(into, warn_on_full_buffer=False)
     try:
         yield signals
     finally:
+        signal.set_wakeup_fd(told)
         for number, handler in found.items():
             signal.signal(number, handler)
+        os.close(into)
+        os.close(pipe)

@@ -52,9 +52,9 @@ class SteeredRunner:
 class Lanes:
     """One set of lanes with its runner."""
 
-    def __init__(self, lanes: int = 1) -> None:
+    def __init__(self, lanes: int = 1, brief: float = 0.0) -> None:
         self.runner = SteeredRunner()
-        self.lanes = InferenceLanes(self.runner, lanes)
+        self.lanes = InferenceLanes(self.runner, lanes, brief=brief)
 
     def fetch(self, count: int) -> list[Finished]:
         home: list[Finished] = []
@@ -253,6 +253,110 @@ def test_closing_drops_what_waits_and_gives_up_on_a_hung_run(steered: Lanes) -> 
     steered.runner.permits.put(None)
     assert steered.lanes.close(PATIENCE)
     assert steered.runner.began.empty()
+
+
+class NotingRunner:
+    """Notes which thread runs each batch. A batch takes as many seconds of the processor as its number."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+        self.processor = 0.0
+        self.ages: list[float | None] = []
+        self.lanes: InferenceLanes | None = None
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        number = float(feeds["x"][0, 0])
+        if number < 0:
+            raise TypeError("a defect")
+        self.threads.append(get_ident())
+        self.processor += number
+        assert self.lanes is not None
+        self.ages.append(self.lanes.running_since)
+        return [feeds["x"]]
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        raise AssertionError("nobody asked for it")
+
+
+class Noting:
+    """Lanes for which less than 8 s is brief, and which thread ran what."""
+
+    def __init__(self, brief: float = 8.0) -> None:
+        self.runner = NotingRunner()
+        self.lanes = InferenceLanes(self.runner, brief=brief, processor_clock=lambda: self.runner.processor)
+        self.runner.lanes = self.lanes
+
+    def run(self, *numbers: int) -> list[bool]:
+        """One after the other; which of them ran on this thread."""
+        before = len(self.runner.threads)
+        for number in numbers:
+            self.lanes.submit(batch(number))
+            assert self.lanes.finished(PATIENCE)
+        return [thread == get_ident() for thread in self.runner.threads[before:]]
+
+
+@pytest.fixture
+def noting() -> Iterator[Noting]:
+    noting = Noting()
+    yield noting
+    assert noting.lanes.close(PATIENCE)
+
+
+def test_what_is_usually_brief_runs_on_the_loop_s_thread(noting: Noting) -> None:
+    """The first one tells how long they take. After a long one, several have to be brief again."""
+    assert noting.run(1, 1, 1) == [False, True, True]
+    assert noting.run(80) == [True]  # nobody could know
+    assert noting.run(1, 1) == [False, False]
+    assert noting.run(*[1] * 8)[-1]
+
+
+def test_nothing_runs_on_the_loop_s_thread_unless_that_is_wanted() -> None:
+    """An accelerator is to be kept busy, not waited for."""
+    noting = Noting(brief=0.0)
+
+    assert not any(noting.run(0, 0, 0))
+    assert noting.lanes.close(PATIENCE)
+
+
+def test_what_ran_on_the_loop_s_thread_is_home_at_once(noting: Noting) -> None:
+    """In flight until it is fetched, and with an age while it ran, like any other."""
+    noting.run(1)
+    noting.lanes.submit(batch(2))
+    noting.lanes.submit(batch(3))
+
+    assert noting.lanes.in_flight == 2
+    assert numbers(noting.lanes.finished(0.0)) == [2, 3]
+    assert noting.lanes.in_flight == 0
+    assert None not in noting.runner.ages
+    assert noting.lanes.running_since is None
+
+
+def test_a_death_on_the_loop_s_thread_is_raised_as_one_in_a_lane(noting: Noting) -> None:
+    """What came home before is delivered first."""
+    noting.run(1)
+    noting.lanes.submit(batch(1))
+    noting.lanes.submit(batch(-1))
+
+    assert numbers(noting.lanes.finished(0.0)) == [1]
+    with pytest.raises(ModelBroken, match="an inference thread died of TypeError: a defect"):
+        noting.lanes.finished(0.0)
+
+
+def test_nothing_overtakes_what_is_in_a_lane() -> None:
+    """However brief it is."""
+    steered = Lanes(brief=PATIENCE)
+    steered.lanes.submit(batch(0))
+    steered.runner.permits.put(None)
+    steered.fetch(1)
+    steered.lanes.resubmit([batch(1)])
+    assert [steered.runner.began.get(timeout=PATIENCE) for _ in range(2)] == [0, 1]
+
+    steered.lanes.submit(batch(2))
+    for _ in range(2):
+        steered.runner.permits.put(None)
+
+    assert numbers(steered.fetch(2)) == [1, 2]
+    steered.close()
 
 
 def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:

@@ -44,6 +44,26 @@ def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guaran
 
 
 @quick_at_least_once
+def test_a_stop_is_kept_while_an_inference_hangs(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Also on the loop's own thread, where usually brief ones run, and where Python hears no signal meanwhile."""
+    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "1"}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([spin(1e-5)] * 200)
+        scene.verdict().expect_clean()
+        scene.publish([spin(1e6)])
+        while not replica.metric("inference_worker_inference_running_seconds"):
+            time.sleep(0.05)
+
+        began = time.monotonic()
+        replica.terminate()
+
+        assert replica.exit_code() == 3, replica.log
+        assert time.monotonic() - began < 10.0
+        assert len(scene.auditor.answers) == 200
+
+
+@quick_at_least_once
 def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Dozens of short runs that take five timeouts together: each run is short, so nothing trips."""
     settings = {"MODEL__RUN_TIMEOUT_S": "1", "BATCHING__LINGER_MS": "200"}

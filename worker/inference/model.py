@@ -102,6 +102,11 @@ class Model:
         except ORT_ERRORS as error:
             return run_failure(error)
 
+    @property
+    def is_accelerated(self) -> bool:
+        """Whether it runs on a device that the loop's thread should keep busy, and not wait for."""
+        return is_accelerated(self._session)
+
     def probe(self) -> Sequence[Array] | RunFailure:
         """Run the warm-up batch again: a failure unless it still gives all rows, and finite ones where it gave them."""
         outputs = self.run(self._feeds(self._probe_rows))

@@ -349,7 +349,12 @@ class BatchingSettings(Section):
         'object, `{"input_ids": {"axis": 1, "boundaries": [32, 64, 128], "pad": 0}}`.',
     )
     max_inflight_batches: int = Field(2, ge=1, le=64, description="Batches running or stacked ahead.")
-    lanes: int = Field(1, ge=1, le=64, description="Inference threads. One keeps a GPU busy.")
+    lanes: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Inference threads. One keeps a GPU busy; on the CPU none runs what is done in 0.25 ms.",
+    )
     max_request_rows: int = Field(65_536, ge=1, description="A request with more rows is rejected.")
     max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")
     max_inflight_rows: int = Field(131_072, ge=1, description="Their rows.")

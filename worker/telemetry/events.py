@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from worker.telemetry import metrics
 from worker.telemetry.holdings import Holdings
 from worker.telemetry.logs import printable
 from worker.telemetry.memory import memory_limit
-from worker.telemetry.tally import Snapshot, Tally
+from worker.telemetry.tally import Labels, Snapshot, Tally
 from worker.telemetry.trouble import Trouble
 from worker.version import VERSION
 
@@ -87,7 +88,10 @@ class WorkerEvents:
 
     @property
     def latest(self) -> Snapshot:
-        return self._latest
+        """The last one published, with the age of what runs now: that may be what keeps the loop from the next."""
+        since = self._lanes.running_since if self._lanes else None
+        ages: Mapping[Labels, float] = {} if since is None else {(): since}
+        return replace(self._latest, running_since=since, numbers={**self._latest.numbers, metrics.RUNNING: ages})
 
     @property
     def heartbeat(self) -> float | None:
@@ -299,19 +303,18 @@ class WorkerEvents:
         self._sum_up(now)
 
     def _look_around(self, now: float) -> None:
-        """Read what nobody tells: the wish to stop, stalls, commit lag, and since when the running inference runs."""
-        if self._ledger is None or self._lanes is None or self._batcher is None or self._signals is None:
+        """Read what nobody tells: the wish to stop, stalls, and commit lag."""
+        if self._ledger is None or self._batcher is None or self._signals is None:
             return
         if self._signals.stop_asked and not self._is_stopping:
             self._is_stopping = True
             self._log.info("stop_asked", rows_in_flight=self._ledger.rows)
-        tally, ledger, running_since = self._tally, self._ledger, self._lanes.running_since
+        tally, ledger = self._tally, self._ledger
         tally.set(metrics.LINGER, self._batcher.linger)
         tally.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
         tally.set(metrics.BYTES_IN_FLIGHT, ledger.size)
         oldest = ledger.oldest_by_partition()
         tally.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in self._holdings.held})
-        tally.replace(metrics.RUNNING, {} if running_since is None else {(): running_since})
         if not ledger.committable():
             self._uncommitted_since = None
         elif self._uncommitted_since is None:
@@ -321,13 +324,7 @@ class WorkerEvents:
     def _publish(self) -> None:
         unready = self._unready()
         self._tally.set(metrics.READY, unready is None)
-        self._latest = Snapshot(
-            unready,
-            self._heartbeat,
-            self._lanes.running_since if self._lanes else None,
-            self._tally.numbers(),
-            self._tally.histograms(),
-        )
+        self._latest = Snapshot(unready, self._heartbeat, None, self._tally.numbers(), self._tally.histograms())
 
     def _unready(self) -> str | None:
         if self._is_stopping:

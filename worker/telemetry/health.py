@@ -41,11 +41,10 @@ def liveness(snapshot: Snapshot, now: float, patience: Patience) -> str | None:
     """Why the worker counts as dead; None while it lives. A worker that has not begun to turn is starting, not dead."""
     if snapshot.turned_at is None:
         return None
-    if now - snapshot.turned_at > patience.turn:
-        return f"the loop has not turned for {now - snapshot.turned_at:.0f} s"
-    # As old as the snapshot, so it means something only while the loop turns.
     if snapshot.running_since is not None and now - snapshot.running_since > patience.run:
         return f"an inference has been running for {now - snapshot.running_since:.0f} s"
+    if now - snapshot.turned_at > patience.turn:
+        return f"the loop has not turned for {now - snapshot.turned_at:.0f} s"
     return None
 
 

@@ -361,7 +361,7 @@ def test_snapshots_are_published_now_and_then_and_the_heartbeat_at_once(watched:
     first = watched.events.latest
     watched.turn(PUBLISH_EVERY / 10)
 
-    assert watched.events.latest is first
+    assert watched.events.latest == first
     assert watched.events.heartbeat == watched.now
     watched.turn()
     assert watched.events.latest.turned_at == watched.now

@@ -18,7 +18,7 @@ PATIENCE = Patience(turn=60.0, run=30.0)
         (Snapshot(turned_at=930.0), "the loop has not turned for 70 s"),
         (Snapshot(turned_at=999.9, running_since=980.0), None),
         (Snapshot(turned_at=999.9, running_since=960.0), "an inference has been running for 40 s"),
-        (Snapshot(turned_at=930.0, running_since=930.0), "the loop has not turned for 70 s"),
+        (Snapshot(turned_at=930.0, running_since=930.0), "an inference has been running for 70 s"),
     ],
 )
 def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapshot, verdict: str | None) -> None:

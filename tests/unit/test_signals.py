@@ -1,0 +1,58 @@
+"""The wish to stop, as the loop sees it and as the watchdog does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from threading import Thread
+
+from worker.signals import STOPPING, StopSignals, stop_signals
+
+
+def test_the_first_signal_asks_to_stop_and_the_second_to_hurry() -> None:
+    """Whichever of the two it is; other signals are somebody else's."""
+    found = signal.signal(signal.SIGUSR1, lambda *_: None)
+    with stop_signals() as signals:
+        seen = [(signals.stop_asked, signals.hurry_asked, signals.stop_sent)]
+        for number in (signal.SIGUSR1, signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+            seen.append((signals.stop_asked, signals.hurry_asked, signals.stop_sent))
+    signal.signal(signal.SIGUSR1, found)
+
+    assert seen == [(False, False, False), (False, False, False), (True, False, True), (True, True, True)]
+
+
+def asked_from_outside() -> tuple[bool, bool]:
+    """`stop_sent` and `stop_asked` as another thread sees them right after SIGTERM."""
+    seen: list[tuple[bool, bool]] = []
+
+    def ask(signals: StopSignals) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not signals.stop_sent:
+            pass
+        seen.append((signals.stop_sent, signals.stop_asked))
+
+    with stop_signals() as signals:
+        asker = Thread(target=ask, args=[signals])
+        asker.start()
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)  # native, and long enough
+        asker.join()
+        assert signals.stop_asked
+    return seen[0]
+
+
+def test_the_wish_is_known_while_the_main_thread_is_in_a_native_call() -> None:
+    """No handler runs there. The signal may come a moment before it: then once more."""
+    assert (True, False) in (asked_from_outside() for _ in range(20))
+
+
+def test_what_was_there_before_is_put_back() -> None:
+    """Handlers, and where the interpreter writes signals to."""
+    before = [signal.getsignal(number) for number in STOPPING]
+    with stop_signals():
+        assert [signal.getsignal(number) for number in STOPPING] != before
+
+    assert [signal.getsignal(number) for number in STOPPING] == before
+    assert signal.set_wakeup_fd(-1) == -1
+    assert StopSignals().stop_sent is False
