@@ -256,11 +256,15 @@ def test_closing_drops_what_waits_and_gives_up_on_a_hung_run(steered: Lanes) -> 
 
 
 class NotingRunner:
-    """Notes which thread runs each batch. A batch takes as many seconds of the processor as its number."""
+    """Notes which thread runs each batch. A batch takes as many seconds of the processor as its number.
+
+    Seconds by the clock it takes `slowness` times as many.
+    """
 
     def __init__(self) -> None:
         self.threads: list[int] = []
-        self.processor = 0.0
+        self.processor = self.clock = 0.0
+        self.slowness = 2
         self.ages: list[float | None] = []
         self.lanes: InferenceLanes | None = None
 
@@ -270,6 +274,7 @@ class NotingRunner:
             raise TypeError("a defect")
         self.threads.append(get_ident())
         self.processor += number
+        self.clock += number * self.slowness
         assert self.lanes is not None
         self.ages.append(self.lanes.running_since)
         return [feeds["x"]]
@@ -283,7 +288,12 @@ class Noting:
 
     def __init__(self, brief: float = 8.0) -> None:
         self.runner = NotingRunner()
-        self.lanes = InferenceLanes(self.runner, brief=brief, processor_clock=lambda: self.runner.processor)
+        self.lanes = InferenceLanes(
+            self.runner,
+            clock=lambda: self.runner.clock,
+            brief=brief,
+            processor_clock=lambda: self.runner.processor,
+        )
         self.runner.lanes = self.lanes
 
     def run(self, *numbers: int) -> list[bool]:
@@ -308,6 +318,13 @@ def test_what_is_usually_brief_runs_on_the_loop_s_thread(noting: Noting) -> None
     assert noting.run(80) == [True]  # nobody could know
     assert noting.run(1, 1) == [False, False]
     assert noting.run(*[1] * 8)[-1]
+
+
+def test_what_waits_for_something_else_runs_in_a_lane(noting: Noting) -> None:
+    """It hardly needs the processor, but the loop would have to wait as well."""
+    noting.runner.slowness = 100
+
+    assert not any(noting.run(1, 1, 1))
 
 
 def test_nothing_runs_on_the_loop_s_thread_unless_that_is_wanted() -> None:

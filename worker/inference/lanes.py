@@ -19,13 +19,16 @@ from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from worker.core.failures import ModelBroken, RunFailure, Stop
 from worker.core.records import Array, Batch, Finished
 
-# What the newest run counts for in the mean by which a batch is expected to be brief.
+# What the newest run counts for in the means by which a batch is expected to be brief.
 NEWEST = 1 / 8
+# How much longer than its share of the processor a brief run may take by the clock: a lane waits for the interpreter,
+# and a busy machine takes the processor away. What takes longer waits for something else, another device perhaps.
+AT_MOST_WAITING = 4
 
 
 class Runner(Protocol):
@@ -33,6 +36,20 @@ class Runner(Protocol):
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
     def probe(self) -> Sequence[Array] | RunFailure: ...
+
+
+class _Usual(NamedTuple):
+    """What a run takes in the mean of the last ones, seconds; infinite before the first."""
+
+    processor: float
+    clock: float
+
+    def after(self, processor: float, clock: float) -> _Usual:
+        if self.processor == inf:
+            return _Usual(processor, clock)
+        return _Usual(
+            self.processor + (processor - self.processor) * NEWEST, self.clock + (clock - self.clock) * NEWEST
+        )
 
 
 class InferenceLanes:
@@ -47,7 +64,7 @@ class InferenceLanes:
         brief: float = 0.0,
         processor_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Runs on the loop's thread what lately took less than `brief` seconds of it by the `processor_clock`.
+        """Runs on the loop's thread what lately took less than `brief` seconds by the `processor_clock`.
 
         That one counts for its own thread: what a lane waits for the interpreter is not the model's.
         """
@@ -55,7 +72,7 @@ class InferenceLanes:
         self._clock = clock
         self._brief = brief
         self._processor_clock = processor_clock
-        self._usual = inf  # seconds of the processor, the mean of the last runs
+        self._usual = _Usual(inf, inf)
         self._waiting: deque[Batch | None] = deque()  # None is a probe
         self._tokens: SimpleQueue[None] = SimpleQueue()
         # What came home, and a lock that is open when something may have: half the price of a queue. A SimpleQueue that
@@ -85,7 +102,8 @@ class InferenceLanes:
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch behind all others; run it at once if it will be brief, and none is queued or running."""
-        if self._usual < self._brief and len(self._home) == self._batches_out + self._probes_out:
+        is_idle = len(self._home) == self._batches_out + self._probes_out
+        if is_idle and self._usual.processor < self._brief and self._usual.clock < self._brief * AT_MOST_WAITING:
             try:
                 self._home.append(self._run(-1, batch))
             except BaseException as error:  # noqa: BLE001  # as in a lane: `finished` raises it
@@ -182,7 +200,7 @@ class InferenceLanes:
             used, seconds = self._processor_clock() - used, self._clock() - began
         finally:
             self._started[lane] = None
-        self._usual = used if self._usual == inf else self._usual + (used - self._usual) * NEWEST
+        self._usual = self._usual.after(used, seconds)
         if isinstance(outcome, RunFailure):
             return Finished(batch, None, outcome, seconds)
         return Finished(batch, outcome, None, seconds)
