@@ -8,7 +8,9 @@ import importlib.metadata
 import math
 import os
 import platform
-from collections.abc import Iterable, Sequence
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,32 +72,50 @@ def show(section: Section, console: Console) -> None:
         console.print(f"- {each}", highlight=False, markup=False)
 
 
-def write(sections: Iterable[Section], broker: str, minutes: float, load: float) -> None:
-    """All of it as Markdown, with the machine, its load before, the versions and the date."""
-    parts = [
-        _HEAD,
-        *_about(broker, minutes, load),
-        *(line for section in sections for line in _markdown(section)),
-        *_contenders(),
-    ]
-    RESULTS.write_text("\n".join(parts) + "\n")
+def write(
+    measured: Mapping[str, Sequence[Section]], cases: Iterable[str], rounds: int, broker: str, load: float
+) -> None:
+    """All of it as Markdown, with the machine, its load before, the versions and the date.
+
+    `measured` has the sections of each case that was run. What the file says of the others of all `cases` is kept.
+    """
+    kept = _sections_by_case(RESULTS.read_text()) if RESULTS.exists() else {}
+    label = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {rounds} rounds, at {_commit()}"
+    now = {
+        case: [line for section in sections for line in _markdown(section, f"_{case}: {label}_")]
+        for case, sections in measured.items()
+    }
+    parts = [_HEAD, *_about(broker, load), *(line for case in cases for line in now.get(case) or kept.get(case, []))]
+    RESULTS.write_text("\n".join([*parts, *_contenders()]) + "\n")
+
+
+def _sections_by_case(text: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for part in text.split("\n## ")[1:]:
+        if (case := re.search(r"^_(\w+): ", part, re.MULTILINE)) is not None:
+            found.setdefault(case[1], []).append(f"## {part.rstrip()}\n")
+    return found
+
+
+def _commit() -> str:
+    asked = ["git", "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()  # noqa: S603
 
 
 _HEAD = """# Measured
 
 Written by `make bench`, not by hand; what each contender does and does not do stands at the end. Contenders take turns
-within a round; figures are medians of the rounds, ratios are medians of ratios within a round.
+within a round; figures are medians of the rounds, ratios are medians of ratios within a round. A run of some cases
+keeps what was measured of the others: each section says when that was. The machine and the versions are the last run's.
 """
 _WORKER = "all that it does by default, with metrics on; only the batch size is set, for texts the buckets as well"
 _ALONE = "that library alone, in a process of its own"
 
 
-def _about(broker: str, minutes: float, load: float) -> list[str]:
-    now = datetime.datetime.now(datetime.UTC)
+def _about(broker: str, load: float) -> list[str]:
     ours = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in OURS if _has(name))
     peers = ", ".join(f"{name} {version}" for name, version in peer_versions().items()) or "none is installed"
     return [
-        f"- {now:%Y-%m-%d}, {minutes:.0f} minutes",
         f"- {os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.release()}, load average {load:.1f}",
         "  before; broker, contenders and clocks share them: compare ratios, not rows/s",
         f"- {broker}, Python {platform.python_version()}, {ours}",
@@ -116,10 +136,21 @@ def _processor() -> str:
     return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
 
 
-def _markdown(section: Section) -> list[str]:
+def _markdown(section: Section, label: str) -> list[str]:
     rows = [section.columns, ["---", *["---:"] * (len(section.columns) - 1)], *section.lines]
     said = [f"- {each}" for each in [*section.bars, *section.notes]]
-    return [f"## {section.title}", "", section.how, "", *(f"| {' | '.join(row)} |" for row in rows), "", *said, ""]
+    return [
+        f"## {section.title}",
+        "",
+        label,
+        "",
+        section.how,
+        "",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
+        *said,
+        "",
+    ]
 
 
 def _contenders() -> list[str]:

@@ -1,6 +1,7 @@
 """The worker beside loops written by hand and beside other people's frameworks, on one real broker, in one run.
 
     make bench                                                   # all of it, into tests/bench/RESULTS.md
+    make bench BENCH="--case raw --write"                        # one case; the others' figures are kept
     python -m tests.bench.suite --case raw --batch 64 --only worker,floor,hand_loop
     python -m tests.bench.suite --case raw --root ../before      # a second worker, another checkout's, beside ours
     python -m tests.bench.suite --rounds 1 --rows 50000 --seconds 3   # short: whether it runs, not how fast
@@ -15,7 +16,6 @@ import argparse
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,22 +44,22 @@ def main() -> int:
     """The command line. 1 when a bar is missed."""
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 120)
-    load, began = os.getloadavg()[0], time.monotonic()
+    load = os.getloadavg()[0]
     broker, said = _broker()
-    sections: list[Section] = []
+    measured: dict[str, list[Section]] = {}
     try:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(Cluster(broker.bootstrap_servers), Path(folder), _asked(asked), _teller(console))
             for name in asked.case or CASES:
                 for section in CASES[name](bench):
                     show(section, console)
-                    sections.append(section)
+                    measured.setdefault(name, []).append(section)
     finally:
         broker.remove()
         if asked.write:  # also what there is when a case fails
-            write(sections, said, (time.monotonic() - began) / 60, load)
+            write(measured, CASES, asked.rounds, said, load)
             console.print(f"written to {RESULTS}")
-    missed = [bar for section in sections for bar in section.bars if not bar.is_kept]
+    missed = [bar for sections in measured.values() for section in sections for bar in section.bars if not bar.is_kept]
     console.print(f"{len(missed)} bars missed" if missed else "every bar kept")
     return 1 if missed else 0
 
