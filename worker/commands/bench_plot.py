@@ -20,6 +20,9 @@ _MAXIMUM = ":"
 def draw(figure: Figure, accounts: Sequence[Account]) -> None:
     """Both axes are logarithmic: loads and latencies span decades. A colour is a contender, a line's kind a figure."""
     axes = figure.add_subplot()
+    if not any([*_points(account, quantile)] for account in accounts for quantile in _STYLES):
+        axes.set_ylim(1, 1000)  # no load was kept up; there is no logarithmic scale for nothing
+        axes.set_xlim(1, 1000)
     for account, colour in zip(accounts, cycle(COLOURS), strict=False):
         for quantile, (line, marker) in _STYLES.items():
             if points := list(_points(account, quantile)):

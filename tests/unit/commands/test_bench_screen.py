@@ -65,3 +65,11 @@ def test_the_picture_has_every_contender(tmp_path: Path) -> None:
     text = (tmp_path / "a.svg").read_text()
     for name in (*(part.column.name for part in PARTS), "p50", "p99", "maximum", "requests per second"):
         assert f">{name}<" in text, name
+
+
+def test_a_picture_without_any_latency_can_be_drawn(tmp_path: Path) -> None:
+    """A machine that kept up no load has its maxima all the same."""
+    interrupted = accounts_of(Found({WORKER.name: [measured(8000.0)]}, {}, ()), PARTS)
+    figure.save(tmp_path / "a.svg", lambda empty: draw(empty, interrupted))
+
+    assert ">maximum<" in (tmp_path / "a.svg").read_text()
