@@ -286,10 +286,11 @@ class NotingRunner:
 class Noting:
     """Lanes for which less than 8 s is brief, and which thread ran what."""
 
-    def __init__(self, brief: float = 8.0) -> None:
+    def __init__(self, brief: float = 8.0, lanes: int = 1) -> None:
         self.runner = NotingRunner()
         self.lanes = InferenceLanes(
             self.runner,
+            lanes,
             clock=lambda: self.runner.clock,
             brief=brief,
             processor_clock=lambda: self.runner.processor,
@@ -318,6 +319,20 @@ def test_what_is_usually_brief_runs_on_the_loop_s_thread(noting: Noting) -> None
     assert noting.run(80) == [True]  # nobody could know
     assert noting.run(1, 1) == [False, False]
     assert noting.run(*[1] * 8)[-1]
+
+
+def test_a_model_that_took_very_long_once_is_not_trusted_again(noting: Noting) -> None:
+    """How long it takes depends on what it is given, and the loop has other things to do."""
+    assert noting.run(1, 1, 500) == [False, True, True]
+    assert not any(noting.run(*[1] * 100))
+
+
+def test_whoever_wants_several_lanes_has_them() -> None:
+    """A request may pass another that runs long."""
+    noting = Noting(lanes=2)
+
+    assert not any(noting.run(1, 1, 1))
+    assert noting.lanes.close(PATIENCE)
 
 
 def test_what_waits_for_something_else_runs_in_a_lane(noting: Noting) -> None:

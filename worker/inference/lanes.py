@@ -29,6 +29,8 @@ NEWEST = 1 / 8
 # How much longer than its share of the processor a brief run may take by the clock: a lane waits for the interpreter,
 # and a busy machine takes the processor away. What takes longer waits for something else, another device perhaps.
 AT_MOST_WAITING = 4
+# One that took so many times the processor time of a brief run depends on what it is given: it may come again.
+SURPRISE = 40
 
 
 class Runner(Protocol):
@@ -64,13 +66,14 @@ class InferenceLanes:
         brief: float = 0.0,
         processor_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Runs on the loop's thread what lately took less than `brief` seconds by the `processor_clock`.
+        """With a single lane, runs on the loop's thread what lately took less than `brief` seconds.
 
-        That one counts for its own thread: what a lane waits for the interpreter is not the model's.
+        That is by the `processor_clock`, which counts for its own thread: what a lane waits for the interpreter is not
+        the model's. Whoever wants several lanes wants one request to pass another.
         """
         self._runner = runner
         self._clock = clock
-        self._brief = brief
+        self._brief = brief if lanes == 1 else 0.0
         self._processor_clock = processor_clock
         self._usual = _Usual(inf, inf)
         self._waiting: deque[Batch | None] = deque()  # None is a probe
@@ -201,6 +204,8 @@ class InferenceLanes:
         finally:
             self._started[lane] = None
         self._usual = self._usual.after(used, seconds)
+        if used > self._brief * SURPRISE:
+            self._brief = 0.0
         if isinstance(outcome, RunFailure):
             return Finished(batch, None, outcome, seconds)
         return Finished(batch, outcome, None, seconds)
