@@ -54,7 +54,7 @@ def by_rows(bench: Bench) -> Section:
 
 def by_places(bench: Bench) -> Section:
     """As many rows from more partitions and topics."""
-    rows = bench.rows(200_000)
+    rows = bench.rows(600_000)
     jobs = {}
     for name, (topics, partitions) in WIDTHS.items():
         places = [fill(bench.cluster, rows // topics, partitions=partitions) for _ in range(topics)]
