@@ -180,21 +180,21 @@ def _delivery(
 
 
 def _traced(tracing: Tracing, model: Model, codecs: Codecs, lanes: InferenceLanes) -> tuple[TracedCodec, TracedLanes]:
-    from worker.telemetry.traced import TracedCodec, TracedLanes  # noqa: PLC0415  # as above
-    from worker.telemetry.tracing import ServedModel  # noqa: PLC0415  # as above
+    from worker.telemetry.traced import TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
+    from worker.telemetry.tracing import ServedModel  # noqa: PLC0415  # the same
 
     served = ServedModel(model.signature.name, model.signature.version, model.device.name)
     return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
 
 
 def _traced_sink(tracing: Tracing, sink: KafkaSink) -> TracedSink:
-    from worker.telemetry.traced import TracedSink  # noqa: PLC0415  # as above
+    from worker.telemetry.traced import TracedSink  # noqa: PLC0415  # the same
 
     return TracedSink(sink, tracing)
 
 
 def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> TracedTransactions:
-    from worker.telemetry.traced import TracedTransactions  # noqa: PLC0415  # as above
+    from worker.telemetry.traced import TracedTransactions  # noqa: PLC0415  # the same
 
     return TracedTransactions(transactions, tracing)
 
@@ -227,11 +227,7 @@ def _watchdog(
     closing: ExitStack,
 ) -> None:
     watchdog = telemetry.Watchdog(
-        telemetry.Limits(
-            turn=patience.turn,
-            run=patience.run,
-            stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
-        ),
+        telemetry.Limits(patience.turn, patience.run, stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT),
         heartbeat=lambda: events.heartbeat,
         running_since=lambda: lanes.running_since,
         stop_asked=lambda: signals.stop_sent,

@@ -101,7 +101,7 @@ class Answers:
 
     def _oip(self, outputs: list[Output], reply: Reply, headers: list[Header]) -> bytes:
         if reply.content_type == PROTOBUF:
-            from worker.codecs import oip_protobuf  # noqa: PLC0415  # see there
+            from worker.codecs import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
 
             return oip_protobuf.answer(self._signature, outputs, reply.body_id)
         if self._is_non_finite_unfit:
@@ -117,7 +117,7 @@ def _error_writer(reply: Reply) -> tuple[str, Callable[[str, str | None], bytes]
     """The content type of an error's body, and what writes it."""
     if reply.content_type != PROTOBUF:
         return JSON, oip_json.error
-    from worker.codecs import oip_protobuf  # noqa: PLC0415  # see there
+    from worker.codecs import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
 
     return PROTOBUF, oip_protobuf.error
 

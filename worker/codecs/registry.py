@@ -231,7 +231,7 @@ def ends_in_rows(envelope: Envelope) -> bool:
 def parse(value: bytes, envelope: Envelope) -> Body:
     """The value read as its headers say, whatever the model. Raises `Reject` for what is no such thing."""
     if envelope.content_type == PROTOBUF:
-        from worker.codecs.oip_protobuf import ProtobufBody  # noqa: PLC0415  # see there
+        from worker.codecs.oip_protobuf import ProtobufBody  # noqa: PLC0415  # by the first message, as it says there
 
         return ProtobufBody.parse(value)
     return JsonBody.parse(value, envelope.head_length)
