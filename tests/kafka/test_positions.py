@@ -190,6 +190,18 @@ def test_a_group_that_has_an_offset_goes_on_there(kafka: Cluster) -> None:
     source.close()
 
 
+def test_a_strategy_of_the_users_reads_from_the_beginning(kafka: Cluster) -> None:
+    """Also one that assigns everything anew."""
+    topic = kafka.create_topic()
+    send(kafka, topic, 10)
+    config = settings(kafka, topic, config={"partition.assignment.strategy": "range"})
+
+    source = joined(config, Told(), MEMBERSHIPS["kafka-classic"])
+
+    assert [record.offset for record in read(source, 10)] == list(range(10))
+    source.close()
+
+
 def test_what_other_tools_note_beside_an_offset_counts_as_nothing(kafka: Cluster) -> None:
     """Only our own words make a suspect."""
     topic = kafka.create_topic()

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
+from worker.kafka.beginning import begin_at_once
 from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher, read_consumer
@@ -266,10 +267,11 @@ class KafkaSource:
 
     # Callbacks of the client: they run inside `poll` and `close`, and never raise
 
-    def _on_assign(self, _: Consumer, positions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
         self._is_assignment_new = self._was_assigned = True
         self._stand_by.is_known()
         self._tell("assigned", positions)
+        begin_at_once(consumer, positions, self._kafka, self._log)
 
     def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._tell("revoked", positions)

@@ -67,6 +67,8 @@ class ScriptedClient:
         self.is_away = False  # the broker
         self.is_leaderless = False  # the partitions: their end is not known
         self.is_stuck = False  # the fetcher: it takes no seek
+        self.is_refusing = False  # the client: it takes no assignment
+        self.begun: list[tuple[int, int]] = []  # where the client was told to begin
         self.hears_at_once = True  # what becomes of a commit: with the next poll; else a test says when
         self.heard: list[list[TopicPartition]] = []
         self.held: set[Partition] = set()
@@ -94,6 +96,11 @@ class ScriptedClient:
         if self.is_stuck:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.seeks.append((at.partition, at.offset))
+
+    def incremental_assign(self, positions: list[TopicPartition]) -> None:
+        if self.is_refusing:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.begun += [(at.partition, at.offset) for at in positions]
 
     def committed(self, positions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
         self.asked.append([at.partition for at in positions])

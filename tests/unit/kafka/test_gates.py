@@ -20,6 +20,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """A source that holds two partitions and starts at the beginning."""
     here = new_world(monkeypatch)
     here.assign(P, Q)
+    here.client.asked.clear()  # where to begin
     return here
 
 

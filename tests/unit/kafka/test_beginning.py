@@ -1,0 +1,64 @@
+"""Where the client is told to begin with a new assignment."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
+
+from tests.unit.kafka.scripted import P, Q, new_world
+
+
+@pytest.mark.parametrize(
+    ("reset", "place"), [("earliest", OFFSET_BEGINNING), ("latest", OFFSET_END), ("error", OFFSET_INVALID)]
+)
+def test_a_partition_begins_where_the_group_stands_or_as_the_policy_says(
+    monkeypatch: pytest.MonkeyPatch, reset: str, place: int
+) -> None:
+    """An error is the client's to tell, so that partition is left to it."""
+    world = new_world(monkeypatch, auto_offset_reset=reset)
+    world.client.group = {P: (5, "attempts=1")}
+
+    world.assign(P, Q)
+
+    assert world.client.begun == [(0, 5), (1, place)]
+    assert world.client.asked == [[0, 1]]
+
+
+def test_an_assignment_of_nothing_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-by replica has no question."""
+    world = new_world(monkeypatch)
+
+    world.assign()
+
+    assert not world.client.asked
+    assert not world.client.begun
+
+
+def test_a_group_that_does_not_tell_leaves_the_beginning_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks again by itself."""
+    world = new_world(monkeypatch)
+    world.client.is_away = True
+
+    world.assign(P)
+
+    assert not world.client.begun
+
+
+def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be one that assigns everything anew, which an incremental call would break."""
+    world = new_world(monkeypatch, config={"partition.assignment.strategy": "range"})
+
+    world.assign(P)
+
+    assert not world.client.asked
+    assert not world.client.begun
+
+
+def test_an_assignment_that_the_client_does_not_take_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was taken away again, or the group is being left."""
+    world = new_world(monkeypatch)
+    world.client.is_refusing = True
+
+    world.assign(P)
+
+    assert world.polled() == []
