@@ -342,6 +342,23 @@ def test_what_waits_for_something_else_runs_in_a_lane(noting: Noting) -> None:
     assert not any(noting.run(1, 1, 1))
 
 
+def test_a_machine_that_was_busy_for_a_while_changes_nothing(noting: Noting) -> None:
+    """It holds up a run in a lane as well, and sooner."""
+    assert noting.run(1, 1) == [False, True]
+    noting.runner.slowness = 1000
+    assert noting.run(1, 1) == [True, True]
+    noting.runner.slowness = 2
+    assert noting.run(1, 1) == [True, True]
+
+
+def test_what_begins_to_wait_for_something_else_goes_back_to_a_lane(noting: Noting) -> None:
+    """Eight in a row are no accident of the machine's."""
+    assert noting.run(1, 1) == [False, True]
+    noting.runner.slowness = 1000
+
+    assert noting.run(*[1] * 10) == [True] * 8 + [False] * 2
+
+
 def test_nothing_runs_on_the_loop_s_thread_unless_that_is_wanted() -> None:
     """An accelerator is to be kept busy, not waited for."""
     noting = Noting(brief=0.0)
