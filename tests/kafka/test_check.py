@@ -181,7 +181,7 @@ def test_everything_that_is_wrong_is_told_at_once(deployment: Deployment) -> Non
     assert result.exit_code == 2
     problems = result.stdout.partition("Problems")[2]
     assert "WORKER_BATCHNG__LANES: no such setting; did you mean WORKER_BATCHING__LANES?" in problems
-    assert "WORKER_MODEL__PATH: cannot read /nowhere/model.onnx: No such file" in problems
+    assert "/nowhere/model.onnx: the model cannot be read: No such file" in problems
     assert "WORKER_KAFKA__RESPONSE_TOPIC: there is no topic nowhere; create it, or name another" in problems.replace(
         "\n    ", " "
     )
@@ -322,7 +322,7 @@ def test_the_requests_to_try_are_published_as_they_stand_and_taken(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     report = examined(None)
-    function = publish_function({setting.name: setting.text for setting in report.settings})
+    function = "\n".join(publish_function({setting.name: setting.text for setting in report.settings}))
     lines = [sent(encoding, example, report.command) for encoding, example in report.examples.items()]
 
     for made in lines:

@@ -35,8 +35,11 @@ _SECURITY = {
 }
 
 
-def publish_function(values: Mapping[str, str]) -> str:
-    """A shell function `publish`, so that what differs between encodings stands out. `values` as the settings' text."""
+def publish_function(values: Mapping[str, str]) -> list[str]:
+    """The lines of a shell function `publish`, so that what differs between encodings stands out.
+
+    `values` as the settings' text.
+    """
     options = [f"-b {shlex.quote(values['WORKER_KAFKA__BOOTSTRAP_SERVERS'])}", "-X partitioner=murmur2_random"]
     for name, key in _SECURITY.items():
         if value := values.get(f"WORKER_KAFKA__{name}"):
@@ -45,7 +48,9 @@ def publish_function(values: Mapping[str, str]) -> str:
                 options.append(f"-X {key}={shown}")
     topic = values["WORKER_KAFKA__REQUEST_TOPICS"].split(",")[0]
     options += [f"-t {topic} -k example", '"$@"']
-    return "publish() { kcat -P " + " \\\n    ".join(_joined(options)) + "; }"
+    first, *more = _joined(options)
+    lines = [f"publish() {{ kcat -P {first}", *(f"    {line}" for line in more)]
+    return [f"{line} \\" for line in lines[:-1]] + [f"{lines[-1]}; }}"]
 
 
 def _joined(options: Sequence[str]) -> list[str]:

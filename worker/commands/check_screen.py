@@ -78,7 +78,7 @@ class _Screen:
     def _examples(self, report: Report) -> None:
         self._section("A request to try: one row, published with kcat", [])
         values = {setting.name: setting.text for setting in report.settings}
-        self._commands([publish_function(values)])
+        self._commands(publish_function(values))
         for encoding, example in report.examples.items():
             self._console.print()
             self._write(Text(f"as {KINDS[encoding]}", "dim"))

@@ -60,6 +60,25 @@ def test_batches_that_are_padded_are_told() -> None:
     assert "of exactly 8 rows: short ones are padded, none is larger" in file.getvalue()
 
 
+def test_the_function_that_publishes_can_be_pasted() -> None:
+    """A shell takes its lines as they stand."""
+    report = Report("inference-worker check --json")
+    signature = Signature("m", "1", (TensorSpec("x", "FP32", (2,)),), (TensorSpec("y", "FP32", (2,)),))
+    report.examples = {Encoding.JSON: encode_request(signature, {"x": np.zeros((1, 2), np.float32)}, Encoding.JSON)}
+    values = ("127.0.0.1:9092", "requests")
+    report.settings = [
+        Effective(f"WORKER_KAFKA__{name}", value, is_default=False) for name, value in zip(SHOWN, values, strict=True)
+    ]
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=True)
+
+    assert (
+        "  publish() { kcat -P -b 127.0.0.1:9092 -X partitioner=murmur2_random \\\n"
+        '      -t requests -k example "$@"; }\n'
+    ) in file.getvalue()
+
+
 EVIL = "evil\x1b]0;pwned\x07\x9b[31m"
 
 
