@@ -11,7 +11,7 @@ READY := .venv/.ready
 
 help:
 	@echo "make setup   the environment in .venv, from the locks"
-	@echo "make demo    see it work, on a mock broker, in under a minute"
+	@echo "make demo    see it work, on a mock broker: a minute, after setup"
 	@echo "make test    everything below, and the tests on a real Kafka"
 	@echo "make lint | types | rooms | unit | system   one part of it"
 	@echo "make test-deploy  the image, compose, the README, TLS: with a Docker engine"
@@ -25,6 +25,7 @@ setup: $(READY)
 # Written last: an environment that was interrupted half-way is finished by the next call.
 $(READY): requirements-dev.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with PYTHON=..." >&2; exit 1; }
+	@echo "Installing what development and tests need into .venv, 1 GB, once; it takes a minute or two"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .

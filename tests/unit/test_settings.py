@@ -196,9 +196,9 @@ def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
 
     assert refused({}, config) == [
         f"stray in {config}: no such setting; sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY",
-        f"batching.linger in {config}: no such setting; did you mean WORKER_BATCHING__LINGER_MS?",
-        f"modle.path in {config}: no such setting; did you mean WORKER_MODEL__PATH?",
-        f"BATCHING.lanes in {config}: no such setting; did you mean WORKER_BATCHING__LANES?",
+        f"batching.linger in {config}: no such setting; did you mean batching.linger_ms?",
+        f"modle.path in {config}: no such setting; did you mean model.path?",
+        f"BATCHING.lanes in {config}: no such setting; did you mean batching.lanes?",
         f"empty in {config}: no such setting; sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY",
     ]
 
@@ -210,11 +210,14 @@ def test_a_value_where_a_table_belongs_is_an_error(tmp_path: Path) -> None:
 
     [line] = refused({}, config)
 
-    assert line.startswith(f"batching in {config}: no such setting; ")
+    assert line == f"batching in {config}: is a table, [batching], and no value"
 
 
-@pytest.mark.parametrize("content", [None, b"[kafka", b"\xff"])
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "there is no such file"), (b"[kafka", "it is not TOML: "), (b"\xff", "it is no text, and TOML is")],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, why: str) -> None:
     """Absent, malformed, and not text."""
     config = tmp_path / "worker.toml"
     if content is not None:
@@ -222,12 +225,12 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 
     [line] = refused({}, config)
 
-    assert line.startswith(f"--config {config}: cannot be read: ")
+    assert line.startswith(f"--config {config}: cannot be read: {why}")
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     """A mount that brought the folder for the file does not start a worker on defaults."""
-    assert refused({}, tmp_path) == [f"--config {tmp_path}: cannot be read: there is no such file"]
+    assert refused({}, tmp_path) == [f"--config {tmp_path}: cannot be read: it is a folder"]
 
 
 def test_all_problems_are_told_at_once_each_on_its_line() -> None:
@@ -350,6 +353,8 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
             "WORKER_KAFKA__SESSION_TIMEOUT_MS: the broker sets it",
         ),
         ({"KAFKA__BOOTSTRAP_SERVERS": "kafka:9092"}, "WORKER_KAFKA__SECURITY_PROTOCOL: PLAINTEXT to kafka:9092"),
+        ({"KAFKA__BOOTSTRAP_SERVERS": "localhost:kafka"}, "WORKER_KAFKA__BOOTSTRAP_SERVERS: 'localhost:kafka' is no"),
+        ({"KAFKA__BOOTSTRAP_SERVERS": "[::1]:65536"}, "WORKER_KAFKA__BOOTSTRAP_SERVERS: '[::1]:65536' is no broker"),
         ({"KAFKA__INSECURE_TLS": "true"}, "WORKER_KAFKA__INSECURE_TLS: there is no TLS"),
         ({"KAFKA__SSL_CA_LOCATION": "/etc"}, "WORKER_KAFKA__SSL_CA_LOCATION: has no effect with PLAINTEXT"),
         (
@@ -462,7 +467,8 @@ def test_oauth_names_everything_it_lacks() -> None:
 
 
 @pytest.mark.parametrize(
-    "servers", ["localhost:9092", "127.0.0.1:1,127.0.0.2:2", "[::1]:9092", "PLAINTEXT://127.0.0.1:1"]
+    "servers",
+    ["localhost:9092", "localhost", "127.0.0.1:1,127.0.0.2:2", "[::1]:9092", "::1", "PLAINTEXT://127.0.0.1:1"],
 )
 def test_plaintext_is_fine_on_this_machine(servers: str) -> None:
     """Loopback crosses no network."""

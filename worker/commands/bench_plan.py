@@ -97,7 +97,8 @@ class Plan:
             raise BadConfiguration(f"--set {column.name}: {refusal}") from None
         if self.is_embedded and settings.delivery.guarantee == "exactly_once":
             raise BadConfiguration(
-                f"{_BOOTSTRAP}: must be set for exactly_once; the embedded broker is a mock, which has no transactions"
+                "exactly_once needs a real Kafka, and the embedded broker is a mock, which has no transactions: "
+                + ("leave out --embedded" if self.order.embedded else f"set {_BOOTSTRAP}")
             )
         return settings
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from worker.core.failures import ModelBroken, RunFailure, Stop
 from worker.core.records import Array, Batch, Finished

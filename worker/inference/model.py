@@ -278,8 +278,9 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
 
 def inspect(settings: ModelSettings) -> Signature:
     """What the file says that the model takes and gives: on the CPU, without running it. Raises `BadConfiguration`."""
+    graph = read(settings.path, settings.sha256)
     try:
-        opened = open_cpu(read(settings.path, settings.sha256), 1, "only looked at")
+        opened = open_cpu(graph, 1, "only looked at")
         return signature_of(opened.session, settings, Signature.max_rows)
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal

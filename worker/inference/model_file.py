@@ -20,11 +20,14 @@ def read(path: Path, sha256: str | None) -> Graph:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise BadConfiguration(f"WORKER_MODEL__PATH: cannot read {path}: {error.strerror or error}") from error
+        raise BadConfiguration(
+            f"{path}: the model cannot be read: {error.strerror or error}; "
+            "WORKER_MODEL__PATH or the command line names it"
+        ) from error
     if not content:
-        raise BadConfiguration(f"WORKER_MODEL__PATH: {path} is empty")
+        raise BadConfiguration(f"{path}: the model is empty")
     if content.startswith(b"version https://git-lfs"):
-        raise BadConfiguration(f"WORKER_MODEL__PATH: {path} is a Git LFS pointer, not the model: run `git lfs pull`")
+        raise BadConfiguration(f"{path}: a Git LFS pointer, not the model: run `git lfs pull`")
     is_in_parts = _EXTERNAL_DATA in content
     if sha256 is not None:
         _check_pin(path, content, sha256)

@@ -72,7 +72,7 @@ def run_failure(error: Exception) -> RunFailure:
 
 
 def lack(error: Exception) -> str:
-    """What the model needs and does not find beside it or on this machine, with the cure; empty for other failures."""
+    """What the model lacks, in itself, beside it or on this machine, with the cure; empty for other failures."""
     text = str(error)
     if locale := _NO_LOCALE.search(text):
         name, language = locale[1], locale[1].partition(".")[0]
@@ -81,6 +81,8 @@ def lack(error: Exception) -> str:
             f"(Debian: apt-get install locales && localedef -i {language} -f UTF-8 {name}), or export the model with "
             'one that most systems have (skl2onnx: options={id(vectorizer): {"locale": "C.UTF-8"}})'
         )
+    if "protobuf parsing failed" in text:
+        return "it is no ONNX model, or one that was cut short: compare it with where it came from"
     if weights := _NO_WEIGHTS.search(text):
         return f"its weights lie in another file, and {weights[1]} is missing: copy it there, beside the model"
     return ""

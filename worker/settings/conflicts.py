@@ -22,6 +22,8 @@ from worker.settings.sections import (
     Settings,
 )
 
+LAST_PORT = 65_535
+
 
 def conflicts(settings: Settings) -> Iterator[str]:
     """Every conflict found, as text. None means that the settings fit."""
@@ -49,7 +51,17 @@ def scoring_conflicts(settings: ScoringSettings) -> Iterator[str]:
 
 
 def _connection(kafka: Connection) -> Iterator[str]:
-    yield from chain(_encryption(kafka), _certificates(kafka), _login(kafka))
+    yield from chain(_addresses(kafka), _encryption(kafka), _certificates(kafka), _login(kafka))
+
+
+def _addresses(kafka: Connection) -> Iterator[str]:
+    for server in kafka.bootstrap_servers.split(","):
+        host, port = _host_and_port(server.strip())
+        if not host or (port and not (port.isdecimal() and 0 < int(port) <= LAST_PORT)):
+            yield (
+                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server.strip()!r} is no broker; write host:port, with a port "
+                f"from 1 to {LAST_PORT}, or the host alone for Kafka's 9092"
+            )
 
 
 def _topics(kafka: KafkaSettings) -> Iterator[str]:
@@ -82,13 +94,25 @@ def _encryption(kafka: Connection) -> Iterator[str]:
 
 
 def _is_loopback(server: str) -> bool:
-    host = server.rpartition("://")[2].rpartition(":")[0].strip("[]")
+    host = _host_and_port(server)[0]
     if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _host_and_port(server: str) -> tuple[str, str]:
+    """As the client reads `[protocol://]host[:port]`; an address with several colons needs brackets to have a port."""
+    address = server.rpartition("://")[2]
+    if address.startswith("["):
+        host, _, rest = address[1:].partition("]")
+        return host, rest.removeprefix(":")
+    if address.count(":") > 1:
+        return address, ""
+    host, _, port = address.partition(":")
+    return host, port
 
 
 def _certificates(kafka: Connection) -> Iterator[str]:

@@ -131,9 +131,13 @@ def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
     """pydantic-settings passes over what is no regular file in silence; here that is an error."""
     try:
         if path is not None and not path.is_file():
-            raise FileNotFoundError("there is no such file")
+            raise FileNotFoundError("it is a folder" if path.is_dir() else "there is no such file")
         return TomlConfigSettingsSource(shape, path)
-    except (OSError, ValueError) as error:
+    except UnicodeDecodeError:
+        raise BadConfiguration(f"--config {path}: cannot be read: it is no text, and TOML is") from None
+    except ValueError as error:
+        raise BadConfiguration(f"--config {path}: cannot be read: it is not TOML: {error}") from None
+    except OSError as error:
         raise BadConfiguration(f"--config {path}: cannot be read: {error}") from None
 
 
@@ -143,7 +147,13 @@ def _strangers(file: TomlConfigSettingsSource, path: Path | None) -> Iterator[st
         is_read = isinstance(table, dict) and (table or section in SECTIONS)
         for setting in [(section, key) for key in table] if is_read else [("", section)]:
             if setting not in _KNOWN.values():
-                yield _unknown(f"{'.'.join(setting).removeprefix('.')} in {path}", variable(*setting))
+                name = f"{'.'.join(setting).removeprefix('.')} in {path}"
+                is_flat = section in SECTIONS and not isinstance(table, dict)
+                yield (
+                    f"{name}: is a table, [{section}], and no value"
+                    if is_flat
+                    else _unknown(name, variable(*setting), ".".join)
+                )
 
 
 def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
@@ -158,7 +168,7 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
         if name in _KNOWN:
             yield name, value
         elif name not in _SECRET_FILES:
-            problems.append(_unknown(name, name.upper()))
+            problems.append(_unknown(name, name.upper(), lambda setting: variable(*setting)))
         elif _SECRET_FILES[name] in ours:
             problems.append(f"{name}: {_SECRET_FILES[name]} is set as well; unset one of them")
         else:
@@ -169,10 +179,13 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
                 problems.append(f"{name}: cannot read {value}: {reason}")
 
 
-def _unknown(name: str, like: str) -> str:
-    """Did they mean another one? Close names only: a wrong guess sends people the wrong way."""
+def _unknown(name: str, like: str, spelled: Callable[[tuple[str, str]], str]) -> str:
+    """Did they mean another one? Close names only: a wrong guess sends people the wrong way.
+
+    `spelled` is how a section's key is written where the name stands.
+    """
     close = difflib.get_close_matches(like, _KNOWN, n=1, cutoff=0.75)
-    guess = f"did you mean {close[0]}?" if close else f"sections are {', '.join(SECTIONS).upper()}"
+    guess = f"did you mean {spelled(_KNOWN[close[0]])}?" if close else f"sections are {', '.join(SECTIONS).upper()}"
     return f"{name}: no such setting; {guess}"
 
 

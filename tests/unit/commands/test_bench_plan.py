@@ -111,9 +111,9 @@ def test_a_mock_is_reached_without_anybodys_password(model: Path) -> None:
     ("order", "told"),
     [
         (Order(sets=("MAX_BATCH_SIZE=0",)), "--set MAX_BATCH_SIZE=0: WORKER_BATCHING__MAX_BATCH_SIZE"),
-        (Order(sets=("GUARANTEE=exactly_once",)), "must be set for exactly_once; the embedded broker is a mock"),
+        (Order(sets=("GUARANTEE=exactly_once",)), "exactly_once needs a real Kafka, and the embedded broker is a mock"),
         (Order(rates="fast"), "--rates fast"),
-        (Order(model=Path("absent.onnx")), "cannot read absent.onnx"),
+        (Order(model=Path("absent.onnx")), "absent.onnx: the model cannot be read"),
     ],
 )
 def test_what_cannot_be_begun_is_told_before_anything_is(order: Order, told: str) -> None:

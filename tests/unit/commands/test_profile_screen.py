@@ -76,7 +76,12 @@ def test_sizes_left_out_are_told_with_the_reason() -> None:
     text = told(profile(steady(SIZES, fixed=0.01), too_large=TooLarge(64, "no memory\x1b left")))
 
     assert "64 rows and more are left out: no memory\\x1b left" in text
-    assert "It may rise further: --batch-sizes measures larger ones." in text
+    assert "It may rise further" not in text
+
+
+def test_a_curve_that_still_rises_says_how_to_go_on() -> None:
+    """The knee may be beyond what was measured."""
+    assert "It may rise further: --batch-sizes measures larger ones." in told(profile(steady(SIZES, fixed=0.01)))
 
 
 def test_a_machine_that_stalls_is_told_beside_the_table_and_the_advice() -> None:
