@@ -111,6 +111,9 @@ def profile(order: Order) -> int:
     try:
         if need is not None:
             found.advice = _advice(need, swept, row_bytes, settings, order)
+    except BadConfiguration as refusal:
+        found.refusal = str(refusal)
+        raise
     finally:  # a budget that is too tight makes no measurement worthless
         _tell(found, order)
     return 0

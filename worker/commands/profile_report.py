@@ -17,7 +17,8 @@ The members of the JSON are a contract: names stay, new ones may come. `_ms` is 
 | `.mean_padded` | the length at which `sizes` were measured: a row's in its bucket, on average |
 | `.settings` | the variables to set |
 | `knee` | `rows`, `rows_per_s`, `share` of the best, `gain` over one request, `is_last`: larger ones may be better |
-| `advice` | null without a rate and a budget, or when it cannot be met (exit code 2); else what follows |
+| `refusal` | null, or why the budget cannot be met (exit code 2), with the least that can |
+| `advice` | null without a rate and a budget, or when it cannot be met; else what follows |
 | `.rate`, `.latency_budget_ms` | what was asked for |
 | `.batch`, `.settings`, `.replicas` | whether to batch at all, the variables to set, and how many replicas it takes |
 | `.each` | a replica then: `rate`, `load`, `latency_ms`, `mean_rows` of a batch, `lane_busy`, `linger_ms` |
@@ -63,7 +64,7 @@ class Subject(NamedTuple):
 class Profile:
     """Made by the command. `transport` in seconds; `advice` once a rate and a budget were given and can be met.
 
-    `buckets` once there is a sample of lengths.
+    `refusal` once they cannot, `buckets` once there is a sample of lengths.
     """
 
     subject: Subject
@@ -72,6 +73,7 @@ class Profile:
     knee: Knee
     transport: float
     advice: Advice | None = None
+    refusal: str | None = None
     buckets: BucketAdvice | None = None
 
     @property
@@ -87,9 +89,15 @@ class Profile:
             "too_large": None if self.too_large is None else self.too_large._asdict(),
             "unsteady": [size.rows for size in self.unsteady],
             "lengths": None if self.buckets is None else _lengths(self.buckets),
-            "knee": self.knee._asdict(),
+            "knee": _knee(self.knee),
+            "refusal": self.refusal,
             "advice": None if self.advice is None else _advice(self.advice, self.transport),
         }
+
+
+def _knee(knee: Knee) -> dict[str, Any]:
+    rounded = {"rows_per_s": round(knee.rows_per_s, 1), "share": round(knee.share, 3), "gain": round(knee.gain, 3)}
+    return knee._asdict() | rounded
 
 
 def is_unsteady(size: Measured) -> bool:

@@ -188,7 +188,7 @@ def _too_tight(need: Need, capacities: Sequence[Capacity]) -> str:
     p99 = min(capacity.quiet.p99 for capacity in capacities)
     least = ceil(p99 / FILL * 10_000) / 10
     return (
-        f"--latency-budget-ms {need.budget * 1000:g} cannot be met: the least is {least:g}. With next to no load the "
-        f"p99 from request to answer is {p99 * 1000:.1f} ms already, and a tenth of the budget stays free for what a "
-        "simulation does not know"
+        f"--latency-budget-ms {need.budget * 1000:g} cannot be met: the least is {least:g} ms. With next to no load "
+        f"the p99 from request to answer is {p99 * 1000:.1f} ms already, and a tenth of the budget stays free for what "
+        "a simulation does not know"
     )

@@ -32,6 +32,7 @@ from worker.settings import BatchingSettings, ScoringSettings
 
 STDIN = Path("-")
 STDOUT = 1
+_HEAD = 4096  # bytes of a file that show whether it is text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,19 @@ class Asked:
         """Raises `BadConfiguration` for what no model could do."""
         if self.file != STDIN and not self.file.exists():
             raise BadConfiguration(f"{self.file}: there is no such file")
+        if not self.is_array and self.file.is_file() and _is_binary(self.file):
+            raise BadConfiguration(f"{self.file}: is no text; rows come as .npy or .npz, requests as lines of JSON")
         if self.wants_arrays and not self.is_array:
             raise BadConfiguration(
                 f"{self.output}: only rows of a .npy or .npz are answered as .npy; a request may have any number of "
                 "rows, and a refused one none: give another name for JSON lines"
             )
+
+
+def _is_binary(file: Path) -> bool:
+    """JSON has no NUL, and nearly every other format has one near its beginning."""
+    with file.open("rb") as opened:
+        return b"\0" in opened.read(_HEAD)
 
 
 Tell = Callable[[str], object]

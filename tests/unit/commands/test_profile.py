@@ -54,7 +54,7 @@ def test_json_has_all_of_it(model: Path) -> None:
     """The members are a contract."""
     document = found(model, "--batch-sizes", "1,4", "--rate", 10, "--latency-budget-ms", 2000)
 
-    assert set(document) == {"model", "sizes", "too_large", "unsteady", "lengths", "knee", "advice"}
+    assert set(document) == {"model", "sizes", "too_large", "unsteady", "lengths", "knee", "refusal", "advice"}
     assert document["lengths"] is None
     assert document["model"] | {"path": "", "why": ""} == {
         "name": "small", "version": "1", "path": "", "device": "cpu", "why": "", "threads": 1, "request_rows": 1,
@@ -132,6 +132,16 @@ def test_a_budget_that_cannot_be_met_is_refused_with_the_least(model: Path) -> N
     assert result.exit_code == 2
     assert "--latency-budget-ms 3 cannot be met: the least is " in result.stderr
     assert "Knee: " in result.stdout
+
+
+def test_machines_are_told_why_there_is_no_advice(model: Path) -> None:
+    """In the document that has what was measured."""
+    result = profile(model, "--batch-sizes", "1,4", "--rate", 10, "--latency-budget-ms", 3, "--json")
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 2
+    assert document["advice"] is None
+    assert "cannot be met: the least is " in document["refusal"]
 
 
 def test_a_fixed_batch_axis_is_refused_with_the_cure(tmp_path: Path) -> None:

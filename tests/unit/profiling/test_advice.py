@@ -95,7 +95,7 @@ def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
 
     told = str(refusal.value)
     assert told.startswith("--latency-budget-ms 12 cannot be met: the least is ")
-    least = float(told.removeprefix("--latency-budget-ms 12 cannot be met: the least is ").partition(". ")[0])
+    least = float(told.removeprefix("--latency-budget-ms 12 cannot be met: the least is ").partition(" ms. ")[0])
     assert 0.015 / FILL <= least / 1000 <= 0.025 / FILL  # of a hundred requests one waits for another
     assert advised(100, least / 1000).forecast.p99 <= least / 1000
 
