@@ -33,9 +33,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rate(model: Path) -> float:
-    """Requests a second that are twice as many as one at a time could serve, if that were all there is to do."""
-    (alone,) = profile(model, "--batch-sizes", "1")["sizes"]
-    return 2.0 * float(alone["rows_per_s"])
+    """Requests a second that are three times as many as one at a time could serve, if that were all there is to do.
+
+    The most of several measurements: a machine that has other work just then would say too few, and be idle later.
+    """
+    return 3.0 * max(float(profile(model, "--batch-sizes", "1")["sizes"][0]["rows_per_s"]) for _ in range(ATTEMPTS))
 
 
 @pytest.fixture
