@@ -32,11 +32,11 @@ def begin_at_once(consumer: Consumer, assigned: Sequence[TopicPartition], kafka:
         return
     try:
         places = consumer.committed(list(assigned), ASK_TIMEOUT)
-    except KafkaException:
+    except (KafkaException, RuntimeError):
         return
     try:
         consumer.incremental_assign([_place(at, kafka) for at in places])
-    except KafkaException as error:  # the client's own attempt, which follows, would be refused as well
+    except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
         log.tell("assign", f"the client does not take {len(places)} partitions: {error}")
 
 
