@@ -87,10 +87,8 @@ def _remarks(profile: Profile) -> Iterator[Text]:
 def _bend(knee: Knee, *, is_the_most: bool) -> str:
     """`is_the_most`: no larger batch could be measured."""
     told = f"Knee: {count(knee.rows, 'row')}, {knee.rows_per_s:,.0f} rows/s, {knee.share:.0%} of the best."
-    if knee.is_last and is_the_most:
-        return told
     if knee.is_last:
-        return f"{told} It may rise further: --batch-sizes measures larger ones."
+        return told if is_the_most else f"{told} It may rise further: --batch-sizes measures larger ones."
     return told if knee.gain > 1 else f"{told} Larger batches gain next to nothing."
 
 

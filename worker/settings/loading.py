@@ -143,17 +143,15 @@ def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
 
 def _strangers(file: TomlConfigSettingsSource, path: Path | None) -> Iterator[str]:
     for section, table in file.toml_data.items():
+        if section in SECTIONS and not isinstance(table, dict):
+            yield f"{section} in {path}: is a table, [{section}], and no value"
+            continue
         # A stray value, or an empty table of no section's name, has no key to name.
         is_read = isinstance(table, dict) and (table or section in SECTIONS)
         for setting in [(section, key) for key in table] if is_read else [("", section)]:
             if setting not in _KNOWN.values():
                 name = f"{'.'.join(setting).removeprefix('.')} in {path}"
-                is_flat = section in SECTIONS and not isinstance(table, dict)
-                yield (
-                    f"{name}: is a table, [{section}], and no value"
-                    if is_flat
-                    else _unknown(name, variable(*setting), ".".join)
-                )
+                yield _unknown(name, variable(*setting), lambda known: ".".join(_KNOWN[known]))
 
 
 def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
@@ -168,7 +166,7 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
         if name in _KNOWN:
             yield name, value
         elif name not in _SECRET_FILES:
-            problems.append(_unknown(name, name.upper(), lambda setting: variable(*setting)))
+            problems.append(_unknown(name, name.upper()))
         elif _SECRET_FILES[name] in ours:
             problems.append(f"{name}: {_SECRET_FILES[name]} is set as well; unset one of them")
         else:
@@ -179,13 +177,13 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
                 problems.append(f"{name}: cannot read {value}: {reason}")
 
 
-def _unknown(name: str, like: str, spelled: Callable[[tuple[str, str]], str]) -> str:
+def _unknown(name: str, like: str, spelled: Callable[[str], str] = str) -> str:
     """Did they mean another one? Close names only: a wrong guess sends people the wrong way.
 
-    `spelled` is how a section's key is written where the name stands.
+    `spelled` is how a variable is written where the name stands.
     """
     close = difflib.get_close_matches(like, _KNOWN, n=1, cutoff=0.75)
-    guess = f"did you mean {spelled(_KNOWN[close[0]])}?" if close else f"sections are {', '.join(SECTIONS).upper()}"
+    guess = f"did you mean {spelled(close[0])}?" if close else f"sections are {', '.join(SECTIONS).upper()}"
     return f"{name}: no such setting; {guess}"
 
 
