@@ -556,7 +556,7 @@ def class_map() -> bytes:
 def spinner(size: int = 64) -> bytes:
     """turns INT64 (batch, 1) → y FP32 (batch, 1) = turns: a run multiplies size × size matrices max(turns) times.
 
-    So a request says how slow it is (one turn at size 64 is about 4 µs), and one of 10**12 turns hangs the run.
+    So a request says how slow it is (`kafka/spins.py` has a turn's time), and one of 10**12 turns hangs the run.
     """
     return _model(
         [

@@ -13,9 +13,9 @@ import pytest
 
 from tests.kafka.cluster import TIMEOUT, Cluster
 from tests.kafka.scene import Scene, quick_exactly_once
+from tests.kafka.spins import spin
 from tests.kafka.test_faults import RATE, expect_unharmed
 from tests.kafka.test_killers import wait_until_running
-from tests.kafka.test_lifecycle import spin
 from tests.models import spinner
 
 # Long enough to be caught in: a transaction stays open for two seconds while answers come.

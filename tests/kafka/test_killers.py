@@ -17,7 +17,7 @@ import pytest
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica
 from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_exactly_once
-from tests.kafka.test_lifecycle import spin
+from tests.kafka.spins import spin
 from tests.models import least_divided, spinner
 
 LEAST = -(2**63)

@@ -13,14 +13,8 @@ from tests.kafka.broker import JvmBroker, free_port
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.replica import Replica
 from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw
+from tests.kafka.spins import spin, turns
 from tests.models import column_sums, fixed_batch, identity, save, slow_lookup, spinner
-
-TURN = 4e-6  # seconds of one turn of the spinner on an idle core
-
-
-def spin(seconds: float) -> Sent:
-    """A request whose inference takes about so long."""
-    return Sent(b"k", np.int64(seconds / TURN).tobytes(), [RAW_HEADER])
 
 
 @both_guarantees
@@ -67,9 +61,7 @@ def test_a_stop_is_kept_while_an_inference_hangs(kafka: Cluster, tmp_path: Path,
 def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Dozens of short runs that take five timeouts together: each run is short, so nothing trips."""
     settings = {"MODEL__RUN_TIMEOUT_S": "1", "BATCHING__LINGER_MS": "200"}
-    with Scene(
-        kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(int(0.15 / TURN)), partitions=1
-    ) as scene:
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(turns(0.15)), partitions=1) as scene:
         replica = scene.replica()
         ids = [11 if n % 4 == 3 else n % 4 for n in range(32)]
 

@@ -13,15 +13,15 @@ from confluent_kafka.cimpl import NewPartitions
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw, row
+from tests.kafka.spins import spin, turns
 from tests.models import mlp, spinner
 
 MIB = 1024 * 1024
-SLOW = int(0.02 / 4e-6)  # turns of the spinner that take about 20 ms
 
 
 def slow(number: int, partition: int = -1) -> Sent:
     """A request whose batch takes about 20 ms; its answer is its own number of turns."""
-    return Sent(b"key-%d" % (number % 97), np.int64(SLOW + number % 50).tobytes(), [RAW_HEADER], partition)
+    return Sent(b"key-%d" % (number % 97), np.int64(turns(0.02) + number % 50).tobytes(), [RAW_HEADER], partition)
 
 
 def expect_own_turns(scene: Scene) -> None:
@@ -206,7 +206,7 @@ def test_inferences_longer_than_the_poll_interval_lose_no_partition(
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
 
-        scene.publish([Sent(b"k", np.int64(200 * SLOW).tobytes(), [RAW_HEADER])] * 2)
+        scene.publish([spin(4.0)] * 2)
 
         scene.expect_kept()
         assert replica.metric("inference_worker_rebalances_total", event="lost") == 0

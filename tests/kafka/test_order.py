@@ -9,8 +9,8 @@ import pytest
 
 from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.scene import Scene
+from tests.kafka.spins import spin
 from tests.kafka.test_killers import COMES_BACK
-from tests.kafka.test_lifecycle import spin
 from tests.models import spinner
 
 SLOW_SECONDS = 4.0

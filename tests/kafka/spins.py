@@ -1,0 +1,39 @@
+"""Requests to `models.spinner` whose inference takes a given time, on this machine and at its speed of today."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import numpy as np
+import onnxruntime
+
+from tests.kafka.cluster import Sent
+from tests.kafka.scene import RAW_HEADER
+from tests.models import spinner
+
+TRIALS, TRIAL_TURNS = 5, 1000
+
+
+def spin(seconds: float) -> Sent:
+    """A request whose inference takes about so long."""
+    return Sent(b"k", np.int64(turns(seconds)).tobytes(), [RAW_HEADER])
+
+
+def turns(seconds: float) -> int:
+    """How many turns of the spinner take about so long."""
+    return int(seconds / _turn())
+
+
+@cache
+def _turn() -> float:
+    """Seconds. One core did it in 4 µs on one day, in 10 on another; the quickest trial is not some neighbour's."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(spinner(), options, providers=["CPUExecutionProvider"])
+    taken = []
+    for _ in range(TRIALS):
+        began = time.perf_counter()
+        session.run(None, {"turns": np.array([[TRIAL_TURNS]], np.int64)})
+        taken.append(time.perf_counter() - began)
+    return min(taken) / TRIAL_TURNS
