@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from worker import telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
 from worker.core.batching import Batcher, BatchPolicy
+from worker.core.failures import BadConfiguration
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.linger import Linger
@@ -89,6 +90,8 @@ def assemble(  # noqa: PLR0913 - what a start has found out, once
         run=settings.model.run_timeout_s,
     )
     _watchdog(settings, signals, events, lanes, patience, closing)
+    if model.is_accelerated:
+        _warm_lanes(lanes, settings)
 
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks(model.signature, _wire_contract(settings, topics), tell=events.rejected)
@@ -216,6 +219,16 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     if model.fixed_rows is not None:
         events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
     return model
+
+
+def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
+    """CUDA's libraries set themselves up for each thread that runs. Raises `BadConfiguration` when they cannot."""
+    failures = [finished.failure for finished in lanes.probe_each() if finished.failure is not None]
+    if failures:
+        raise BadConfiguration(
+            f"{settings.model.path}: the model ran, and fails in its lanes (WORKER_BATCHING__LANES is "
+            f"{settings.batching.lanes}): {failures[0].message}"
+        )
 
 
 def _watchdog(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Timer, get_ident
+from threading import Timer, current_thread, get_ident
 
 import numpy as np
 import pytest
@@ -29,9 +29,10 @@ def batch(number: int, rows: int = 1) -> Batch:
 
 
 class SteeredRunner:
-    """Runs a batch when the test lets it; notes the order of runs. A probe is noted as -1."""
+    """Runs a batch when the test lets it; notes the order of runs, and their threads. A probe is noted as -1."""
 
     def __init__(self) -> None:
+        self.ran_on: list[str] = []
         self.began: SimpleQueue[int] = SimpleQueue()
         self.permits: SimpleQueue[RunFailure | BaseException | None] = SimpleQueue()
 
@@ -42,6 +43,7 @@ class SteeredRunner:
         return self._wait(-1, np.zeros((1, 4)))
 
     def _wait(self, number: int, output: Array) -> Sequence[Array] | RunFailure:
+        self.ran_on.append(current_thread().name)
         self.began.put(number)
         word = self.permits.get(timeout=PATIENCE)
         if isinstance(word, BaseException):
@@ -169,6 +171,29 @@ def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes) ->
 
     assert home.batch is None
     assert home.failure == RunFailure("no device")
+
+
+def test_each_lane_is_probed_once_all_at_the_same_time() -> None:
+    """What a device's libraries set up for each thread is there before the first batch."""
+    three = Lanes(lanes=3)
+    three.runner.permits.put(RunFailure("no memory"))
+    three.runner.permits.put(None)
+    three.runner.permits.put(None)
+
+    home = three.lanes.probe_each()
+
+    assert set(three.runner.ran_on) == {"lane-0", "lane-1", "lane-2"}
+    assert [f.batch for f in home] == [None] * 3
+    assert [f.failure for f in home if f.failure] == [RunFailure("no memory")]
+    three.close()
+
+
+def test_a_death_of_a_lane_that_is_probed_is_raised(steered: Lanes) -> None:
+    """The device is lost before anything was asked."""
+    steered.runner.permits.put(ModelBroken("the device is lost"))
+
+    with pytest.raises(ModelBroken, match="lost"):
+        steered.lanes.probe_each()
 
 
 def test_a_failure_comes_home_with_its_batch(steered: Lanes) -> None:

@@ -32,6 +32,9 @@ Options = Mapping[str, str]  # `provider.option`: what ONNX Runtime's provider t
 # CUDA graphs: ONNX Runtime captures a run and replays its kernels with its shapes, whatever comes in later.
 _FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 
+# ONNX Runtime's levels of logging.
+_WARNING, _FATAL = 2, 4
+
 # The two ways in which an arena grows, in ONNX Runtime's words.
 _STRATEGIES = {"next_power_of_two": "kNextPowerOfTwo", "same_as_requested": "kSameAsRequested"}
 
@@ -71,7 +74,7 @@ def open_named(graph: Graph, wanted: str, providers: Sequence[str], threads: int
     try:
         return open_cuda(graph, wanted, threads, options)
     except Unusable as cause:
-        raise BadConfiguration(f"WORKER_MODEL__DEVICE is {wanted}, but {cause}. {_CURE}") from cause
+        raise BadConfiguration(f"WORKER_MODEL__DEVICE is {wanted}, but {str(cause).rstrip('.')}. {_CURE}") from cause
 
 
 def open_cpu(graph: Graph, threads: int, reason: str) -> Opened:
@@ -96,14 +99,23 @@ def open_cuda(graph: Graph, wanted: str, threads: int, options: Options) -> Open
     return _with_memory(session, Device(f"cuda:{number}", reason))
 
 
-def check_options(options: Options, providers: Sequence[str]) -> None:
-    """Raises `BadConfiguration` for options of a provider that is not among these, and for those that break batches."""
+def check_options(options: Options, wanted: str, providers: Sequence[str]) -> None:
+    """`wanted` and `providers` as for `open_named`.
+
+    Raises `BadConfiguration` for options without effect there, and for those that break batches.
+    """
+    chosen = providers or ((CPU,) if wanted == "cpu" else (CUDA, CPU))
     for name in options:
         provider, _, option = name.partition(".")
-        if provider not in providers:
+        if provider not in chosen:
             raise BadConfiguration(
-                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} has no effect, for the model runs on {', '.join(providers)}: "
+                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} has no effect, for the model runs on {', '.join(chosen)}: "
                 "name the provider in WORKER_MODEL__PROVIDERS, or leave the option out"
+            )
+        if option == "device_id" and not providers:
+            raise BadConfiguration(
+                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} has no effect beside WORKER_MODEL__DEVICE={wanted}: say "
+                f"WORKER_MODEL__DEVICE=cuda:{options[name]}"
             )
         if option in _FOR_ONE_SHAPE and options[name] not in ("0", "false", "False"):
             raise BadConfiguration(
@@ -155,26 +167,35 @@ def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.I
     Raises `Unusable` with the runtime's own complaint, `BadConfiguration` when it is the model that lacks something.
     """
     names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
-    with _complaints() as complaints:
-        if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
-            ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
-        try:
+    complaints = io.StringIO()
+    try:
+        with _complaints(complaints):
+            if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
+                ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
             session = _session(graph, providers, threads)
-        except ORT_ERRORS as error:
-            if cause := lack(error):  # no fault of the device
-                raise BadConfiguration(cause) from error
-            raise Unusable(readable(error)) from error
+    except ORT_ERRORS as error:
+        raise _refused(error, complaints.getvalue()) from error
     absent = [name for name in names if name not in session.get_providers()]
     if absent:
         raise Unusable(f"{', '.join(absent)} cannot be used: {cause_in(complaints.getvalue())}")
     return session
 
 
+def _refused(failure: Exception, complaints: str) -> BadConfiguration | Unusable:
+    """Whose fault it is that there is no session: the model's, an option's, or the device's."""
+    if cause := lack(failure):
+        return BadConfiguration(cause)
+    said = readable(failure)
+    if "provider option" in said:
+        return BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}")
+    return Unusable(cause_in(complaints) if _MISSING_LIBRARY.search(complaints) else said)
+
+
 def _session(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.
-    options.log_severity_level = 4
+    options.log_severity_level = _FATAL
     session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
     session.disable_fallback()
     return session
@@ -198,7 +219,7 @@ def _last_error(complaints: str) -> str:
 
 _CURE = (
     "Install what is missing (the packages of `pip install 'onnxruntime-gpu[cuda,cudnn]'`, or an image with CUDA and "
-    "cuDNN), give the container its GPUs, or set WORKER_MODEL__DEVICE=cpu"
+    "cuDNN, and a driver for that CUDA), give the container its GPUs, or set WORKER_MODEL__DEVICE=cpu"
 )
 
 
@@ -211,16 +232,20 @@ def _has_driver() -> bool:
 
 
 @contextlib.contextmanager
-def _complaints() -> Iterator[io.StringIO]:
-    """Holds back what native code writes to standard error, and Python to standard output; the text is ready after."""
-    text = io.StringIO()
+def _complaints(text: io.StringIO) -> Iterator[None]:
+    """Holds back what native code writes to standard error, and Python to standard output; `text` has it after.
+
+    From then on ONNX Runtime's own logger is silent: on CUDA a run that fails is told there too, past our log.
+    """
     sys.stderr.flush()
+    ort.set_default_logger_severity(_WARNING)
     with _scratch() as scratch, contextlib.redirect_stdout(text):
         kept = os.dup(2)
         os.dup2(scratch.fileno(), 2)
         try:
-            yield text
+            yield
         finally:
+            ort.set_default_logger_severity(_FATAL)
             os.dup2(kept, 2)
             os.close(kept)
             scratch.seek(0)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Barrier, Lock, Thread
 from typing import Protocol
 
 from worker.core.failures import ModelBroken, RunFailure, Stop
@@ -87,7 +87,7 @@ class InferenceLanes:
         self._processor_clock = processor_clock
         self._usual = _Usual()
         self._stays = False  # on the loop's thread
-        self._waiting: deque[Batch | None] = deque()  # None is a probe
+        self._waiting: deque[Batch | Barrier | None] = deque()  # None is a probe, a barrier one of all lanes together
         self._tokens: SimpleQueue[None] = SimpleQueue()
         # What came home, and a lock that is open when something may have: half the price of a queue. A SimpleQueue that
         # is waited for with a timeout waits for ever after a signal whose handler outlasts it (CPython 3.11 and 3.12).
@@ -144,6 +144,21 @@ class InferenceLanes:
         self._waiting.appendleft(None)
         self._probes_out += 1
         self._tokens.put(None)
+
+    def probe_each(self) -> Sequence[Finished]:
+        """Run the warm-up batch once in every lane, all at the same time; how each went. For before the first batch.
+
+        What CUDA sets up for each thread that runs, it sets up then. Raises `ModelBroken` as `finished` does.
+        """
+        all_lanes = Barrier(len(self._threads))  # or one of them would take two, and another none
+        for _ in self._threads:
+            self._waiting.append(all_lanes)
+            self._probes_out += 1
+            self._tokens.put(None)
+        home: list[Finished] = []
+        while self._probes_out:
+            home += self.finished(1.0)
+        return home
 
     def finished(self, timeout: float) -> Sequence[Finished]:
         """What has come home, waiting at most `timeout` seconds for the first; at once when nothing is out.
@@ -205,6 +220,9 @@ class InferenceLanes:
                     batch = self._waiting.popleft()
                 except IndexError:  # a token without an item: `close` was called
                     return
+                if isinstance(batch, Barrier):
+                    batch.wait()
+                    batch = None
                 self._bring_home(self._run(lane, batch))
                 # What a batch holds is freed when the loop is done with it, not when the next one comes.
                 del batch

@@ -22,7 +22,6 @@ from worker.core.signature import Signature, TensorSpec
 from worker.inference.binding import BoundRuns
 from worker.inference.bucket_trials import BucketTrials
 from worker.inference.device import (
-    CPU,
     Device,
     Opened,
     Unusable,
@@ -35,7 +34,7 @@ from worker.inference.device import (
 )
 from worker.inference.fixed_batch import FixedBatch
 from worker.inference.inspection import fixed_rows, signature_of
-from worker.inference.memory import CUDA, Memory, Unbindable, is_accelerated
+from worker.inference.memory import Memory, Unbindable, is_accelerated
 from worker.inference.model_file import read
 from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
 from worker.settings import BatchingSettings, ModelSettings
@@ -242,7 +241,7 @@ def load(
         return model
 
     try:
-        check_options(options, providers or ((CPU,) if wanted == "cpu" else (CUDA, CPU)))
+        check_options(options, wanted, providers)
         if wanted != "auto" or providers:
             return warm(open_named(graph, wanted, providers, threads, options))
         try:
@@ -270,7 +269,8 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
     """What to warm up at: on the CPU two small ones and the largest; on CUDA the powers of two between them as well.
 
     There libraries choose their kernels by the number of rows, and TensorRT builds an engine for what its last one does
-    not span: all before the worker is ready.
+    not span: all before the worker is ready. What cuDNN plans for a convolution it plans anew for each batch that has
+    other rows than the last one had, warmed up or not: ONNX Runtime keeps one plan.
     """
     powers = [2**n for n in range(2, max_batch_size.bit_length())] if is_accelerated(opened.session) else []
     return (1, 2, *powers, max_batch_size)

@@ -41,13 +41,21 @@ _DEAD_CONTEXT = {
     "718",
     "719",
     "721",
+    "810",
+    "911",
     "999",
 }
 
 _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
+# Of CUDA and its libraries: `CUDA failure 35: why ; GPU=0 ; hostname=… `, somewhere among C++ signatures.
+_DEVICE_FAILURE = re.compile(r"\b[A-Z_]+ failure \d+: [^;]*")
 _NO_LOCALE = re.compile(r"Failed to construct locale with name:\s*([\w.@-]+)")
 _NO_WEIGHTS = re.compile(r"External data path does not exist: \"([^\"]+)\"")
-_NO_MEMORY = re.compile(r"out of memory|failed to allocate memory|bad_alloc|ALLOC_FAILED", re.IGNORECASE)
+# The third one is the arena's at its own limit (GPU_MEM_LIMIT), the last CUDA's libraries'.
+_NO_MEMORY = re.compile(
+    r"out of memory|failed to allocate memory|is smaller than requested bytes|bad_alloc|ALLOC(?:ATION)?_FAILED",
+    re.IGNORECASE,
+)
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : ([A-Z_]+) : ")
 _NODE = re.compile(r"^.*?while running (\S+) node\. Name:'([^']*)' Status Message: ", re.DOTALL)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -106,7 +114,10 @@ def shortened(text: str, subject: str = "") -> str:
 
 def _complaint(text: str) -> str:
     plain = _PREFIX.sub("", _ANSI.sub("", text))
-    return _CUDA_DETAILS.sub("", _SOURCE.sub("", _NODE.sub("", plain))).strip()
+    if failure := _DEVICE_FAILURE.search(plain):
+        return failure[0].strip()
+    # The prefix comes first, or behind the source file.
+    return _CUDA_DETAILS.sub("", _PREFIX.sub("", _SOURCE.sub("", _NODE.sub("", plain)).strip())).strip()
 
 
 def _node(text: str) -> str:

@@ -188,12 +188,13 @@ def test_memory_settings_mean_nothing_where_auto_ends_on_the_cpu(tmp_path: Path)
         ({f"{TENSORRT}.trt_fp16_enable": "1"}, "trt_fp16_enable has no effect, for the model runs on CUDA"),
         ({"gpu_mem_limit": "1"}, "gpu_mem_limit has no effect"),
         ({f"{CUDA}.enable_cuda_graph": "1"}, "captured for one number of rows"),
+        ({f"{CUDA}.device_id": "1"}, "no effect beside WORKER_MODEL__DEVICE=cuda:0: say WORKER_MODEL__DEVICE=cuda:1"),
     ],
 )
 def test_options_without_effect_or_against_batching_are_refused(options: dict[str, str], words: str) -> None:
     """A typing error must not end as a slow model, nor a captured run as somebody else's answer."""
     with pytest.raises(BadConfiguration, match=words):
-        check_options(options, (CUDA, CPU))
+        check_options(options, "cuda:0", ())
 
 
 def test_a_refused_option_is_told_by_load(tmp_path: Path) -> None:
@@ -208,4 +209,6 @@ def test_a_refused_option_is_told_by_load(tmp_path: Path) -> None:
 
 def test_a_cuda_graph_that_is_turned_off_is_allowed() -> None:
     """Saying so explicitly is no mistake."""
-    check_options({f"{CUDA}.enable_cuda_graph": "0", f"{TENSORRT}.trt_cuda_graph_enable": "false"}, (TENSORRT, CUDA))
+    options = {f"{CUDA}.enable_cuda_graph": "0", f"{TENSORRT}.trt_cuda_graph_enable": "false"}
+
+    check_options(options, "auto", (TENSORRT, CUDA))

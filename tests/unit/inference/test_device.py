@@ -8,7 +8,7 @@ import pytest
 from tests import models
 from worker.core.failures import BadConfiguration
 from worker.inference import device, load
-from worker.inference.device import CPU, Opened, Unusable, cause_in
+from worker.inference.device import CPU, Opened, Unusable, _refused, cause_in
 from worker.inference.memory import CUDA
 from worker.settings import ModelSettings
 
@@ -88,6 +88,33 @@ def test_a_provider_that_does_not_load_is_refused_with_the_runtime_s_own_cause(
 def test_the_cause_names_the_library_and_the_versions_needed() -> None:
     """Both stand somewhere in what ONNX Runtime writes."""
     assert cause_in(FAILED_LOAD) == "libcublasLt.so.13 is not installed (it needs CUDA 13.* and cuDNN 9.*)"
+
+
+def test_a_library_that_is_missing_is_named_also_where_the_exception_does_not() -> None:
+    """TensorRT's says what page to read; which library it was stands on standard error alone."""
+    failure = RuntimeError("Please install TensorRT libraries as mentioned in the GPU requirements page")
+    complaints = "error: libnvinfer.so.10: cannot open shared object file: No such file or directory\n"
+
+    assert str(_refused(failure, complaints)) == "libnvinfer.so.10 is not installed"
+    assert "Please install TensorRT" in str(_refused(failure, ""))
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (
+            'Unknown provider option: "gpu_memory_limit".',
+            'WORKER_MODEL__PROVIDER_OPTIONS: Unknown provider option: "gpu',
+        ),
+        ('External data path does not exist: "w.bin"', "its weights lie in another file, and w.bin is missing"),
+    ],
+)
+def test_what_is_no_fault_of_the_device_is_not_put_down_to_it(failure: str, told: str) -> None:
+    """Another device would not help."""
+    refusal = _refused(RuntimeError(failure), "")
+
+    assert isinstance(refusal, BadConfiguration)
+    assert str(refusal).startswith(told)
 
 
 @pytest.mark.parametrize(

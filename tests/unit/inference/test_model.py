@@ -16,7 +16,7 @@ from worker.core.signature import DTYPES
 from worker.inference import Model, load
 from worker.inference import model as model_module
 from worker.inference.device import CPU
-from worker.inference.ort_errors import run_failure
+from worker.inference.ort_errors import readable, run_failure
 from worker.settings import ModelSettings
 
 
@@ -295,14 +295,21 @@ NO_MEMORY_ON_CPU = (
     "Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 void* onnxruntime::BFCArena::"
     "AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Failed to allocate memory for requested buffer of size 4\n"
 )
+AT_ITS_LIMIT = (
+    "Error in execution: Non-zero status code returned while running Identity node. Name:'' Status Message: "
+    "/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:360 void* onnxruntime::BFCArena::AllocateRawInternal("
+    "size_t, bool, onnxruntime::Stream*) Available memory of 3145728 is smaller than requested bytes of 33554432\n"
+)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         NO_MEMORY_ON_CPU,
+        AT_ITS_LIMIT,
         "CUDA failure 2: out of memory ; GPU=0 ; hostname=gpu-7 ; file=/src/x.cc ; line=12 ; expr=cudaMalloc(&p, n)",
         "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0 ; hostname=gpu-7",
+        "CUDNN failure 4004: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ; GPU=0 ; hostname=gpu-7",
     ],
 )
 def test_no_memory_is_told_apart_from_poison(text: str) -> None:
@@ -314,7 +321,7 @@ def test_no_memory_is_told_apart_from_poison(text: str) -> None:
     assert "gpu-7" not in failure.message
 
 
-@pytest.mark.parametrize("code", [700, 719, 999])
+@pytest.mark.parametrize("code", [700, 719, 810, 911, 999])
 def test_a_dead_cuda_context_ends_the_worker(code: int) -> None:
     """No later run in this process can succeed, so nobody is answered with an error for it."""
     text = f"CUDA failure {code}: an illegal memory access was encountered ; GPU=0 ; hostname=gpu-7"
@@ -323,6 +330,30 @@ def test_a_dead_cuda_context_ends_the_worker(code: int) -> None:
         run_failure(RuntimeError(text))
 
     assert "gpu-7" not in str(broken.value)
+
+
+OLD_DRIVER = (
+    "[ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/include/onnxruntime/core/framework/provider_options_utils.h:187 "
+    'Parse Failed to parse provider option "device_id": CUDA failure 35: CUDA driver version is insufficient for CUDA '
+    "runtime version ; GPU=0 ; hostname=gpu-7 ; file=/x/cuda_call.cc ; line=70 ; expr=cudaGetDeviceCount(&n); "
+)
+THROWN = (
+    "[ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:133 "
+    "std::conditional_t<THRW, void, common::Status> onnxruntime::CudaCall(ERRTYPE, const char*, int) [with ERRTYPE = "
+    "cudaError; bool THRW = true] CUDA failure 804: forward compatibility was attempted on non supported HW ; GPU=0 ; "
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (OLD_DRIVER, "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version"),
+        (THROWN, "CUDA failure 804: forward compatibility was attempted on non supported HW"),
+    ],
+)
+def test_a_device_s_failure_is_told_without_the_c_around_it(text: str, told: str) -> None:
+    """Somewhere among signatures, options and expressions stands what an operator can look up."""
+    assert readable(RuntimeError(text)) == told
 
 
 def test_a_failure_quotes_no_payload_and_stays_one_line() -> None:
