@@ -275,12 +275,15 @@ def test_so_many_and_no_more_are_shown(kafka: Cluster, tmp_path: Path) -> None:
         two = run(scene, *from_beginning, "-n", "2", "--key", "1")
         four = run(scene, *from_beginning, "-n", "4", "--key", "1", "--timeout", "0.5")
         absent = run(scene, *from_beginning, "--request-id", "absent", "--timeout", "0.5")
+        nobody = run(scene, "consume", "--from-beginning", "--no-follow", "--key", "nobody")
 
     assert (two.code, [answer["key"] for answer in two.documents]) == (0, ["1", "1"])
     assert (four.code, len(four.documents)) == (7, 3)
     assert "3 of 4 records were found" in four.errors
     assert (absent.code, absent.output) == (7, "")
     assert "no answer to absent was found" in absent.errors
+    assert (nobody.code, nobody.output) == (7, "")
+    assert "no record with the key nobody was found" in nobody.errors
 
 
 def test_a_reader_who_has_enough_ends_it(kafka: Cluster, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ class Wish:
 def consume(wish: Wish) -> int:
     """0 when what was asked for was shown, or nothing in particular was.
 
-    Raises `Incomplete` when less came within `timeout` than `count` or `request_ids` ask for.
+    Raises `Incomplete` when less came, or less within `timeout`, than `count`, `key` or `request_ids` ask for.
     """
     environ = with_options(os.environ, bootstrap_servers=wish.bootstrap_servers, model=wish.model)
     settings = load_client(wish.config, environ)
@@ -162,6 +162,8 @@ class _Search:
             raise Incomplete(f"no answer to {', '.join(self._missing)} was found")
         if self._wish.count is not None and self._found < self._wish.count:
             raise Incomplete(f"{self._found} of {self._wish.count} records were found")
+        if self._key is not None and not self._found:
+            raise Incomplete(f"no record with the key {self._wish.key} was found")
 
     def _is_wanted(self, record: Record) -> bool:
         wish = self._wish
