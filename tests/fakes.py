@@ -580,7 +580,7 @@ class RowCodec:
     """
 
     def __init__(self, *, dead_letters: bool = True, joins: bool = False) -> None:
-        """`joins`: records of one row each that lie side by side come as one `Run`."""
+        """`joins`: records of as many rows that lie side by side come as one `Run`."""
         self._dead_letters = dead_letters
         self._joins = joins
 
@@ -595,12 +595,12 @@ class RowCodec:
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         decoded: list[Request | Rejection] = []
-        for is_one_row, group in groupby(
+        for is_alike, group in groupby(
             map(self.decode, records),
-            lambda one: self._joins and isinstance(one, Request) and one.rows == 1 and one.record.partition,
+            lambda one: self._joins and isinstance(one, Request) and (one.rows, one.record.partition),
         ):
             neighbours = list(group)
-            decoded += [_join([one for one in neighbours if isinstance(one, Request)])] if is_one_row else neighbours
+            decoded += [_join([one for one in neighbours if isinstance(one, Request)])] if is_alike else neighbours
         return decoded
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
@@ -624,7 +624,8 @@ def _join(requests: Sequence[Request]) -> Request:
     values = [record.value or b"" for record in records]
     timeouts = [request.timeout for request in requests]
     sizes = [len(value) for value in values]
-    return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), sizes, timeouts if any(timeouts) else ())
+    replies, times = [Reply("raw")] * len(records), timeouts if any(timeouts) else ()
+    return run_of(records, values, requests[0].rows, ((1,),), replies, sizes, times)
 
 
 def _message(topic: str, record: Record, value: bytes | None, status: str) -> Message:

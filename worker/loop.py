@@ -175,8 +175,9 @@ class Worker:
                     self._refuse([(self._track_refused(request, now), why) for request, why in part])
 
     def _add_run(self, run: Run, now: float) -> None:
-        run.place = self._ledger.track(run.records[-1], run.rows, run.size, now, len(run.records))
-        self._batcher.add(run, now)
+        request = run if len(run.records) > 1 else run.only
+        request.place = self._ledger.track(run.records[-1], run.rows, run.size, now, len(run.records))
+        self._batcher.add(request, now)
 
     def _is_in_time(self, request: Request, now: float) -> bool:
         """One that cannot be answered in time is taken only to be told so at once."""

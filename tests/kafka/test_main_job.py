@@ -194,12 +194,14 @@ def test_two_request_topics_share_batches_and_one_response_topic(kafka: Cluster,
 
 
 def test_a_request_may_hold_more_rows_than_a_batch(kafka: Cluster, tmp_path: Path) -> None:
-    """Requests of 1, 2, 31, 33 and 500 rows beside batches of 32: each gets all its rows back, in its own order."""
-    rows = [1, 500, 2, 31, 33, 1, 64, 1] * 10
+    """Beside batches of 32, one size after another and many of a size: each gets all its rows, in its own order."""
+    rows = [1, 500, 2, 31, 33, 1, 64, 1] * 10 + [33] * 40 + [96] * 40
     with Scene(kafka, tmp_path, {"BATCHING__MAX_BATCH_SIZE": "32"}) as scene:
         scene.replica()
 
-        requests = [Sent(b"k%d" % n, b"".join(row(n + i) for i in range(rows[n])), [RAW_HEADER]) for n in range(80)]
+        requests = [
+            Sent(b"k%d" % n, b"".join(row(n + i) for i in range(size)), [RAW_HEADER]) for n, size in enumerate(rows)
+        ]
         scene.publish(requests)
 
         scene.verdict().expect_clean()

@@ -49,6 +49,13 @@ class Run(Request):
         records, values, replies = self.records[at], self.values[at], self.replies[at]
         return run_of(records, values, self.rows_each, self.shapes, replies, self.sizes[at], self.timeouts[at])
 
+    @property
+    def only(self) -> Request:
+        """Its only record as a request of its own, which can be cut into pieces as no run can."""
+        (single,) = self.singles()
+        single.deadline = self.deadline
+        return single
+
     def singles(self) -> Iterator[Request]:
         """Its records as requests of their own, without places and deadlines."""
         timeouts = self.timeouts or [None] * len(self.records)

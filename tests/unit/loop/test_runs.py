@@ -73,6 +73,20 @@ def test_a_record_larger_than_a_batch_is_cut_when_it_is_alone() -> None:
     assert world.answered() == names(*range(3))
 
 
+@pytest.mark.parametrize("rows", [ROWS, ROWS + 1, 3 * ROWS])
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_records_of_more_rows_than_a_batch_are_cut_side_by_side(rows: int, timeout: float | None) -> None:
+    """They came as one run, and go as pieces of each: a run itself cannot be cut."""
+    world = world_of(chunk=100)
+    world.broker.append(*[record(at, *[at] * rows, timeout=timeout) for at in range(6)])
+
+    world.turn_for(1.0)
+
+    assert max(batch.rows for batch in world.lanes.ran) == ROWS
+    assert world.answered("ok") == names(*range(6))
+    assert world.broker.committed == {P0: 6}
+
+
 @pytest.mark.parametrize("exactly_once", [False, True])
 @pytest.mark.parametrize("culprit", [POISON, SHORT, NONSENSE, math.nan])
 def test_one_culprit_costs_its_run_nothing(culprit: float, exactly_once: bool) -> None:  # noqa: FBT001  # a parameter
