@@ -74,13 +74,16 @@ class Cluster:
     ) -> str:
         """The fresh name of a new topic, once every broker shows all its partitions with a leader."""
         name = fresh(prefix)
+        self._create(name, partitions, config)
+        return name
+
+    def _create(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         topic = NewTopic(name, num_partitions=partitions, config=dict(config or {}))
         self.admin.create_topics([topic])[name].result(TIMEOUT)
         deadline = time.monotonic() + TIMEOUT
         while not self._is_visible(name, partitions):
             assert time.monotonic() < deadline, f"{name} does not become visible"
             time.sleep(0.02)
-        return name
 
     def _is_visible(self, topic: str, partitions: int) -> bool:
         found = self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions
@@ -89,6 +92,16 @@ class Cluster:
     def delete_topic(self, topic: str) -> None:
         """Delete it, and return when the broker has said so."""
         self.admin.delete_topics([topic])[topic].result(TIMEOUT)
+
+    def renew_topic(self, topic: str) -> None:
+        """Delete it, and create one of the same name: its offsets begin again at 0."""
+        partitions = self.partitions(topic)
+        self.delete_topic(topic)
+        deadline = time.monotonic() + TIMEOUT
+        while topic in self.admin.list_topics(timeout=TIMEOUT).topics:
+            assert time.monotonic() < deadline, f"{topic} does not go"
+            time.sleep(0.02)
+        self._create(topic, partitions)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Drop all records below an offset, as retention does."""

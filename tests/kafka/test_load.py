@@ -179,6 +179,26 @@ def test_a_response_topic_that_vanishes_stops_the_worker(
         scene.verdict().expect_clean()
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_request_topic_that_is_made_anew_is_committed_from_its_beginning(
+    kafka: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    """Its offsets begin again below what was committed; in a classic group nobody takes the partition away."""
+    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": protocol}, partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([raw(n) for n in range(30)])
+        scene.answers()
+        scene.expect_all_committed()
+
+        kafka.renew_topic(scene.topic)
+        kafka.produce(scene.topic, [raw(n) for n in range(20)])
+
+        scene.expect_all_committed(timeout=30.0)
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log
+        assert scene.committed() == {0: 20}
+
+
 @pytest.mark.slow
 @both_guarantees
 def test_fifty_thousand_requests_are_answered_by_three_replicas(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:

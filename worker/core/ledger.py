@@ -84,6 +84,8 @@ class OffsetLedger:
         line = self._lines.get(partition)
         if line is None:
             line = self._lines[partition] = Line(partition)
+        if record.offset < line.committed:  # its topic was deleted and created anew, and nobody took the line away
+            line.committed = line.next_offset = -1
         place = Place(line, record.offset, rows, size, now, records)
         line.held.append(place)
         self.records += records

@@ -72,6 +72,22 @@ def test_what_was_committed_is_not_committable() -> None:
     assert ledger.committable() == {}
 
 
+def test_a_topic_that_was_made_anew_is_committed_from_its_beginning() -> None:
+    """Its offsets are lower than what was committed of the old one. A late result of that one changes nothing."""
+    ledger = OffsetLedger()
+    settle(ledger, *track(ledger, 98, 99))
+    ledger.committed({P0: 100})
+
+    places = track(ledger, 0, 1)
+    assert ledger.committable() == {}
+    settle(ledger, *places)
+    assert ledger.committable() == {P0: 2}
+
+    ledger.committed({P0: 100})
+    settle(ledger, *track(ledger, 2))
+    assert ledger.committable() == {P0: 3}
+
+
 def test_committable_may_be_asked_for_some_partitions() -> None:
     """A revoke commits what leaves and nothing else."""
     ledger = OffsetLedger()
