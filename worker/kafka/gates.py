@@ -23,6 +23,7 @@ answered the fetch under way, after `fetch.wait.max.ms`. A poll costs 0.04 µs m
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -43,8 +44,9 @@ ASK_AGAIN_AFTER = 0.5
 # A broker answers a connection's requests in turn, and a fetch before ours may take `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
 
-# So many records of one partition are held before it is fetched no more.
+# So many records of one partition, or so many bytes of values, are held before it is fetched no more.
 MOST_HELD = 1_000
+MOST_BYTES_HELD = 16 * 1024 * 1024
 
 # The longest poll while something is held, seconds: what it waits for comes in a poll.
 WAKING_SLICE = 0.005
@@ -81,6 +83,7 @@ class Gates:
         self._first: dict[Partition, int | None] = {}  # of what is ours: the first offset met in this assignment
         self._asleep: set[Partition] = set()  # of these no record was handed out
         self._held: dict[Partition, list[Record]] = {}
+        self._bytes_held: Counter[Partition] = Counter()
         self._wanted: dict[Partition, Mark] = {}  # of what is held: to be taken before it is handed out
         self._ready: list[Record] = []
         self._attempts: dict[Partition, int] = {}  # of what was marked: the one under way
@@ -159,6 +162,16 @@ class Gates:
         for partition in self._shut:  # not to be read in vain meanwhile
             self._pauses.stop(partition, By.SOURCE)
 
+    @property
+    def has_ready(self) -> bool:
+        """Whether some of what was held may be handed out."""
+        return bool(self._ready)
+
+    def behind(self, records: Sequence[Record], most: int) -> Sequence[Record]:
+        """What is ready, with these behind it: they came later, perhaps of the same partitions."""
+        self._ready += records
+        return self.ready(most)
+
     def ready(self, most: int) -> Sequence[Record]:
         """Held records that may be handed out now: ahead of all that a fetch brings, for they came before."""
         ready, self._ready = self._ready[:most], self._ready[most:]
@@ -183,12 +196,14 @@ class Gates:
             return
         held = self._held.setdefault(partition, [])
         held.append(record)
-        if len(held) >= MOST_HELD:
+        self._bytes_held[partition] += len(record.value or b"")
+        if len(held) >= MOST_HELD or self._bytes_held[partition] >= MOST_BYTES_HELD:
             self._pauses.stop(partition, By.SOURCE)
 
     def _drop(self, partition: Partition) -> None:
         self._flowing.stop(partition)
         self._wanted.pop(partition, None)
+        self._bytes_held.pop(partition, None)
         if self._held.pop(partition, None):
             self._pauses.release(partition, By.SOURCE)
         self._ready = [record for record in self._ready if record.partition != partition]
@@ -230,6 +245,7 @@ class Gates:
         self._asleep.discard(partition)
         self._flowing.let(partition)
         self._ready += self._held.pop(partition)
+        self._bytes_held.pop(partition, None)
         self._pauses.release(partition, By.SOURCE)
 
     def _find(self, partition: Partition, standing: _Standing) -> bool:

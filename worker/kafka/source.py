@@ -78,11 +78,14 @@ class KafkaSource:
         """
         if self._gates.is_waiting:
             self._gates.attend(self._told)
-            if ready := self._gates.ready(max_records):
-                return ready  # before all that a fetch would bring of theirs
-        records = self._read(max_records, self._gates.patience(timeout))
+        # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
+        has_ready = self._gates.has_ready
+        most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
+        records = self._read(most, patience)
         if self._flowing.strangers:
             records = self._gates.admit(records)
+        if has_ready:
+            records = self._gates.behind(records, max_records)
         if self._is_assignment_new:  # not in the callback, which comes before the client has the new partitions
             self._is_assignment_new = False
             self._pauses.settle()

@@ -26,6 +26,7 @@ class Incoming(NamedTuple):
     at: Partition
     number: int
     failure: KafkaError | None = None
+    content: bytes = b"v"
 
     def topic(self) -> str:
         return self.at.topic
@@ -40,7 +41,7 @@ class Incoming(NamedTuple):
         return b"k"
 
     def value(self) -> bytes:
-        return b"v"
+        return self.content
 
     def headers(self) -> None:
         return None
@@ -184,6 +185,15 @@ class World(NamedTuple):
 
         self.client.script.append(fetch)
         self.polled()
+
+    def will_revoke(self, *partitions: Partition) -> None:
+        """They are revoked in the next poll."""
+
+        def fetch() -> list[Incoming]:
+            self.revoke(*partitions)
+            return []
+
+        self.client.script.append(fetch)
 
     def brings(self, *records: tuple[Partition, int]) -> list[tuple[Partition, int]]:
         """What becomes of these."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
-from worker.kafka.gates import MOST_HELD
+from worker.kafka.gates import MOST_BYTES_HELD, MOST_HELD
 from worker.kafka.marks import PATIENCE
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
@@ -136,6 +137,53 @@ def test_what_waits_for_long_is_fetched_no_more(world: World) -> None:
 
     assert world.polled_twice() == records[:20]
     assert world.client.stopped == set()
+
+
+def test_what_is_large_is_fetched_no_more_either(world: World) -> None:
+    """Fewer records are as much memory."""
+    world.client.is_away = True
+    half = bytes(MOST_BYTES_HELD // 2)
+    for at in range(2):
+        assert world.client.stopped == set()
+        world.client.script.append(partial(list, [Incoming(P, at, content=half)]))
+        world.polled()
+
+    assert world.client.stopped == {0}
+    world.client.is_away = False
+    world.clock.now += 1.0
+    assert world.polled_twice() == [(P, 0), (P, 1)]
+
+
+def test_callbacks_run_while_a_full_loop_takes_what_was_held_one_by_one(world: World) -> None:
+    """Else no rebalance is served until all of it is taken. What a fetch brings meanwhile stands behind."""
+    world.client.is_away = True
+    world.brings(*[(P, at) for at in range(20)])
+    world.client.is_away = False
+    world.clock.now += 1.0
+    taken = world.polled(1)
+    world.client.script.append(lambda: [Incoming(P, 20)])
+    for _ in range(3):
+        taken += world.polled(1, 0.0)
+    world.will_revoke(Q)
+    taken += world.polled(1, 0.0)
+
+    assert not world.client.script
+    assert Q not in world.client.held
+    assert taken == [(P, at) for at in range(5)]
+    assert world.polled(100) == [(P, at) for at in range(5, 21)]
+
+
+def test_what_is_revoked_while_it_waits_for_room_is_not_handed_out(world: World) -> None:
+    """The read that comes first may take it away."""
+    world.client.is_away = True
+    world.brings(*[(P, at) for at in range(5)])
+    world.client.is_away = False
+    world.clock.now += 1.0
+    assert world.polled(1) == [(P, 0)]
+
+    world.will_revoke(P)
+
+    assert world.polled(1, 0.0) == []
 
 
 # Suspects
