@@ -20,11 +20,12 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from worker.core.batching import Batcher, Group
-from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure, TooManyRejections
+from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure
 from worker.core.intake import Intake
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.punctuality import Punctuality
 from worker.core.records import Array, Batch, Outcome, Partition, Record, Rejection, Request, Suspect
+from worker.core.rejections import Rejections
 from worker.core.runs import Run, unravel
 from worker.core.stacking import Split, Stacker, halve, reject
 from worker.core.suspicion import Suspicion
@@ -88,7 +89,7 @@ class Worker:
         self._clock = clock
         self._suspicion = Suspicion()
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
-        self._rejected_in_a_row = 0
+        self._rejections = Rejections(conduct.rejection_limit)
         self._next_glance = 0.0
         self._drain_deadline = inf
         self._is_behind = False  # the last poll brought all it might: more is waiting
@@ -215,7 +216,7 @@ class Worker:
         return records
 
     def _pause_or_resume(self) -> None:
-        should_pause = self._intake.should_pause()
+        should_pause = self._intake.should_pause() or self._trials.has_postponed_enough
         if should_pause == self._is_paused:
             return
         self._is_paused = should_pause
@@ -374,7 +375,6 @@ class Worker:
             self._suspicion.failed(*split.refused)
             return
         self._refuse(self._whole([*self._suspicion.cleared(), *split.refused]))
-        self._rejected_in_a_row = 0
         self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
 
     def _try_smaller(self, batch: Batch, failure: RunFailure) -> None:
@@ -423,22 +423,16 @@ class Worker:
 
     def _answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
         if leaving := self._ledger.answer(outcomes):
+            self._rejections.count(leaving)
             self._delivery.send(leaving)
+            self._rejections.check()
 
     def _refuse(self, rejections: list[tuple[Place, Outcome]]) -> None:
-        self._answer(rejections)
         for _, rejection in rejections:
             assert isinstance(rejection, Rejection)
             if not rejection.is_silent:
                 self._events.rejected(rejection)
-                # That a request came too late says nothing of what it holds.
-                self._rejected_in_a_row += rejection.code is not Code.DEADLINE_EXCEEDED
-        limit = self._conduct.rejection_limit
-        if limit is not None and self._rejected_in_a_row >= limit:
-            raise TooManyRejections(
-                f"{self._rejected_in_a_row} requests in a row were rejected, and REJECTION_LIMIT is {limit}: "
-                "look at the dead-letter topic for the reason, mend the publisher or the model, and start again"
-            )
+        self._answer(rejections)
 
     def _record_progress(self) -> None:
         if not (self._lanes.in_flight or self._batcher.backlog or self._is_behind):

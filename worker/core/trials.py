@@ -23,6 +23,8 @@ from worker.core.records import Partition, Record, Request, Suspect
 # Records of one suspect that wait, while further ones stay with Kafka: a trial takes tens of milliseconds, and what
 # waits here counts against the bounds that all partitions share.
 MOST_WAITING = 64
+# Records that wait for the end of a trial before all fetching stops: its answer may take as long as a broker is away.
+MOST_POSTPONED = 256
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +65,11 @@ class Trials:
     def is_sitting(self) -> bool:
         """Whether a process that dies now would convict the record on trial."""
         return bool(self._trials) and self._trials[0].is_called
+
+    @property
+    def has_postponed_enough(self) -> bool:
+        """Whether no more should come until the trial is over."""
+        return len(self._postponed) >= MOST_POSTPONED
 
     def postpone(self, records: Sequence[Record]) -> None:
         """Keep what came while a record was on trial."""

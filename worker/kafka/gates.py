@@ -142,10 +142,14 @@ class Gates:
         mark = self._own[partition] = Mark(offset, Attempts(attempts, is_trial=True))
         return self._marks.note(partition, mark)
 
-    def acquit(self, partition: Partition, offset: int) -> None:
+    def acquit(self, partition: Partition, offset: int) -> bool:
         """Note that its trial was broken off; see `Source`. Sent behind that note, it takes its place."""
-        mark = self._own[partition] = Mark(offset, Attempts(self._attempts.get(partition, 0)))
+        mark = Mark(offset, Attempts(self._attempts.get(partition, 0)))
+        if self._own.get(partition) == mark:
+            return self._marks.note(partition, mark)
+        self._own[partition] = mark
         self._marks.send(partition, mark)
+        return False
 
     def attend(self, assignments: Assignments) -> None:
         """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""

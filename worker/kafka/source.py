@@ -122,9 +122,12 @@ class KafkaSource:
         """Note with the group that this record is about to run alone. To be called again until it is so: True."""
         return self._gates.put_on_trial(partition, offset)
 
-    def acquit(self, partition: Partition, offset: int) -> None:
-        """Take back what `put_on_trial` noted: the record is left to its next owner, and nobody died of it."""
-        self._gates.acquit(partition, offset)
+    def acquit(self, partition: Partition, offset: int) -> bool:
+        """Take back what `put_on_trial` noted: the record is left to its next owner, and nobody died of it.
+
+        To be called again until it is so, by who can wait: True.
+        """
+        return self._gates.acquit(partition, offset)
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         """Whether a commit of our own is under way for one of these: arriving late, it would undo a transaction's."""

@@ -189,7 +189,9 @@ class KafkaSettings(Connection):
         None, ge=1000, le=1_800_000, description="Classic groups: silence after which a replica counts as dead."
     )
     auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
-        "earliest", description="Where a group without a committed offset begins."
+        "earliest",
+        description="Where a group begins that has no offset of a partition committed. With `latest` that is also the "
+        "end of a partition that was added: what came there before the worker saw it is not read.",
     )
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
     max_message_bytes: int | None = Field(
@@ -416,7 +418,8 @@ class DeliverySettings(Section):
     rejection_limit: int | None = Field(
         None,
         ge=1,
-        description="Stop (exit 6) after so many rejections in a row, late requests not counted; never unless set.",
+        description="Stop (exit 6) after so many rejections in a row, as answers leave, late requests not counted; "
+        "never unless set.",
     )
 
 

@@ -180,16 +180,21 @@ def test_what_the_operator_skips_is_no_rejection() -> None:
     assert world.ledger.records == 0
 
 
-def test_a_result_ends_a_row_of_rejections() -> None:
-    """Only an unbroken row counts."""
+@pytest.mark.parametrize("bad", [{"value": b"odd"}, {"value": floats(NONSENSE)}], ids=["undecodable", "nonsense"])
+@pytest.mark.parametrize("together", [1, 64])
+def test_a_result_ends_a_row_of_rejections(bad: dict[str, bytes], together: int) -> None:
+    """Only an unbroken row counts, as answers leave: in a poll and in a batch, rejections are known before results."""
     world = world_of(
-        conduct=dataclasses.replace(CONDUCT, rejection_limit=3), policy=dataclasses.replace(POLICY, linger=0.0)
+        conduct=dataclasses.replace(CONDUCT, rejection_limit=3),
+        policy=dataclasses.replace(POLICY, max_rows=together, linger=0.0),
+        chunk=together,
     )
-    for at in range(9):
-        world.broker.append(record(at) if at % 3 == 2 else record(at, value=b"odd"))
-        world.turn_for(0.05)
+    world.broker.append(*[record(at) if at % 3 == 2 else record(at, **bad) for at in range(36)])  # type: ignore[arg-type]
 
-    assert world.answered() == names(*range(9))
+    world.turn_for(1.0)
+
+    assert world.answered() == names(*range(36))
+    assert len(world.answered("error")) == 24
 
 
 def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:

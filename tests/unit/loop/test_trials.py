@@ -10,7 +10,7 @@ from tests.builders import P0, P1, POISON, World, floats, record, sources
 from tests.fakes import Broker, Clock, TransactionFate
 from worker.core.failures import Code, DeadlineMissed
 from worker.core.records import Partition, Record, Rejection, Request
-from worker.core.trials import MOST_WAITING
+from worker.core.trials import MOST_POSTPONED, MOST_WAITING
 
 MOST_AT_ONCE = 20
 both_guarantees = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
@@ -62,6 +62,25 @@ def test_nothing_else_is_in_the_lanes_beside_a_record_on_trial(*, exactly_once: 
     assert {in_flight for is_running, in_flight in seen if is_running} == {0, 1}
     assert len(runs_with(world, P0)) == 3
     assert world.broker.committed == {P0: 40, P1: 40}
+
+
+def test_what_comes_during_a_long_trial_is_bounded() -> None:
+    """The broker of the answers may be away for long, and that of the requests not."""
+    world = suspect_world(records=1)
+    world.broker.append(*[record(at, partition=P1) for at in range(1, 1000)])
+    world.sink.delay = lambda _: 8.0
+
+    most = 0
+    for _ in range(1200):
+        world.turn()
+        most = max(most, len(world.trials._postponed))
+    assert MOST_POSTPONED <= most <= MOST_POSTPONED + MOST_AT_ONCE
+    assert world.events.pauses[:1] == [True]
+
+    world.sink.delay = lambda _: 0.0
+    world.turn_for(20.0)
+    assert world.events.pauses[1] is False
+    assert world.broker.committed == {P0: 1, P1: 1000}
 
 
 @both_guarantees
