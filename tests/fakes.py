@@ -202,12 +202,13 @@ class FakeSource:
         self._clock.at(self._clock.now + 0.003, lambda: self._note_trial(partition, offset))
         return False
 
-    def acquit(self, partition: Partition, offset: int) -> None:
+    def acquit(self, partition: Partition, offset: int) -> bool:
         self._clock.stirred += 1
-        self._trials.pop(partition)
+        self._trials.pop(partition, None)
         if not self.lost_power:
             self._broker.committed[partition] = offset
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, False
+        return True
 
     def is_marking(self, partitions: Iterable[Partition]) -> bool:
         return not self.marking.isdisjoint(partitions)

@@ -16,11 +16,12 @@ same, because rebalance callbacks run only in a poll (`core/intake.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 
 from worker.core.batching import Batcher, Group
-from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure
+from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure, Stop
 from worker.core.intake import Intake
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.punctuality import Punctuality
@@ -35,6 +36,7 @@ from worker.ports import Codec, Delivery, Events, Lanes, Signals, Source
 POLL_SLICE = 0.1  # the longest wait in one poll, so that a signal is seen soon, seconds
 LANE_SLICE = 0.001  # the longest wait for a lane before the topics are looked at again, seconds
 SHORTEST_WAIT = 0.001  # the client counts milliseconds and takes less for no wait at all: a spin, seconds
+WITHDRAW_TIMEOUT = 1.0  # for the group to take back that a record is on trial, seconds
 REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
 
 CONVICTED = "this request ended the worker's process while it ran alone; it is not run again"
@@ -104,6 +106,7 @@ class Worker:
             self._drain()
         finally:
             self._is_over = True
+            self._withdraw()
             self._source.close()
 
     def turn(self) -> None:
@@ -316,11 +319,28 @@ class Worker:
             self._trials.run(request, now)
 
     def _acquit(self, trial: Trial | None, leaving: Collection[Partition]) -> None:
-        """A record whose trial is broken off has ended nothing. One that is settled, or may yet be, needs no word."""
-        if trial is None or not trial.is_called or trial.record.partition not in leaving:
-            return
-        if not (self._ledger.is_settled(trial.place) or self._delivery.is_in_doubt(trial.record.partition)):
+        """A record whose trial is broken off has ended nothing."""
+        if trial is not None and trial.record.partition in leaving and self._is_owed_a_word(trial):
             self._source.acquit(trial.record.partition, trial.record.offset)
+
+    def _is_owed_a_word(self, trial: Trial) -> bool:
+        """Whether it was called, and its record is not settled, nor may yet be."""
+        is_in_doubt = self._delivery.is_in_doubt(trial.record.partition)
+        return trial.is_called and not self._ledger.is_settled(trial.place) and not is_in_doubt
+
+    def _withdraw(self) -> None:
+        """Break off the trial for good, and wait until the group knows: it may refuse at first, and `close` hears none.
+
+        Whatever ends us goes before.
+        """
+        trial, deadline = self._trials.current, self._clock() + WITHDRAW_TIMEOUT
+        if trial is None or not self._is_owed_a_word(trial):
+            return
+        with suppress(Stop):
+            while self._trials.current is trial and self._clock() < deadline:
+                if self._source.acquit(trial.record.partition, trial.record.offset):
+                    return
+                self._source.poll(1, SHORTEST_WAIT)
 
     def _end_trial(self, trial: Trial) -> None:
         if self._trials.end():
@@ -480,6 +500,7 @@ class Worker:
         trial = self._trials.current
         if self._is_over:
             self._acquit(trial, partitions)
+            self._trials.forget(partitions)
             self._delivery.lost(partitions)
             return
         began = self._clock()

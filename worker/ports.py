@@ -50,8 +50,11 @@ class Source(Protocol):
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone. To be called again until it is so: True."""
 
-    def acquit(self, partition: Partition, offset: int) -> None:
-        """Take back what `put_on_trial` noted: the record is left to its next owner, and nobody died of it."""
+    def acquit(self, partition: Partition, offset: int) -> bool:
+        """Take back what `put_on_trial` noted: the record is left to its next owner, and nobody died of it.
+
+        To be called again until it is so, by who can wait: True.
+        """
 
     def close(self) -> None:
         """Leave the group. Calls `revoked` for what is still held."""

@@ -33,7 +33,7 @@ class Told:
         self.events: list[tuple[str, Partition]] = []
         self.held: set[Partition] = set()
         self.suspects: list[Suspect] = []
-        self.last_act: Callable[[], None] | None = None  # before they go
+        self.last_act: Callable[[], object] | None = None  # before they go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self.events += [("assigned", p) for p in partitions]
@@ -506,6 +506,25 @@ def test_a_trial_that_is_broken_off_convicts_nobody(stage: Stage) -> None:
     heir = Member(stage)
     heir.read(partition, 10)
 
+    assert heir.told.suspects == [Suspect(partition, 4, None, 10)]
+    heir.source.close()
+
+
+def test_whoever_can_wait_knows_when_a_trial_is_taken_back(stage: Stage) -> None:
+    """Nobody hears any more what became of a note that is sent while the group is left."""
+    partition = stage.partitions[0]
+    stage.send(partition, 10)
+    hand_out(stage, partition, times=3)
+    member = Member(stage)
+    member.read(partition, 10)
+    member.try_alone(partition, 0)
+
+    member.poll_until(lambda: member.source.acquit(partition, 0))
+    member.told.last_act = lambda: member.source.acquit(partition, 0)
+    member.source.close()
+
+    heir = Member(stage)
+    heir.read(partition, 10)
     assert heir.told.suspects == [Suspect(partition, 4, None, 10)]
     heir.source.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -134,6 +135,25 @@ def test_a_stop_during_a_trial_convicts_nobody(setup: Setup, kind: str) -> None:
     lives.weather.clear()
     lives.until_done()
 
+    assert isinstance(stopped.failure, KafkaFatal)
+    lives.checker.require_convicted(killers)
+
+
+@pytest.mark.parametrize("refused", range(1, 9))
+def test_a_stop_during_a_trial_convicts_nobody_though_the_group_refuses_one_word(refused: int) -> None:
+    """It has moved on to another epoch, say, and takes the next one."""
+    killers = {(P0, 3): IN_A_BATCH}
+    lives = Lives(with_killers(GUARANTEES["at_least_once"], killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
+    for _ in range(3):
+        lives.live(AFTER_A_DEATH)
+    words = count()
+    lives.weather.fates["produce"] = lambda: Fate(refusal="the topic is closed")
+    lives.weather.fates["mark"] = lambda: Fate(refusal="stale member epoch" if next(words) == refused else None)
+
+    stopped = lives.live(AFTER_A_DEATH)
+
+    lives.weather.clear()
+    lives.until_done()
     assert isinstance(stopped.failure, KafkaFatal)
     lives.checker.require_convicted(killers)
 

@@ -120,10 +120,14 @@ class SimSource:
         held = self.held[partition]
         return self._note(held, (offset, f"attempts={held.attempts + 1} trial"))
 
-    def acquit(self, partition: Partition, offset: int) -> None:
+    def acquit(self, partition: Partition, offset: int) -> bool:
         held = self.held[partition]
+        note = offset, f"attempts={held.attempts + 1}"
+        if self._own.get(partition) == note:
+            return self._note(held, note)
         self._clock.stirred += 1
-        self._mark(held, (offset, f"attempts={held.attempts + 1}"))
+        self._mark(held, note)
+        return False
 
     def close(self) -> None:
         """Calls `revoked` for what is held, and leaves after the commits that are under way."""
