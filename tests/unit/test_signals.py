@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-from threading import Thread
+from threading import Event, Thread
 
 from worker.signals import STOPPING, StopSignals, stop_signals
 
@@ -26,8 +26,10 @@ def test_the_first_signal_asks_to_stop_and_the_second_to_hurry() -> None:
 def asked_from_outside() -> tuple[bool, bool]:
     """`stop_sent` and `stop_asked` as another thread sees them right after SIGTERM."""
     seen: list[tuple[bool, bool]] = []
+    is_about_to_call = Event()
 
     def ask(signals: StopSignals) -> None:
+        is_about_to_call.wait()
         os.kill(os.getpid(), signal.SIGTERM)
         while not signals.stop_sent:
             pass
@@ -36,6 +38,7 @@ def asked_from_outside() -> tuple[bool, bool]:
     with stop_signals() as signals:
         asker = Thread(target=ask, args=[signals])
         asker.start()
+        is_about_to_call.set()
         hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)  # native, and long enough
         asker.join()
         assert signals.stop_asked
@@ -43,7 +46,7 @@ def asked_from_outside() -> tuple[bool, bool]:
 
 
 def test_the_wish_is_known_while_the_main_thread_is_in_a_native_call() -> None:
-    """No handler runs there. The signal may come a moment before it: then once more."""
+    """No handler runs there. The signal may still come a moment before it: then once more."""
     assert (True, False) in (asked_from_outside() for _ in range(20))
 
 
