@@ -104,9 +104,15 @@ class Worker:
             while not self._signals.stop_asked:
                 self.turn()
             self._drain()
-        finally:
+        except Stop:
             self._is_over = True
             self._withdraw()
+            raise
+        except BaseException:
+            self._trials.convict()  # it died of the record on trial, if there is one
+            raise
+        finally:
+            self._is_over = True
             self._source.close()
 
     def turn(self) -> None:
@@ -438,6 +444,8 @@ class Worker:
             if request.reassembly is None:
                 ready.append((request.place, outcome))
             elif (whole := _reassembled(request, outcome)) is not None:
+                if isinstance(whole, Rejection) and whole is not outcome:  # its parts do not fit together
+                    self._events.rejected(whole)
                 ready.append((request.place, whole))
         return ready
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from worker.codecs.accept import admitted
 from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
-from worker.core.records import Headers, Reply, Timeout
+from worker.core.records import UNREADABLE_HEADER, Headers, Reply, Timeout
 
 # Nothing else goes back. The list is short and its names are too, so what a publisher can make us repeat is bounded by
 # the length of the values alone.
@@ -20,7 +20,7 @@ ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparen
 CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
 TIMEOUT, DEADLINE = "timeout-ms", "deadline"
 _HEAD_LENGTH = HEAD_LENGTH.lower()
-_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, _HEAD_LENGTH, *ECHOED})
+_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, _HEAD_LENGTH, UNREADABLE_HEADER, *ECHOED})
 
 # The headers that mean something, as they were sent, by their names in lower case.
 Found = dict[str, tuple[str, bytes]]
@@ -149,7 +149,7 @@ class Envelopes:
 
     def _read(self, headers: Headers) -> Envelope:
         found, size = _last_of_each(headers)
-        faults: list[str] = []
+        faults = [f"the headers: {_text(found[UNREADABLE_HEADER][1])}"] if UNREADABLE_HEADER in found else []
         content_type = self._content_type(found, faults)
         accepted = _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)

@@ -46,6 +46,12 @@ class Codecs:
 
     def decode(self, record: Record) -> Request | Rejection:
         """The record as a request that the model takes, or why it is none. Raises nothing, whatever came."""
+        try:
+            return self._decode(record)
+        except RecursionError:  # a shape of a thousand brackets, which the JSON reader takes and Python does not print
+            return self.refuse(record, Code.INVALID_ARGUMENT, "the value is nested too deeply")
+
+    def _decode(self, record: Record) -> Request | Rejection:
         envelope = self._envelopes.read(record.headers)
         value = record.value
         try:
@@ -119,8 +125,11 @@ class Codecs:
         return run_of(records, rows, first.rows, first.shapes, replies, sizes, timeouts)
 
     def _is_decided_by_its_end(self, first: Request, head: bytes, tensor: bytes | memoryview) -> bool:
-        """Whether the tensor is what stands behind the head: with other bytes there, it is those."""
-        other = (b"\2" if tensor != b"\2" * len(tensor) else b"\3") * len(tensor)
+        """Whether the tensor is what stands behind the head: with other bytes there, it is those.
+
+        Other bytes that a protobuf field of integers reads as parts of one number: small ones are themselves there.
+        """
+        other = (b"\xfe" if tensor != b"\xfe" * len(tensor) else b"\xfd") * len(tensor)
         changed = self.decode(first.record._replace(value=head + other))
         return isinstance(changed, Request) and changed.tensors == (other,) and changed.reply == first.reply
 

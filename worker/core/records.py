@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Headers = Sequence[tuple[str, bytes | None]]
+# What stands for headers that nobody can read, for one of them has a name that is no UTF-8.
+UNREADABLE_HEADER = "\N{REPLACEMENT CHARACTER}"
+UNREADABLE_HEADERS: Headers = ((UNREADABLE_HEADER, b"the name of a header is not UTF-8"),)
 
 # One tensor of one request, all its rows. Numbers: a C-ordered little-endian buffer. BYTES: a flat object array of str.
 Tensor = bytes | memoryview | Array

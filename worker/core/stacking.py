@@ -166,6 +166,12 @@ def cut(request: Request, rows: int) -> list[Request]:
     return pieces
 
 
+# Of outputs whose shape depends on the data.
+PIECES_DIFFER = (
+    "it has more rows than a batch, and the outputs of its parts differ in their shapes; send fewer rows at once"
+)
+
+
 class Reassembly:
     """Collects the outcomes of a cut request's pieces, which come home in any order. One rejection is enough.
 
@@ -198,7 +204,10 @@ class Reassembly:
         if self._missing:
             return None
         parts = self._finish()
-        return Prediction(self.request, tuple(np.concatenate(rows) for rows in zip(*parts, strict=True)))
+        try:
+            return Prediction(self.request, tuple(np.concatenate(rows) for rows in zip(*parts, strict=True)))
+        except ValueError:
+            return reject(self.request, RunFailure(PIECES_DIFFER))
 
     def _finish(self) -> list[tuple[Array, ...]]:
         parts = list(self._home.values())

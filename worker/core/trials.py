@@ -139,6 +139,10 @@ class Trials:
             del self._claimed[partition]
         self._withheld.difference_update(partitions)
 
+    def convict(self) -> None:
+        """This process ends of an error that nobody expected: what it noted of the record on trial is to stay."""
+        self._trials.clear()
+
     def acquit(self, partitions: Iterable[Partition]) -> None:
         """These are no suspects any more, or somebody else's."""
         for partition in partitions:

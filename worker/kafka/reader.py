@@ -12,10 +12,11 @@ from typing import Self, cast
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal
-from worker.core.records import Headers, Partition, Record
+from worker.core.records import Partition, Record
 from worker.kafka.client import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
 from worker.kafka.client_config import Config
 from worker.kafka.errors import UNREADABLE
+from worker.kafka.incoming import headers_of
 from worker.kafka.unreadable import Unreadable
 from worker.settings import Connection
 
@@ -121,7 +122,7 @@ class Reader:
             return None
         self._move(number, offset + 1)
         at = message.timestamp()[1]
-        headers = cast("Headers", message.headers() or ())
+        headers = headers_of(message)
         time_ms = at if at >= 0 else None
         return Record(self._partitions[number], offset, message.key(), message.value(), headers, time_ms)
 

@@ -10,7 +10,7 @@ from worker.codecs.oip_protobuf import _InferRequest
 from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
 from worker.codecs.wire import JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
-from worker.core.records import Record
+from worker.core.records import UNREADABLE_HEADERS, Record
 
 ORIGINALS = Originals(JSON)
 NAMED = [("request-id", b"a1")]
@@ -51,6 +51,14 @@ def test_a_header_that_is_no_text_is_shown_by_its_bytes() -> None:
     found = read(Record(DEAD, 0, None, None, [("error-code", b"\xff")], None))
 
     assert found.code == "\\xff"
+
+
+def test_a_request_whose_headers_could_not_be_read_is_not_made_again_without_them() -> None:
+    """They said how to read it."""
+    found = read(dead_record(7, code=Code.INVALID_ARGUMENT, message="the headers", headers=UNREADABLE_HEADERS))
+
+    assert found.loss == "the request's headers could not be read"
+    assert found.record.value == b"{}"
 
 
 def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS
 from worker.codecs.envelope import ECHOED, Envelope, Envelopes
 from worker.codecs.wire import HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, PROTOBUF
-from worker.core.records import Headers, Timeout
+from worker.core.records import UNREADABLE_HEADERS, Headers, Timeout
 
 
 def read(*headers: tuple[str, bytes | None], default: str = JSON) -> Envelope:
@@ -53,6 +53,12 @@ def test_an_unknown_content_type_is_a_fault(value: bytes) -> None:
     assert envelope.fault is not None
     assert envelope.fault.startswith("content-type: expected one of application/json, application/x-protobuf")
     assert len(envelope.fault) < 400
+
+
+@pytest.mark.parametrize("default", [JSON, OCTETS])
+def test_headers_that_could_not_be_read_are_a_fault(default: str) -> None:
+    """They may have said anything, so nothing is taken for granted."""
+    assert read(*UNREADABLE_HEADERS, default=default).fault == "the headers: the name of a header is not UTF-8"
 
 
 def test_a_fault_does_not_hide_who_asked() -> None:

@@ -351,3 +351,12 @@ def test_bytes_carry_nan_where_it_is_allowed() -> None:
     message = answer(codec, as_json(held), f4([[np.nan]]), f4([[1]]))
 
     assert headers_of(message)["status"] == "ok"
+
+
+@pytest.mark.parametrize("depth", [500, 1015])
+def test_a_shape_of_nested_lists_is_refused(depth: int) -> None:
+    """Also one that JSON's reader takes, and that is too deep for Python to show."""
+    shape = b"[" * depth + b"]" * depth
+    value = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": %s, "data": [1, 2, 3]}]}' % shape
+
+    assert rejection(codecs(), record(value)).code is Code.INVALID_ARGUMENT

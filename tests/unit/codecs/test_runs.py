@@ -298,3 +298,28 @@ def test_the_plain_model_and_wire_make_runs() -> None:
     """Else nothing above was tried."""
     assert PLAIN_WIRE.response_topic == "responses"
     assert codecs(model(X, outputs=[Y]))._rows.may_run
+
+
+@pytest.mark.parametrize(("datatype", "field", "odd"), [("UINT8", "uint_contents", 200), ("INT8", "int_contents", 300)])
+def test_small_integers_of_a_protobuf_field_are_no_rows(datatype: str, field: str, odd: int) -> None:
+    """A small one is a byte and looks like the element itself; a larger one is two of them."""
+
+    def asking(*values: int) -> bytes:
+        message = oip_protobuf._InferRequest()
+        asked = message.inputs.add(name="x", datatype=datatype, shape=[1, 3])
+        getattr(asked.contents, field).extend(values)
+        return bytes(message.SerializeToString())
+
+    values = [asking(5, 6, 7), asking(odd, 7), asking(5, 6, 7), asking(1, 2, 3)]
+    assert len(set(map(len, values))) == 1
+    records = [rows(at, value, headers=[AS_PROTOBUF]) for at, value in enumerate(values)]
+    codec = codecs(taking(datatype, 3))
+
+    together = flat(codec.decode_all(records))
+
+    assert [one.message if isinstance(one, Rejection) else list(map(bytes, one.tensors)) for one in together] == [
+        [b"\5\6\7"],
+        f"input x: the shape holds 3 elements, {field} has 2",
+        [b"\5\6\7"],
+        [b"\1\2\3"],
+    ]

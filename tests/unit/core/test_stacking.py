@@ -175,6 +175,19 @@ def test_a_cut_request_becomes_whole_in_the_order_of_its_rows() -> None:
     assert outcome.outputs[0].ravel().tolist() == [10, 20, 30, 40, 50]
 
 
+def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
+    """The shape of an output may depend on the data."""
+    pieces = cut(rows(1, 2), 1)
+    reassembly = pieces[0].reassembly
+    assert reassembly is not None
+
+    assert reassembly.collect(pieces[0], Prediction(pieces[0], [np.zeros((1, 2))], 0, 1)) is None
+    outcome = reassembly.collect(pieces[1], Prediction(pieces[1], [np.zeros((1, 3))], 0, 1))
+
+    assert isinstance(outcome, Rejection)
+    assert outcome.message.endswith("the outputs of its parts differ in their shapes; send fewer rows at once")
+
+
 def test_one_rejected_piece_rejects_the_request() -> None:
     """The other pieces are dropped: not stacked any more, and not heard."""
     pieces = cut(rows(1, 2, 3, offset=9), 1)

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
-from worker.core.records import CommitResult
+from worker.core.records import UNREADABLE_HEADERS, CommitResult
 
 
 @pytest.fixture
@@ -166,3 +166,16 @@ def test_statistics_that_cannot_be_read_are_told_and_passed_over(
 
     assert world.polled_twice() == [(P, 5)]
     assert caplog.messages == ["the consumer's statistics are not understood: KeyError('partitions')"]
+
+
+def test_a_record_whose_headers_cannot_be_read_comes_without_them(world: World) -> None:
+    """A header's name is bytes to Kafka, and may be no UTF-8. The records beside it are none of its business."""
+    world.brings((P, 4))
+    coming = [Incoming(P, at, looks=[] if at in (6, 7, 9) else None) for at in range(5, 10)]
+    world.client.script.append(lambda: list(coming))
+
+    records = world.source.poll(10, 0.0)
+
+    assert [record.offset for record in records] == [5, 6, 7, 8, 9]
+    assert [record.headers == UNREADABLE_HEADERS for record in records] == [False, True, True, False, True]
+    assert {record.value for record in records} == {b"v"}

@@ -285,6 +285,18 @@ def test_a_trial_that_is_broken_off_convicts_nobody(*, exactly_once: bool, endin
     assert world.broker.committed[P0] == 0
 
 
+def test_an_error_that_nobody_expected_ends_the_process_like_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its record would be tried, and end the process, for ever."""
+    world = suspect_world(records=1)
+    decode = world.codec.decode
+    monkeypatch.setattr(world.codec, "decode", lambda one: 1 // 0 if one.partition == P0 else decode(one))
+
+    with pytest.raises(ZeroDivisionError):
+        world.worker.run()
+
+    assert world.broker.attempts[P0] == (4, True)
+
+
 def test_a_trial_whose_answer_is_on_the_way_is_not_taken_back() -> None:
     """A commit outside of the transaction that is ending would undo it."""
     world = suspect_world(exactly_once=True, records=1)
