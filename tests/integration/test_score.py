@@ -147,8 +147,12 @@ def test_rows_are_what_onnxruntime_computes_in_these_batches(tmp_path: Path, bat
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "out.npy", "rows.npy"]
 
 
-def test_bad_rows_are_refused_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """NaN in the results, their reasons beside them, and an exit code that says so."""
+@pytest.mark.parametrize("most_tokens", ["", "64"])
+def test_bad_rows_are_refused_alone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, most_tokens: str
+) -> None:
+    """NaN in the results, their reasons beside them, and an exit code that says so; also where a batch has few rows."""
+    monkeypatch.setenv("WORKER_BATCHING__MAX_BATCH_TOKENS", most_tokens)
     rows = np.arange(400, dtype="<f4").reshape(100, 4)
     rows[17, 2], rows[60, 0] = np.nan, -1  # refused before the model, and by what it answers
     model = save(square_root(), tmp_path)

@@ -131,7 +131,7 @@ class Envelopes:
                 tuple([at for at, name in enumerate(plain) if name in ECHOED]),
                 sum(map(len, names)),
             )
-        if len(self._layouts) < _MAX_KNOWN:
+        if len(self._layouts) < _MAX_KNOWN and sum(map(len, names)) <= MAX_TEXT:
             self._layouts[names] = layout
         return layout
 
@@ -143,7 +143,8 @@ class Envelopes:
             form = self._read([header for header in headers if header[0].lower() in _FORM])
             if form.fault is not None:
                 return None
-            if len(self._forms) < _MAX_KNOWN and sum(len(value or b"") for value in values) <= MAX_TEXT:
+            size = sum(map(len, names)) + sum(len(value or b"") for value in values)
+            if len(self._forms) < _MAX_KNOWN and size <= MAX_TEXT:
                 self._forms[key] = form
         return form
 

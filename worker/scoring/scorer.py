@@ -104,6 +104,8 @@ class Scorer:
         sys.setswitchinterval(SWITCH_INTERVAL)
         try:
             self._worker(source, writer, Until(is_over, lambda: self._signals.hurry_asked)).run()
+            while self._lanes.in_flight:  # pieces of a request that is refused already are none of the next pass's
+                self._lanes.finished(PATIENCE)
         except DeadlineMissed as missed:
             raise Incomplete("stopped at once: what was under way has no answers") from missed
         finally:

@@ -285,6 +285,25 @@ def test_a_trial_that_is_broken_off_convicts_nobody(*, exactly_once: bool, endin
     assert world.broker.committed[P0] == 0
 
 
+def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_trial() -> None:
+    """The partition on trial moves away in a poll, which brings further records of another one."""
+    world = suspect_world(records=1)
+    world.lanes.seconds = lambda: 0.3
+    while not world.trials.is_sitting:
+        world.turn()
+    world.broker.append(record(1, partition=P1), record(2, partition=P1))
+    while len(world.trials._postponed) < 2:
+        world.turn()
+
+    world.broker.append(record(3, partition=P1))
+    world.source.revoke(P0)
+    world.turn_for(2.0)
+
+    answered = [name for name in world.answered() if name.startswith("requests/1/")]
+    assert answered == [f"requests/1/{at}" for at in range(4)]
+    assert world.broker.committed[P1] == 4
+
+
 def test_an_error_that_nobody_expected_ends_the_process_like_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else its record would be tried, and end the process, for ever."""
     world = suspect_world(records=1)
