@@ -71,10 +71,11 @@ system: setup
 kafka: setup
 	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka $(ELSEWHERE:%=--ignore %)
 
-# The commands, the contracts of fakes and real things, workers on the mock broker, the clients and pages that users see.
+# The commands, the contracts of fakes and real things, workers on the mock broker, CUDA's provider without a GPU, the
+# clients and pages that users see.
 others: setup
 	$(BIN)/pytest -m "not slow" --durations=10 --ignore tests/deploy/test_compose.py \
-		$(ELSEWHERE) tests/contract tests/integration tests/clients tests/deploy
+		$(ELSEWHERE) tests/contract tests/integration tests/cuda tests/clients tests/deploy
 ELSEWHERE = $(foreach of,check publish_consume dead_letters replay_rights security tracing source_sink topics \
 	transactions,tests/kafka/test_$(of).py)
 

@@ -482,6 +482,30 @@ class _Graph:
         return self.node("LayerNormalization", of, ones, zeros, axis=-1)
 
 
+def bag_of_grams() -> bytes:
+    """x INT64 (batch, 4) → counts FP32 (batch, 3), how often 1, 2 and 3 are in x; w INT64 (batch, 2) → v, unchanged.
+
+    ONNX Runtime counts on the CPU, on CUDA too.
+    """
+    count = helper.make_node(
+        "TfIdfVectorizer",
+        ["x"],
+        ["counts"],
+        mode="TF",
+        min_gram_length=1,
+        max_gram_length=1,
+        max_skip_count=0,
+        ngram_counts=[0],
+        ngram_indexes=[0, 1, 2],
+        pool_int64s=[1, 2, 3],
+    )
+    return _model(
+        [count, helper.make_node("Identity", ["w"], ["v"])],
+        [_value("x", "INT64", 4), _value("w", "INT64", 2)],
+        [_value("counts", "FP32", 3), _value("v", "INT64", 2)],
+    )
+
+
 def first_columns(width: int = 4) -> bytes:
     """x INT64 (batch, width) → y INT64 (batch, ?): as many columns as the largest number in x says."""
     return _model(

@@ -1,0 +1,73 @@
+"""The stand-in as tests see it, and models on it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tests import models
+from tests.cuda.build import RUNTIME
+from worker.inference import Model, load
+from worker.settings import ModelSettings
+
+OUT_OF_MEMORY = 2
+DRIVER_TOO_OLD = 35
+ILLEGAL_ADDRESS = 700
+
+
+class Cuda:
+    """The stand-in of this process: what it was asked for and holds, and what it is to fail at."""
+
+    @cached_property
+    def library(self) -> Any:
+        library = ctypes.CDLL(RUNTIME)
+        library.stand_in_bytes.restype = ctypes.c_size_t
+        return library
+
+    def serve(self, order: str) -> None:
+        """`late`: a stream is served when it is waited for; `others first`: all others are then served before it."""
+        ctypes.c_int.in_dll(self.library, "stand_in_others_first").value = order == "others first"
+
+    @contextmanager
+    def slow(self, seconds: float) -> Iterator[None]:
+        """Meanwhile each run takes at least so long."""
+        least = ctypes.c_int.in_dll(self.library, "stand_in_microseconds")
+        least.value = int(seconds * 1e6)
+        try:
+            yield
+        finally:
+            least.value = 0
+
+    @contextmanager
+    def failing(self, function: str, code: int, after: int = 0) -> Iterator[None]:
+        """Meanwhile it returns this code, once it has done its work so many times more."""
+        self.library.stand_in_fail(function.encode(), code, after)
+        try:
+            yield
+        finally:
+            self.library.stand_in_fail(function.encode(), 0, 0)
+
+    def calls(self, function: str) -> int:
+        """How often it was called so far."""
+        return int(self.library.stand_in_calls(function.encode()))
+
+    def page_locked(self, device: int = 0) -> int:
+        """Bytes held, by those whose device this was."""
+        return int(self.library.stand_in_bytes(device, 0))
+
+    def on_device(self, device: int = 0) -> int:
+        """Bytes held."""
+        return int(self.library.stand_in_bytes(device, 1))
+
+
+def bound(folder: Path, model: bytes, device: str = "cuda", rows: int = 8, **settings: Any) -> Model:
+    """The model, loaded as the worker loads it. Its runs are bound: plain ones would prove little here."""
+    path = models.save(model, folder)
+    loaded = load(ModelSettings(path=path, device=device, **settings), max_batch_size=rows)
+    assert loaded.device.name.startswith("cuda")
+    assert "plain runs" not in loaded.device.reason
+    return loaded

@@ -1,0 +1,339 @@
+// Stands for CUDA 13 beneath ONNX Runtime's own CUDA provider: its runtime, and what is asked of cuBLAS and cuDNN
+// before the first kernel. The device's memory is this machine's, a stream is a queue, and kernels cannot run.
+//
+// It is as late as CUDA's rules allow. A GPU may do what a stream was given at any time until somebody waits for it,
+// and mostly does it at once; here it is done when somebody waits, and never before. So who reads too early, or writes
+// too early over what is still to be read, meets rubbish each time, and not once a week. What other streams were given
+// may be done meanwhile, or not: tests choose. The rules are those of "API synchronization behavior" and "Stream
+// synchronization behavior" in CUDA's runtime API:
+//
+//   copy                                 | is done
+//   cudaMemcpy from or to the host       | when it returns, and so is all that the default stream was given before
+//   cudaMemcpyAsync to pageable memory   | when it returns, and so is all that its stream was given before
+//   cudaMemcpyAsync from pageable memory | when its stream is waited for; the source has been read when it returns
+//   any other cudaMemcpyAsync            | when its stream is waited for
+//
+// NVIDIA's headers are not needed: handles are addresses, a code is a number, and parameters that a function does not
+// look at are left out at its end. What else the provider is linked against is in a file that `build.py` writes, where
+// each function fails: a new need is seen, and no kernel passes for one that ran.
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, DRIVER_TOO_OLD = 35, INVALID_DEVICE = 101 };
+enum { ILLEGAL_ADDRESS = 700, NOT_SUPPORTED = 801 };
+enum { DEVICES = 2, NON_BLOCKING = 1, RUBBISH = 0xCD, FUNCTIONS = 64 };
+
+struct function {
+    const char *name;
+    int calls;
+    int code;  // that it fails with, after so many more calls
+    int after;
+};
+
+// A copy that is still to be done. `read` is what was read already of a pageable source.
+struct copy {
+    struct copy *next;
+    void *to;
+    const void *from;
+    size_t size;
+    void *read;
+};
+
+struct stream {
+    struct stream *next;
+    struct copy *first;
+    struct copy **end;
+};
+
+enum kind { PAGE_LOCKED, ON_DEVICE };
+
+struct block {
+    struct block *next;
+    char *start;
+    size_t size;
+    enum kind kind;
+    int device;  // that of the thread that asked for it
+};
+
+// One lock for everything: a stand-in need not be quick.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct function functions[FUNCTIONS];
+static struct stream default_stream = {.end = &default_stream.first};
+static struct stream *streams = &default_stream;
+static struct block *blocks;
+
+// Tests set these: whether all other streams are served before the one that is waited for, or none of them; and how
+// long each wait takes at least.
+int stand_in_others_first;
+int stand_in_microseconds;
+
+// CUDA keeps these for each thread.
+static __thread int current_device;
+static __thread int last_error;
+
+static struct function *function_of(const char *name) {
+    for (struct function *function = functions; function < functions + FUNCTIONS; function++) {
+        function->name = function->name ? function->name : strdup(name);
+        if (!strcmp(function->name, name)) {
+            return function;
+        }
+    }
+    abort();
+}
+
+// The code that the function is to fail with: then it does nothing else.
+static int begin(const char *name) {
+    pthread_mutex_lock(&lock);
+    struct function *function = function_of(name);
+    function->calls++;
+    return function->code && function->after-- <= 0 ? function->code : 0;
+}
+
+// A failure stays the thread's last error until it is asked for.
+static int end(int code) {
+    last_error = code ? code : last_error;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+// ---- What tests steer and ask ---------------------------------------------------------------------------------------
+
+void stand_in_fail(const char *name, int code, int after) {
+    pthread_mutex_lock(&lock);
+    function_of(name)->code = code;
+    function_of(name)->after = after;
+    pthread_mutex_unlock(&lock);
+}
+
+int stand_in_calls(const char *name) {
+    pthread_mutex_lock(&lock);
+    int calls = function_of(name)->calls;
+    pthread_mutex_unlock(&lock);
+    return calls;
+}
+
+size_t stand_in_bytes(int device, enum kind kind) {
+    size_t bytes = 0;
+    pthread_mutex_lock(&lock);
+    for (struct block *block = blocks; block; block = block->next) {
+        bytes += block->device == device && block->kind == kind ? block->size : 0;
+    }
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+// ---- Streams --------------------------------------------------------------------------------------------------------
+
+// 0, 1 and 2 are names of the default stream.
+static struct stream *stream_of(void *handle) {
+    return (uintptr_t)handle <= 2 ? &default_stream : handle;
+}
+
+static void give(struct stream *stream, struct copy copy) {
+    struct copy *given = malloc(sizeof *given);
+    *given = copy;
+    *stream->end = given;
+    stream->end = &given->next;
+}
+
+static void finish(struct stream *stream) {
+    while (stream->first) {
+        struct copy *copy = stream->first;
+        memcpy(copy->to, copy->from, copy->size);
+        stream->first = copy->next;
+        free(copy->read);
+        free(copy);
+    }
+    stream->end = &stream->first;
+}
+
+static void finish_others(const struct stream *one) {
+    for (struct stream *stream = streams; stream; stream = stream->next) {
+        if (stream != one) {
+            finish(stream);
+        }
+    }
+}
+
+static int wait_for(const char *name, struct stream *stream, int others) {
+    int code = begin(name);
+    if (!code && others) {
+        finish_others(stream);
+    }
+    if (!code) {
+        finish(stream);
+    }
+    return end(code);
+}
+
+int cudaStreamSynchronize(void *handle) {
+    usleep(stand_in_microseconds);
+    return wait_for(__func__, stream_of(handle), stand_in_others_first);
+}
+
+int cudaDeviceSynchronize(void) { return wait_for(__func__, &default_stream, 1); }
+int cudaStreamDestroy(void *handle) { return wait_for(__func__, stream_of(handle), 0); }  // it stays in the list, empty
+
+// None that keeps step with the default stream: ONNX Runtime makes none, and our `memory.py` relies on that.
+int cudaStreamCreateWithFlags(void **handle, unsigned flags) {
+    int code = begin(__func__);
+    if (!code && flags != NON_BLOCKING) {
+        code = NOT_SUPPORTED;
+    }
+    if (!code) {
+        struct stream *stream = calloc(1, sizeof *stream);
+        *stream = (struct stream){.next = streams, .end = &stream->first};
+        *handle = streams = stream;
+    }
+    return end(code);
+}
+
+// ---- Memory ---------------------------------------------------------------------------------------------------------
+
+// What points to the block that holds this address; to NULL for pageable memory.
+static struct block **block_of(const void *address) {
+    struct block **at = &blocks;
+    while (*at && (uintptr_t)address - (uintptr_t)(*at)->start >= (*at)->size) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+// Memory comes full of rubbish.
+static int take(const char *name, void **address, size_t size, enum kind kind) {
+    int code = begin(name);
+    if (!code) {
+        struct block *block = malloc(sizeof *block);
+        *block = (struct block){blocks, aligned_alloc(256, (size + 255) / 256 * 256), size, kind, current_device};
+        memset(block->start, RUBBISH, size);
+        blocks = block;
+        *address = block->start;
+    }
+    return end(code);
+}
+
+// Given back, it is filled with rubbish and never used again: who still reads it meets that. A device's memory is given
+// back when all streams are done; nobody promises that of page-locked memory.
+static int drop(const char *name, void *address) {
+    int code = begin(name);
+    struct block **at = block_of(address);
+    struct block *block = *at;
+    if (!code && address && !block) {
+        code = INVALID_VALUE;
+    } else if (!code && address) {
+        if (block->kind == ON_DEVICE) {
+            finish_others(NULL);
+        }
+        memset(block->start, RUBBISH, block->size);
+        *at = block->next;
+        free(block);
+    }
+    return end(code);
+}
+
+int cudaMalloc(void **address, size_t size) { return take(__func__, address, size, ON_DEVICE); }
+int cudaHostAlloc(void **address, size_t size) { return take(__func__, address, size, PAGE_LOCKED); }
+int cudaFree(void *address) { return drop(__func__, address); }
+int cudaFreeHost(void *address) { return drop(__func__, address); }
+
+int cudaMemGetInfo(size_t *available, size_t *total) {
+    *available = *total = (size_t)8 << 30;
+    return end(begin(__func__));
+}
+
+int cudaMemcpy(void *to, const void *from, size_t size) {
+    int code = begin(__func__);
+    if (!code) {
+        finish(&default_stream);
+        memcpy(to, from, size);
+    }
+    return end(code);
+}
+
+int cudaMemcpyAsync(void *to, const void *from, size_t size, int direction, void *handle) {
+    (void)direction;
+    int code = begin(__func__);
+    struct copy copy = {.to = to, .from = from, .size = size};
+    if (!code && !*block_of(from)) {
+        copy.from = copy.read = memcpy(malloc(size), from, size);
+    }
+    if (!code) {
+        give(stream_of(handle), copy);
+    }
+    if (!code && !*block_of(to)) {
+        finish(stream_of(handle));
+    }
+    return end(code);
+}
+
+// ---- The devices ----------------------------------------------------------------------------------------------------
+
+static int tell(const char *name, int *value, int is) {
+    *value = is;
+    return end(begin(name));
+}
+
+int cudaGetDeviceCount(int *number) { return tell(__func__, number, DEVICES); }
+int cudaGetDevice(int *device) { return tell(__func__, device, current_device); }
+
+int cudaSetDevice(int device) {
+    int code = begin(__func__);
+    if (!code && (device < 0 || device >= DEVICES)) {
+        code = INVALID_DEVICE;
+    }
+    current_device = code ? current_device : device;
+    return end(code);
+}
+
+// Where no kernel runs none of them matters. So many bytes are CUDA 13's cudaDeviceProp.
+int cudaGetDeviceProperties(void *properties) {
+    memset(properties, 0, 1008);
+    return end(begin(__func__));
+}
+
+int cudaGetLastError(void) {
+    int code = last_error;
+    last_error = 0;
+    return code;
+}
+
+const char *cudaGetErrorString(int code) {
+    return code == OUT_OF_MEMORY     ? "out of memory"
+           : code == DRIVER_TOO_OLD  ? "CUDA driver version is insufficient for CUDA runtime version"
+           : code == ILLEGAL_ADDRESS ? "an illegal memory access was encountered"
+           : code == NOT_SUPPORTED   ? "operation not supported"
+                                     : "some other error";
+}
+
+// What that file's functions do.
+int stand_in_lacks(const char *name) {
+    begin(name);
+    return end(NOT_SUPPORTED);
+}
+
+// What the provider's library does while it is loaded: it says which kernels it has.
+void __cudaRegisterFatBinary(void) {}
+void __cudaRegisterFatBinaryEnd(void) {}
+void __cudaRegisterFunction(void) {}
+void __cudaRegisterVar(void) {}
+void __cudaUnregisterFatBinary(void) {}
+
+// ---- cuBLAS and cuDNN: each run that goes on beside others gets handles of its own ----------------------------------
+
+static int make(const char *name, void **handle) {
+    *handle = functions;  // no more than an address
+    return end(begin(name));
+}
+
+int cublasCreate_v2(void **handle) { return make(__func__, handle); }
+int cublasLtCreate(void **handle) { return make(__func__, handle); }
+int cudnnCreate(void **handle) { return make(__func__, handle); }
+int cublasSetStream_v2(void) { return 0; }
+int cudnnSetStream(void) { return 0; }
+int cublasDestroy_v2(void) { return 0; }
+int cublasLtDestroy(void) { return 0; }
+int cudnnDestroy(void) { return 0; }
+const char *cublasGetStatusString(int code) { return cudaGetErrorString(code); }

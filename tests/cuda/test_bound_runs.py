@@ -1,0 +1,206 @@
+"""Bound runs on ONNX Runtime's own CUDA provider: what went in comes out, whoever runs beside, and stays as it is."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import models
+from tests.cuda.cuda import Cuda, bound
+from worker.core.failures import RunFailure
+from worker.core.records import Array, Batch, ClosedBy, Finished
+from worker.inference import InferenceLanes, Model
+
+# A GPU may serve its streams in either order, and in any between.
+pytestmark = [
+    pytest.mark.usefixtures("cuda"),
+    pytest.mark.parametrize("cuda", ["late", "others first"], indirect=True),
+]
+
+PATIENCE = 10.0  # longer than any machine needs
+# What ONNX Runtime sets up for each run that goes on beside others, and we for each lane.
+SET_UP = (
+    "cublasCreate_v2",
+    "cublasLtCreate",
+    "cudnnCreate",
+    "cudaStreamCreateWithFlags",
+    "cudaHostAlloc",
+    "cudaMalloc",
+)
+
+
+def arrays(result: Sequence[Array] | RunFailure) -> Sequence[Array]:
+    assert not isinstance(result, RunFailure), result
+    return result
+
+
+def assert_same(model: Model, feeds: Mapping[str, Array]) -> None:
+    """What goes in comes out: each output is an input."""
+    for given, got in zip(feeds.values(), arrays(model.run(feeds)), strict=True):
+        assert got.dtype == given.dtype
+        assert np.array_equal(got, given)
+
+
+def numbers(rows: int, seed: int, width: int = 4) -> Array:
+    return np.random.default_rng(seed).integers(0, 1 << 60, (rows, width))
+
+
+def batch(number: int) -> Batch:
+    """Of 1 to 40 rows, more than the model was warmed up for, and no two alike."""
+    feed = numbers(1 + number * 7 % 40, number)
+    return Batch((), {"x": feed}, len(feed), ClosedBy.SIZE)
+
+
+def fetched(lanes: InferenceLanes, count: int) -> list[Finished]:
+    home: list[Finished] = []
+    while len(home) < count:
+        newest = lanes.finished(PATIENCE)
+        assert newest, "one does not come home"
+        home += newest
+    return home
+
+
+def test_every_datatype_but_strings_comes_back_as_it_went_in(tmp_path: Path) -> None:
+    """On the device all are bytes, in memory of their own."""
+    datatypes = {datatype: datatype for datatype in models.ONNX_TYPES if datatype not in ("BF16", "BYTES")}
+    model = bound(tmp_path, models.identities(datatypes))
+
+    assert_same(
+        model,
+        {spec.name: np.array([[0, 1], [2, 3], [250, 127]]).astype(spec.dtype) for spec in model.signature.inputs},
+    )
+
+
+def test_arrays_that_are_not_contiguous_arrive_in_their_own_order(tmp_path: Path) -> None:
+    """A request's rows may be cut out of something larger."""
+    model = bound(tmp_path, models.identity("INT64"))
+    wide = numbers(5, seed=0, width=24)
+
+    for array in (wide[:, ::6], wide[::-1, :4], np.asfortranarray(wide[:, :4])):
+        assert_same(model, {"x": array})
+
+
+def test_batches_grow_and_shrink(tmp_path: Path) -> None:
+    """Buffers stay as they are, or are made anew; the rest of the last batch in them is nobody's."""
+    model = bound(tmp_path, models.identities({"A": "FP32", "B": "INT64"}))
+
+    for seed, rows in enumerate((1, 5, 3, 3, 64, 2, 100, 0, 1, 100)):
+        assert_same(model, {"xA": numbers(rows, seed, width=2).astype(np.float32), "xB": numbers(rows, seed, width=2)})
+
+
+def test_an_output_whose_shape_nobody_knows_before_the_run(tmp_path: Path) -> None:
+    """ONNX Runtime chooses memory for it, anew for each run."""
+    model = bound(tmp_path, models.identity("INT64", ("width",)))
+
+    for seed, width in enumerate((16, 3, 3, 70, 1)):
+        assert_same(model, {"x": numbers(2, seed, width)})
+
+
+def test_an_input_that_the_model_reads_on_the_cpu(tmp_path: Path) -> None:
+    """There is no kernel for it on CUDA: what we uploaded is brought back, each batch's own."""
+    model = bound(tmp_path, models.bag_of_grams())
+
+    for number in (1, 3, 2, 2):
+        counts, same = arrays(model.run({"x": np.full((2, 4), number), "w": np.full((2, 2), number)}))
+        assert counts.tolist() == [[4.0 * (gram == number) for gram in (1, 2, 3)]] * 2
+        assert (same == number).all()
+
+
+@pytest.mark.parametrize("width", [4, "width"], ids=["known shape", "shape of the run's own"])
+def test_no_later_run_writes_to_what_an_earlier_one_gave(width: int | str, tmp_path: Path) -> None:
+    """The loop encodes answers while the lane runs the next batch, also one of as many rows."""
+    model = bound(tmp_path, models.identity("INT64", (width,)))
+    feeds = [numbers(rows, seed) for seed, rows in enumerate((3, 3, 9, 3))]
+
+    outputs = [arrays(model.run({"x": feed}))[0] for feed in feeds]
+
+    for output, feed in zip(outputs, feeds, strict=True):
+        assert np.array_equal(output, feed)
+
+
+def test_two_lanes_answer_each_batch_with_its_own(tmp_path: Path) -> None:
+    """With LANES=2: each lane has a binding, buffers and a stream of its own."""
+    model = bound(tmp_path, models.identity("INT64"))
+    lanes = InferenceLanes(model, 2)
+    lanes.probe_each()
+
+    for number in range(120):
+        lanes.submit(batch(number))
+    home = fetched(lanes, 120)
+
+    assert lanes.close(PATIENCE)
+    assert all(item.batch and np.array_equal(arrays(item.outputs or ())[0], item.batch.feeds["x"]) for item in home)
+
+
+def test_three_threads_at_once_each_get_their_own(tmp_path: Path) -> None:
+    """`Model.run` may be called by several threads, whoever they are."""
+    model = bound(tmp_path, models.identity("INT64"))
+
+    def serve(lane: int) -> None:
+        for number in range(60):
+            assert_same(model, batch(number * 3 + lane).feeds)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(serve, range(3)))
+
+
+def test_the_first_batch_of_a_lane_finds_everything_set_up(cuda: Cuda, tmp_path: Path) -> None:
+    """Streams, libraries' handles and buffers are made by the probes of all lanes at once, before the worker is ready.
+
+    ONNX Runtime makes most of it for each run that goes on beside others: here a probe takes as long as on a GPU.
+    """
+    lanes = InferenceLanes(bound(tmp_path, models.identity("INT64"), rows=40), 2)
+    loaded = {function: cuda.calls(function) for function in SET_UP}
+
+    with cuda.slow(0.2):
+        probes = lanes.probe_each()
+    ready = {function: cuda.calls(function) for function in SET_UP}
+    for number in range(20):
+        lanes.submit(batch(number))
+    home = fetched(lanes, 20)
+
+    assert [item.failure for item in (*probes, *home)] == [None] * 22
+    assert ready["cudaHostAlloc"] == loaded["cudaHostAlloc"] + 4, "an input's and an output's in each lane"
+    assert ready["cudaStreamCreateWithFlags"] > loaded["cudaStreamCreateWithFlags"]
+    assert {function: cuda.calls(function) for function in SET_UP} == ready
+    assert lanes.close(PATIENCE)
+
+
+def test_a_lane_that_ends_gives_its_page_locked_memory_back(cuda: Cuda, tmp_path: Path) -> None:
+    """It is what no other process can have."""
+    gc.collect()
+    before = cuda.page_locked()
+    model = bound(tmp_path, models.identity("INT64"))
+    loaded = cuda.page_locked()
+    lanes = InferenceLanes(model, 2)
+    lanes.probe_each()
+    meanwhile = cuda.page_locked()
+
+    assert lanes.close(PATIENCE)
+    gc.collect()
+
+    assert loaded == before, "the thread that loads the model is not one of those that will run"
+    assert meanwhile > before
+    assert cuda.page_locked() == before
+
+
+def test_the_second_device_is_used_and_the_first_left_alone(cuda: Cuda, tmp_path: Path) -> None:
+    """Each thread begins on device 0: what it asks for before it says otherwise, it asks of that one."""
+    gc.collect()
+    on_first = cuda.on_device(0), cuda.page_locked(0)
+    model = bound(tmp_path, models.identity("INT64", (4096,)), device="cuda:1")
+
+    with ThreadPoolExecutor(1) as lane:
+        # At last 16 MiB: more than ONNX Runtime's arena on the first device has left over from other tests.
+        for rows in (3, 512):
+            lane.submit(assert_same, model, {"x": numbers(rows, seed=0, width=4096)}).result()
+            assert (cuda.on_device(0), cuda.page_locked(0)) == on_first
+        on_second = cuda.on_device(1), cuda.page_locked(1)
+
+    assert model.device.name == "cuda:1"
+    assert all(on_second)

@@ -1,0 +1,91 @@
+"""That these tests can fail: the stand-in shows what is read too early, and runs no kernel."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests import models
+from tests.cuda.cuda import Cuda, bound
+from worker.core.failures import BadConfiguration
+from worker.inference import load
+from worker.inference.memory import Bytes, Memory
+from worker.settings import ModelSettings
+
+NON_BLOCKING = 1
+
+
+def stream(cuda: Cuda) -> ctypes.c_void_p:
+    """One that keeps no step with any other, as those of ONNX Runtime."""
+    handle = ctypes.c_void_p()
+    cuda.library.cudaStreamCreateWithFlags(ctypes.byref(handle), NON_BLOCKING)
+    return handle
+
+
+def copy(cuda: Cuda, to: int, array: Bytes, on: ctypes.c_void_p) -> None:
+    """Without waiting for it."""
+    source, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)
+    cuda.library.cudaMemcpyAsync(ctypes.c_void_p(to), source, size, 1, on)
+
+
+def test_a_copy_has_arrived_when_it_is_waited_for_and_not_before(cuda: Cuda) -> None:
+    """And what is written over its source meanwhile is what arrives."""
+    memory, mine = Memory(cuda.library, ("cuda", 0)), stream(cuda)
+    here, there = memory.host(4), memory.host(4)
+    here[:] = 1
+
+    copy(cuda, there.ctypes.data, here, mine)
+    at_once = there.tolist()
+    here[:] = 2
+    cuda.library.cudaStreamSynchronize(stream(cuda))
+    another_waited_for = there.tolist()
+    cuda.library.cudaStreamSynchronize(mine)
+
+    assert at_once == another_waited_for == [0xCD] * 4
+    assert there.tolist() == [2] * 4
+
+
+def test_a_run_that_waits_for_nothing_gives_rubbish(cuda: Cuda, tmp_path: Path) -> None:
+    """So the right numbers elsewhere are there because somebody waited."""
+    session = bound(tmp_path, models.identity("INT64"))._session
+    binding = session.io_binding()
+    host = Memory(cuda.library, ("cuda", 0)).host(32).view(np.int64).reshape(1, 4)
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.full((1, 4), 7), "cuda", 0))
+    binding.bind_output("y", "cpu", 0, host.dtype, host.shape, host.ctypes.data)
+
+    session.run_with_iobinding(binding, options)
+    without = host.copy()
+    session.run_with_iobinding(binding)
+
+    assert (without != 7).all()
+    assert (host == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("cuda", "place"), [("late", "a stream"), ("others first", "the default one")], indirect=["cuda"]
+)
+def test_an_upload_that_nobody_waits_for_is_found_at_start(
+    place: str, cuda: Cuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same mistake in our own part of it; neither order of streams shows both."""
+    mine = stream(cuda) if place == "a stream" else ctypes.c_void_p()
+    monkeypatch.setattr(Memory, "upload", lambda _, host, near: copy(cuda, near.data_ptr(), host, mine))
+    settings = ModelSettings(path=models.save(models.identity("INT64"), tmp_path), device="cuda")
+
+    model = load(settings, max_batch_size=2)
+
+    assert model.device.reason.endswith("output y of a bound run is not what a plain run gives")
+
+
+def test_a_model_with_a_kernel_cannot_run_here(tmp_path: Path) -> None:
+    """Its outputs would be what their memory held before; so the models of these tests only move their inputs."""
+    settings = ModelSettings(path=models.save(models.mlp(), tmp_path), device="cuda")
+
+    with pytest.raises(BadConfiguration, match="801"):
+        load(settings, max_batch_size=2)
