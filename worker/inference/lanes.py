@@ -148,7 +148,8 @@ class InferenceLanes:
     def probe_each(self) -> Sequence[Finished]:
         """Run the warm-up batch once in every lane, all at the same time; how each went. For before the first batch.
 
-        What CUDA sets up for each thread that runs, it sets up then. Raises `ModelBroken` as `finished` does.
+        What CUDA sets up for each thread and for each run beside others, it sets up then, if these runs do meet: brief
+        ones begin together and may yet miss one another. Raises `ModelBroken` as `finished` does.
         """
         all_lanes = Barrier(len(self._threads))  # or one of them would take two, and another none
         for _ in self._threads:
