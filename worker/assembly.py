@@ -45,8 +45,8 @@ CLOSE_TIMEOUT = 3.0
 # thread than in a lane (105,000 rows/s against 80,000, measured), and one of 760 µs a tenth slower; with cores to spare
 # the lane would win by a tenth from 230 µs on, by the loop's own time.
 BRIEF = 0.000_25
-# How often all lanes run the warm-up batch together before the first request, on a GPU: until runs of 0.2 ms have met in
-# 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3 (measured, on a
+# How often all lanes run the warm-up batch together before the first request, on a GPU: until runs of 0.2 ms have met
+# in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3 (measured, on a
 # stand-in for CUDA).
 PROBES_OF_LANES = 10
 # Records of one poll: a batch, but enough to share a turn's own cost, and few enough that a finished lane does not wait

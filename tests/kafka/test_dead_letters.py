@@ -241,6 +241,17 @@ def test_a_topic_that_is_missing_is_told_and_tried_again(stage: Stage) -> None:
     assert sum(stage.places_replayed().values()) == 7
 
 
+def test_a_letter_that_names_what_is_no_topic_is_told_and_holds_nobody_up(stage: Stage) -> None:
+    """Whoever may write there may write anything."""
+    stage.reject(1, topic="no\0topic")
+    stage.reject(2)
+
+    output, _ = stage.run("replay", code=7)
+
+    assert "no topic is called 'no\\x00topic'" in output
+    assert sum(stage.places_replayed().values()) == 2
+
+
 def test_a_topic_with_small_batches_takes_its_records_one_by_one(kafka: Cluster, stage: Stage) -> None:
     """Kafka limits the batch: five records that fit each would be refused together."""
     small = kafka.create_topic("small", config={"max.message.bytes": "2000"})

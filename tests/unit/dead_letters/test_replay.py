@@ -269,6 +269,19 @@ def test_a_letter_too_large_for_its_topic_is_named() -> None:
     assert len(sender.sent) == 1
 
 
+def test_a_letter_too_large_for_another_topic_waits_for_its_own() -> None:
+    """With those behind it, for order's sake."""
+    first = FakeSender()
+    records = [dead_record(0), dead_record(1, value=b"x" * 2000), dead_record(2)]
+    elsewhere = replay(FakeLetters(records), first, to="elsewhere")
+
+    run(elsewhere)
+
+    assert elsewhere.tally.left["topic elsewhere does not take records so large"].places == ["dead/0/1"]
+    assert elsewhere.tally.lost == {}
+    assert first.committed[DEAD].next_offset == 1
+
+
 def test_a_topic_that_is_missing_holds_nobody_up() -> None:
     """Its letters are named and wait for a later replay; the others go."""
     records = [dead_record(at, request_topic="gone" if at == 1 else "requests") for at in range(4)]

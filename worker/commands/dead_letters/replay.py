@@ -181,17 +181,22 @@ class Replay:
                 self.tally.left.setdefault(fault, Unsent()).add(letter)
                 trail.left(letter)
             else:
-                self._hold(letter, self._topics.find(topic))
+                self._hold(letter, self._topics.find(topic), trail)
         trail.passed(letter)
 
     def _fault(self, topic: str) -> str | None:
         return self._topics.find(topic).fault if topic else "the dead letter does not say where it came from; give --to"
 
-    def _hold(self, letter: Letter, destination: Destination) -> None:
+    def _hold(self, letter: Letter, destination: Destination, trail: Trail) -> None:
         message = self._originals.request(letter, destination.topic)
         size = size_of(message)
         if size > destination.max_bytes:
-            self.tally.lost.setdefault(f"topic {message.topic} does not take records so large", Unsent()).add(letter)
+            reason = f"topic {message.topic} does not take records so large"
+            if self._to is None:
+                self.tally.lost.setdefault(reason, Unsent()).add(letter)
+            else:  # where it came from it may go all the same
+                self.tally.left.setdefault(reason, Unsent()).add(letter)
+                trail.left(letter)
             return
         partition = _partition(message, destination, is_own=letter.origin is not None and self._to is None)
         self._pending.append(Sending(message, partition, destination.max_bytes))
