@@ -215,7 +215,7 @@ class Batcher:
 
     def ran(self, batch: Batch, seconds: float, now: float) -> None:
         """It took so long, and the device had memory enough: of use only after it had not for another."""
-        if self._memory and self._memory.ran(batch.shapes, batch.rows):
+        if self._memory and self._memory.ran(batch.shapes, batch.rows, batch.closed_by):
             self._change_limit(batch.shapes)
         if self._auto is not None:
             self._auto.ran(batch.shapes, batch.rows, seconds, now)

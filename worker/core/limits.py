@@ -65,10 +65,13 @@ class MemoryLimits:
             del self._lessons[next(iter(self._lessons))]
         self._lessons[shapes] = lesson
 
-    def ran(self, shapes: Shapes, rows: int) -> bool:
-        """So many rows did run. Whether the limit has grown by that."""
+    def ran(self, shapes: Shapes, rows: int, closed_by: ClosedBy) -> bool:
+        """So many rows did run. Whether the limit has grown by that.
+
+        A batch is full, too, if the next request did not fit: those of two rows never reach an odd limit.
+        """
         lesson = self._lessons.get(shapes)
-        if lesson is None or rows < lesson.rows:
+        if lesson is None or (rows < lesson.rows and not (closed_by is ClosedBy.MEMORY and 2 * rows > lesson.rows)):
             return False
         lesson.shown += 1
         if lesson.shown < lesson.patience:

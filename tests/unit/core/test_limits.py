@@ -10,8 +10,8 @@ SHAPES = ((128,),)
 OTHERWISE = Limit(32, ClosedBy.SIZE)
 
 
-def ran_full(memory: MemoryLimits, rows: int, times: int) -> list[bool]:
-    return [memory.ran(SHAPES, rows) for _ in range(times)]
+def ran_full(memory: MemoryLimits, rows: int, times: int, closed_by: ClosedBy = ClosedBy.MEMORY) -> list[bool]:
+    return [memory.ran(SHAPES, rows, closed_by) for _ in range(times)]
 
 
 def test_a_batch_too_large_for_the_device_halves_the_limit_of_its_shapes() -> None:
@@ -41,10 +41,20 @@ def test_a_limit_grows_after_many_full_batches() -> None:
     memory = MemoryLimits()
     memory.ran_out(SHAPES, 32)
 
-    assert not any(ran_full(memory, 15, FIRST_PATIENCE))
+    assert not any(ran_full(memory, 15, FIRST_PATIENCE, ClosedBy.LINGER))
+    assert not any(ran_full(memory, 8, FIRST_PATIENCE))  # a half of one that was full
     assert ran_full(memory, 16, FIRST_PATIENCE) == [False] * (FIRST_PATIENCE - 1) + [True]
     assert memory.limit(SHAPES, OTHERWISE).rows == 18
-    assert not memory.ran(((64,),), 64)
+    assert not memory.ran(((64,),), 64, ClosedBy.MEMORY)
+
+
+def test_a_batch_to_which_the_next_request_did_not_fit_is_full() -> None:
+    """Requests of several rows seldom add up to a limit."""
+    memory = MemoryLimits()
+    memory.ran_out(SHAPES, 32)
+
+    assert ran_full(memory, 14, FIRST_PATIENCE)[-1]
+    assert memory.limit(SHAPES, OTHERWISE).rows == 18
 
 
 def test_a_limit_that_grew_too_far_is_tried_half_as_often() -> None:
