@@ -1,20 +1,22 @@
 """The words on the command line: each names one command of `worker.commands`, imported only when it is called.
 
 Owns the exit codes: 0, or that of the `Stop` that ended the command. Decides nothing else. A failure that has a name is
-told in plain lines on stderr; any other is a defect and keeps its traceback.
+told in plain lines on stderr, and so is what the system or a terminal's text would not do for a command (a full disk, a
+name too long); any other is a defect and keeps its traceback.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from worker.core.failures import Stop
+from worker.core.failures import Incomplete, Stop
 from worker.version import VERSION
 
 app = typer.Typer(
@@ -608,4 +610,13 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
         for line in str(stop).splitlines():
             typer.echo(f"inference-worker: {printable(line)}", err=True)
         raise typer.Exit(stop.exit_code) from None
+    except BrokenPipeError:
+        # Whoever reads what we write has enough. What Python still holds for them goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except (OSError, UnicodeError) as error:
+        if imports_on:  # a worker's own affair, which is to be looked into
+            raise
+        typer.echo(f"inference-worker: {error}", err=True)
+        raise typer.Exit(Incomplete.exit_code) from None
     raise typer.Exit(code)

@@ -59,12 +59,7 @@ def consume(wish: Wish) -> int:
     search = _Search(wish)
     with Reader(settings.kafka, _topic(wish, settings)) as reader, stop_signals() as signals:
         reader.start_at(_start(wish, reader))
-        try:
-            _show_what_comes(wish, reader, search, _Page(wish, environ), signals)
-        except BrokenPipeError:
-            # Whoever reads what we write has enough. What Python still holds for them goes nowhere.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 0
+        _show_what_comes(wish, reader, search, _Page(wish, environ), signals)
         if not signals.stop_asked:
             search.check()
     return 0
@@ -136,7 +131,7 @@ class _Search:
 
     def __init__(self, wish: Wish) -> None:
         self._wish = wish
-        self._key = None if wish.key is None else wish.key.encode()
+        self._key = None if wish.key is None else wish.key.encode(errors="surrogateescape")
         self._missing = dict.fromkeys(wish.request_ids)
         self._found = 0
 

@@ -7,6 +7,7 @@ Measuring, knee and advice are the business of `worker.profiling`; here they mee
 from __future__ import annotations
 
 import gc
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -65,6 +66,8 @@ class Order:
             return None
         if self.rate is None or self.latency_budget_ms is None:
             raise BadConfiguration("--rate and --latency-budget-ms go together: advice needs both")
+        if not (math.isfinite(self.rate) and math.isfinite(self.latency_budget_ms)):
+            raise BadConfiguration("--rate and --latency-budget-ms are numbers, and no infinities")
         return Need(self.rate, self.latency_budget_ms / 1000)
 
     @property

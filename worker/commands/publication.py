@@ -132,7 +132,7 @@ class Publication:
     def _send(self, request: Publishable) -> None:
         value, key, headers, own = request
         if key is None and self._key is not None:
-            key = self._key.replace("{n}", str(self._roll.called)).encode()
+            key = self._key.replace("{n}", str(self._roll.called)).encode(errors="surrogateescape")
         # Only requests with names of their own need to be known by their place.
         told = None if own is None or self._reader is None else partial(self._roll.placed, self._roll.called)
         name = self._roll.call(own, time.monotonic())

@@ -20,6 +20,7 @@ from worker.codecs.wire import OCTETS
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.signature import Signature
+from worker.scoring.arrays import DAMAGED
 
 BLOCK = 1024 * 1024
 LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
@@ -154,7 +155,7 @@ def _begins(path: Path, mark: bytes) -> bool:
 def _mapped(path: Path) -> Array:
     try:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except DAMAGED as error:
         raise BadConfiguration(f"{path}: cannot be read as an array: {error}") from error
     if not array.ndim or not array.size:
         raise BadConfiguration(f"{path}: holds no rows: its shape is {list(array.shape)}")

@@ -26,10 +26,11 @@ from worker.core.signature import Signature, TensorSpec
 
 # What numpy and zipfile raise for files that are damaged, by chance or by design (found by changing bytes at random). A
 # header is parsed as Python: what is not has all of Python's ways to fail.
-_DAMAGED = (
+DAMAGED = (
     ValueError,
     TypeError,
     LookupError,
+    OverflowError,
     EOFError,
     OSError,
     SyntaxError,
@@ -153,7 +154,7 @@ def _members(file: BinaryIO, path: Path) -> dict[str, Header] | None:
             return None
         with zipfile.ZipFile(file) as archive:
             return {name: _header(file, f"{path}: {name}", *at) for name, at in _places(file, path, archive)}
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise _refusal(f"{path} is a damaged .npz file", error) from error
 
 
@@ -176,7 +177,7 @@ def _header(file: BinaryIO, name: str, start: int, end: int) -> Header:
         # Version 3 differs from 2 in nothing but the names of fields, and arrays with fields are no tensors.
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, is_fortran, dtype = read(file)
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise _refusal(f"{name} is no array in numpy's format", error) from error
     return Header(shape, is_fortran, dtype, file.tell(), end)
 

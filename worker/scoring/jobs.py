@@ -128,6 +128,9 @@ def _rows_to_arrays(
     errors = asked.output.with_suffix(".errors.jsonl")
     for path in (*outputs, *map(partial, outputs), errors):
         _spare(path, asked)
+    for path in outputs:  # what stands there in the end is of this run
+        if path.is_file():
+            path.unlink()
     closing.callback(_drop_if_empty, errors)
     error_writer = LineWriter(_created(errors, closing), str(errors), scorer.codecs, "row", scorer.tally)
     writer = ArrayWriter(error_writer, rows, scorer.tally)

@@ -70,7 +70,7 @@ def _shown(value: object) -> Value:
             }
         case None | bool() | int() | float():
             return value
-    return str(value)
+    return MASK if _SECRET_VALUE.search(str(value)) else str(value)
 
 
 def _held(value: object) -> str:
