@@ -332,8 +332,8 @@ class Worker:
             self._source.acquit(trial.record.partition, trial.record.offset)
 
     def _is_owed_a_word(self, trial: Trial) -> bool:
-        """Whether it was called, and its record is not settled, nor may yet be."""
-        is_in_doubt = self._delivery.is_in_doubt(trial.record.partition)
+        """Whether it was called, and its record is not settled, nor may be: a word is a commit, and would undo that."""
+        is_in_doubt = trial.place.is_in_doubt or self._delivery.is_in_doubt(trial.record.partition)
         return trial.is_called and not self._ledger.is_settled(trial.place) and not is_in_doubt
 
     def _withdraw(self) -> None:
@@ -458,9 +458,9 @@ class Worker:
             self._rejections.check()
 
     def _refuse(self, rejections: list[tuple[Place, Outcome]]) -> None:
-        for _, rejection in rejections:
+        for place, rejection in rejections:
             assert isinstance(rejection, Rejection)
-            if not rejection.is_silent:
+            if not rejection.is_silent and self._ledger.knows(place):
                 self._events.rejected(rejection)
         self._answer(rejections)
 

@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from tests.kafka.checker import Reference
-from tests.kafka.cluster import TIMEOUT, Cluster, Sent
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
 from tests.kafka.fixtures import or_skip
 from tests.kafka.guarded import GuardedKafka
 from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, raw
@@ -264,6 +264,31 @@ def test_the_newest_of_all_partitions_are_the_last(kafka: Cluster, tmp_path: Pat
         found = run(scene, "consume", "--last", "5", "--json", "--no-follow").documents
 
     assert [answer["key"] for answer in found] == ["7", "8", "9", "10", "11"]
+
+
+def test_the_last_ones_are_records_and_no_markers_of_transactions(kafka: Cluster, tmp_path: Path) -> None:
+    """Of twelve transactions with an answer each, every third taken back: an offset is not a record."""
+    with Scene(kafka, tmp_path, partitions=1) as scene:
+        producer = Producer({**kafka.login, "transactional.id": fresh("writer")})
+        producer.init_transactions(TIMEOUT)
+        for number in range(12):
+            producer.begin_transaction()
+            producer.produce(scene.response_topic, b"", b"%d" % number)
+            if number % 3 == 2:
+                producer.flush(TIMEOUT)
+                producer.abort_transaction(TIMEOUT)
+            else:
+                producer.commit_transaction(TIMEOUT)
+
+        shown = ("consume", "--json", "--no-follow", "--last")
+        found = {count: run(scene, *shown, str(count)).documents for count in (1, 5, 50)}
+
+    kept = [str(number) for number in range(12) if number % 3 != 2]
+    assert {count: [answer["key"] for answer in answers] for count, answers in found.items()} == {
+        1: kept[-1:],
+        5: kept[-5:],
+        50: kept,
+    }
 
 
 def test_so_many_and_no_more_are_shown(kafka: Cluster, tmp_path: Path) -> None:

@@ -316,6 +316,9 @@ def test_an_unreadable_secret_file_is_named(tmp_path: Path) -> None:
 
     [absent] = refused(SASL | {f"{PASSWORD}_FILE": str(tmp_path / "absent")})[:1]
     [binary] = refused(SASL | {f"{PASSWORD}_FILE": str(tmp_path / "binary")})[:1]
+    (tmp_path / "empty").write_bytes(b"\n")
+    [empty] = refused(SASL | {f"{PASSWORD}_FILE": str(tmp_path / "empty")})[:1]
+    assert empty == f"{PASSWORD}_FILE: {tmp_path / 'empty'} is empty"
 
     assert absent == f"{PASSWORD}_FILE: cannot read {tmp_path / 'absent'}: No such file or directory"
     assert binary == f"{PASSWORD}_FILE: cannot read {tmp_path / 'binary'}: it is not UTF-8 text"

@@ -55,8 +55,9 @@ def bench(order: Order) -> int:
 
 def _measure(plan: Plan) -> tuple[Found, bool]:
     """What was found, and whether that is all."""
-    # SIGTERM unwinds like Ctrl-C, so that no process and no topic is left behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # These unwind like Ctrl-C, so that no process and no topic is left behind; SIGHUP comes when a terminal closes.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     course: Course | None = None
     try:
         with ExitStack() as stack:
@@ -96,7 +97,8 @@ def _place(plan: Plan) -> Iterator[Place]:
     try:
         yield Cluster(plan.settings.kafka, topics, prefix)
     finally:
-        found = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        found = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
         left = topics.close()  # a second Ctrl-C would leave them behind
         for number, handler in found.items():
             signal.signal(number, handler)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +20,7 @@ from worker.commands.command_line import signature_if_any, with_options
 from worker.commands.shown import Told, block, json_of
 from worker.commands.terminal import console
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.records import Partition, Record
+from worker.core.records import Record
 from worker.core.signature import Signature
 from worker.kafka.client import ANSWER_TIMEOUT
 from worker.kafka.reader import Reader
@@ -58,8 +59,10 @@ def consume(wish: Wish) -> int:
     settings = load_client(wish.config, environ)
     search = _Search(wish)
     with Reader(settings.kafka, _topic(wish, settings)) as reader, stop_signals() as signals:
-        reader.start_at(_start(wish, reader))
-        _show_what_comes(wish, reader, search, _Page(wish, environ), signals)
+        tail = _Tail(reader, wish.last) if wish.last and not wish.from_beginning else None
+        if tail is None:
+            reader.start_at(reader.beginnings if wish.from_beginning else reader.ends)
+        _show_what_comes(wish, reader, tail, search, _Page(wish, environ), signals)
         if not signals.stop_asked:
             search.check()
     return 0
@@ -72,25 +75,18 @@ def _topic(wish: Wish, settings: ClientSettings) -> str:
     return topic
 
 
-def _start(wish: Wish, reader: Reader) -> Mapping[Partition, int]:
-    if wish.from_beginning:
-        return reader.beginnings
-    last = wish.last or 0
-    return {partition: max(reader.beginnings[partition], end - last) for partition, end in reader.ends.items()}
-
-
-def _show_what_comes(wish: Wish, reader: Reader, search: _Search, page: _Page, signals: StopSignals) -> None:
+def _show_what_comes(
+    wish: Wish, reader: Reader, tail: _Tail | None, search: _Search, page: _Page, signals: StopSignals
+) -> None:
     follows = (sys.stdout.isatty() or not (wish.from_beginning or wish.last)) if wish.follow is None else wish.follow
-    held: list[Record] | None = [] if wish.last else None  # until the newest of all partitions are known
     patience = Patience(wish.timeout, time.monotonic())
     while not signals.stop_asked and not search.is_over:
         is_backlog = not reader.has_reached_ends
         records = reader.read(_GLANCE)
         has_come = is_backlog and (bool(records) or reader.has_reached_ends)
-        if held is not None:
-            held += records
-            records = _newest(held, wish.last or 0) if reader.has_reached_ends else []
-            held = None if reader.has_reached_ends else held
+        if tail is not None:
+            records = tail.newest(records)
+            tail = None if reader.has_reached_ends else tail
         if found := search.found(records):
             page.show(found)
         now = time.monotonic()
@@ -100,8 +96,34 @@ def _show_what_comes(wish: Wish, reader: Reader, search: _Search, page: _Page, s
             return
 
 
-def _newest(records: Sequence[Record], count: int) -> Sequence[Record]:
-    return sorted(records, key=lambda record: record.timestamp_ms or 0)[-count:]
+class _Tail:
+    """The newest so many records of all partitions together.
+
+    An offset may also be the marker of a transaction, a record of one that was taken back, or a gap: where a partition
+    shows fewer records than are wanted, all are read once more, from further back.
+    """
+
+    def __init__(self, reader: Reader, count: int) -> None:
+        self._reader = reader
+        self._count = count
+        self._begin(count)
+
+    def newest(self, records: Sequence[Record]) -> Sequence[Record]:
+        """These have come. Nothing, until the newest are known."""
+        self._held += records
+        if not self._reader.has_reached_ends:
+            return ()
+        found = Counter(record.partition for record in self._held)
+        if any(found[at] < self._count and start > self._reader.beginnings[at] for at, start in self._starts.items()):
+            self._begin(self._reach * 4)
+            return ()
+        return sorted(self._held, key=lambda record: record.timestamp_ms or 0)[-self._count :]
+
+    def _begin(self, reach: int) -> None:
+        self._reach, self._held = reach, list[Record]()
+        ends, beginnings = self._reader.ends, self._reader.beginnings
+        self._starts = {at: max(beginnings[at], end - reach) for at, end in ends.items()}
+        self._reader.start_at(self._starts)
 
 
 class Patience:

@@ -27,7 +27,7 @@ class Place:
     of one key wait for one another.
     """
 
-    __slots__ = ("is_settled", "key", "line", "offset", "outcome", "records", "rows", "size", "taken_at")
+    __slots__ = ("is_in_doubt", "is_settled", "key", "line", "offset", "outcome", "records", "rows", "size", "taken_at")
 
     key: bytes | None
 
@@ -40,6 +40,7 @@ class Place:
         self.taken_at = taken_at
         self.outcome: Outcome | None = None
         self.is_settled = False  # its answer is durable, with all else that it is owed
+        self.is_in_doubt = False  # it may be, with its offset committed, or may not: nobody could say
 
     def __repr__(self) -> str:
         return f"<Place {self.line.partition}/{self.offset} settled={self.is_settled}>"

@@ -222,6 +222,7 @@ class Ending(NamedTuple):
 
     failure: str | None
     seconds: float
+    is_in_doubt: bool = False
 
 
 class Suspect(NamedTuple):

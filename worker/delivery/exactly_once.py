@@ -256,6 +256,8 @@ class ExactlyOnce:
             self._settle(inside, offsets)
             return
         self._astray.update(place.line.partition for place in inside if self._ledger.knows(place))
+        for place in inside if ending.is_in_doubt else ():
+            place.is_in_doubt = True
         if not was_meant:
             self._count_failure(inside[0], ending.failure)
 

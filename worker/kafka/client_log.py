@@ -8,6 +8,7 @@ counts; called in the thread that polls the client.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 
@@ -19,6 +20,10 @@ _QUIET = frozenset({"CONFWARN", "TERMINATE", "MOCK"})
 
 # The markers of the last transaction are still being written. The client waits for them and asks again, every time.
 _MARKERS_FACILITIES, _MARKERS = frozenset({"ADDOFFSETS", "ADDPARTS"}), "another concurrent operation on the same"
+
+
+# In an address, where somebody put it: `http://user:password@host`.
+_PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]*@")
 
 
 class ClientLog:
@@ -35,7 +40,7 @@ class ClientLog:
         """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
         if facility in _QUIET or (facility in _MARKERS_FACILITIES and _MARKERS in text):
             return
-        thread, _, said = text.partition("]: ")
+        thread, _, said = _PASSWORD.sub("://***@", text).partition("]: ")
         # A connection that the broker closed is told at level info, and may be all there is to say.
         if level >= logging.WARNING or facility == "FAIL":
             self.last = said or text

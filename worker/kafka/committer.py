@@ -76,6 +76,7 @@ class Committer:
         self._calls = 0  # begun and ended: odd while one is under way
         self._seen, self._seen_at, self._waited = 0, 0.0, 0.0  # at the last look, and for how long it is the same
         self._is_abandoned = False
+        self._is_in_doubt = False  # the transaction that ended last
         self.producer = new_producer()
         self._asked: SimpleQueue[Asked | None] = SimpleQueue()
         # Waited for with a timeout, and so no SimpleQueue: see `InferenceLanes`.
@@ -121,10 +122,12 @@ class Committer:
         try:
             began = time.monotonic()
             self._initialise()
-            self._told.put(Ending(self._failure, time.monotonic() - began))
+            # What the one before was about to do when it was given up, it may have done.
+            self._told.put(Ending(self._failure, time.monotonic() - began, self._failure is not None))
             while (asked := self._asked.get()) is not None:
-                began = time.monotonic()
-                self._told.put(Ending(self._end(asked), time.monotonic() - began))
+                began, self._is_in_doubt = time.monotonic(), False
+                failure = self._end(asked)
+                self._told.put(Ending(failure, time.monotonic() - began, self._is_in_doubt))
         except _Over:
             pass
         except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: whoever asked raises it
@@ -158,9 +161,11 @@ class Committer:
             lambda timeout: producer.send_offsets(offsets, member, timeout),
             OFFSETS_TIMEOUT,
         )
-        if trouble is not None and trouble.reaction is Reaction.AGAIN:
-            return trouble._replace(reaction=Reaction.RENEW)
-        return trouble or self._insist("commit_transaction", producer.commit)
+        if trouble is not None:
+            return trouble._replace(reaction=Reaction.RENEW) if trouble.reaction is Reaction.AGAIN else trouble
+        trouble = self._insist("commit_transaction", producer.commit)
+        self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT
+        return trouble
 
     def _insist(
         self, name: str, call: Callable[[float], Trouble | None], patience: float | None = None

@@ -171,7 +171,10 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
             problems.append(f"{name}: {_SECRET_FILES[name]} is set as well; unset one of them")
         else:
             try:
-                yield _SECRET_FILES[name], Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+                secret = Path(value).read_text(encoding="utf-8").rstrip("\r\n")
+                if not secret:
+                    problems.append(f"{name}: {value} is empty")
+                yield _SECRET_FILES[name], secret
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 problems.append(f"{name}: cannot read {value}: {reason}")

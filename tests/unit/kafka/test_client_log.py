@@ -84,3 +84,11 @@ def test_a_transaction_that_waits_for_the_last_one_is_no_error(
     assert len(caplog.messages) == 1
     assert caplog.messages[0].endswith("Group authorization failed")
     assert log.last.endswith("Group authorization failed")
+
+
+def test_a_password_in_an_address_is_left_out(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
+    """The client quotes the address that it was given, where somebody may have put one."""
+    log.log(logging.ERROR, "%s", "OIDC", "c", '[thrd:main]: cannot retrieve a token from "http://u:geheim@host/t"')
+
+    assert "geheim" not in caplog.text
+    assert "http://***@host/t" in log.last

@@ -285,6 +285,20 @@ def test_a_trial_that_is_broken_off_convicts_nobody(*, exactly_once: bool, endin
     assert world.broker.committed[P0] == 0
 
 
+def test_a_trial_whose_transaction_may_have_been_committed_is_not_taken_back() -> None:
+    """The client could not say how it ended. It was committed, and a word of ours would undo its offset."""
+    world = suspect_world(exactly_once=True, records=2)
+    fates = iter([TransactionFate(is_committed=True, failure="the coordinator moved")])
+    while not world.trials.is_sitting:
+        world.turn()
+    world.transactions.fate = lambda: next(fates, TransactionFate())
+
+    world.turn_for(5.0)
+
+    assert world.answered().count("requests/0/0") == 1
+    assert world.broker.committed == {P0: 2, P1: 2}
+
+
 def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_trial() -> None:
     """The partition on trial moves away in a poll, which brings further records of another one."""
     world = suspect_world(records=1)
