@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,10 +40,14 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How one input is made. `lengths` holds for each of its dimensions the length, or the axes that tell it."""
+    """How one input is made. `lengths` holds for each of its dimensions the length, or the axes that tell it.
+
+    All elements are alike, so requests share what is as long: one poll may bring hundreds that leave out megabytes.
+    """
 
     spec: TensorSpec
     lengths: tuple[int | tuple[Axis, ...], ...]
+    _made: dict[int, bytes] = field(default_factory=dict, compare=False, repr=False)  # by size, no more than is filled
 
     def make(self, rows: int, given: Mapping[str, NamedTensor]) -> tuple[tuple[int, ...], Tensor]:
         """Its shape, (rows, *dims), and its elements. Raises `Reject` when no given input tells a length."""
@@ -58,7 +62,11 @@ class Filling:
             )
         if is_text:
             return shape, np.full(elements, self.spec.default, object)
-        return shape, np.array(self.spec.default, self.spec.dtype).tobytes() * elements
+        if size not in self._made:
+            if sum(self._made) + size > MAX_FILLED_BYTES:
+                self._made.clear()
+            self._made[size] = np.array(self.spec.default, self.spec.dtype).tobytes() * elements
+        return shape, self._made[size]
 
     def _length(self, at: int, given: Mapping[str, NamedTensor]) -> int:
         known = self.lengths[at]

@@ -41,6 +41,17 @@ def test_an_input_left_out_is_as_long_as_the_given_axis_of_its_name() -> None:
     assert tensors == (np.ones((2, 5), "<i8").tobytes(), b"the bytes of frame")
 
 
+def test_requests_that_leave_out_as_much_share_it() -> None:
+    """A poll may bring hundreds that leave out megabytes each."""
+    asked = signature(IDS, optional("mask", None, 1024, symbols=["length", None]))
+
+    first, again = (asked.judge([given("ids", 1, 1000)]).tensors[1] for _ in range(2))
+    others = [asked.judge([given("ids", 1, length)]).tensors[1] for length in range(1, 9)]
+
+    assert first is again
+    assert [len(other) for other in others] == [8 * 1024 * length for length in range(1, 9)]
+
+
 def test_of_two_axes_of_its_name_the_first_given_one_counts() -> None:
     """In the model's order; one that is itself left out tells nothing."""
     first, second = (optional(name, None, symbols=["length"]) for name in ("first", "second"))
