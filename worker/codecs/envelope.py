@@ -20,7 +20,7 @@ ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparen
 CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
 TIMEOUT, DEADLINE = "timeout-ms", "deadline"
 _HEAD_LENGTH = HEAD_LENGTH.lower()
-_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, _HEAD_LENGTH, UNREADABLE_HEADER, *ECHOED})
+_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, _HEAD_LENGTH, *ECHOED})
 
 # The headers that mean something, as they were sent, by their names in lower case.
 Found = dict[str, tuple[str, bytes]]
@@ -150,7 +150,7 @@ class Envelopes:
 
     def _read(self, headers: Headers) -> Envelope:
         found, size = _last_of_each(headers)
-        faults = [f"the headers: {_text(found[UNREADABLE_HEADER][1])}"] if UNREADABLE_HEADER in found else []
+        faults = [f"the headers: {_text(value or b'')}" for name, value in headers if name == UNREADABLE_HEADER]
         content_type = self._content_type(found, faults)
         accepted = _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)
