@@ -46,10 +46,10 @@ def test_requests_that_leave_out_as_much_share_it() -> None:
     asked = signature(IDS, optional("mask", None, 1024, symbols=["length", None]))
 
     first, again = (asked.judge([given("ids", 1, 1000)]).tensors[1] for _ in range(2))
-    others = [asked.judge([given("ids", 1, length)]).tensors[1] for length in range(1, 9)]
+    others = [asked.judge([given("ids", 1, length)]).tensors[1] for length in (1001, 1002, 3)]
 
     assert first is again
-    assert [len(other) for other in others] == [8 * 1024 * length for length in range(1, 9)]
+    assert [len(other) for other in others] == [8 * 1024 * length for length in (1001, 1002, 3)]
 
 
 def test_of_two_axes_of_its_name_the_first_given_one_counts() -> None:

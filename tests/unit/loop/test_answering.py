@@ -197,6 +197,18 @@ def test_a_result_ends_a_row_of_rejections(bad: dict[str, bytes], together: int)
     assert len(world.answered("error")) == 24
 
 
+def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
+    """The length of an output depends on the data, and a request larger than a batch runs in parts."""
+    world = world_of(model=lambda feeds: [np.zeros((len(feeds["x"]), int(feeds["x"].max())), np.float32)])
+    world.broker.append(record(0, *[1.0] * POLICY.max_rows, 3.0), record(1, 2.0))
+
+    world.turn_for(0.5)
+
+    assert world.answered("error") == names(0)
+    assert world.answered("ok") == names(1)
+    assert [rejection.code for rejection in world.events.rejections] == [Code.INTERNAL]
+
+
 def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:
     """Nobody is answered with an error for it, and what comes later is not tried at the old size again."""
     world = world_of(model=with_memory_for(1))

@@ -11,6 +11,7 @@ from tests.fakes import Broker, Clock, TransactionFate
 from worker.core.failures import Code, DeadlineMissed
 from worker.core.records import Partition, Record, Rejection, Request
 from worker.core.trials import MOST_POSTPONED, MOST_WAITING
+from worker.loop import WITHDRAW_TIMEOUT
 
 MOST_AT_ONCE = 20
 both_guarantees = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
@@ -316,6 +317,29 @@ def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_tri
     answered = [name for name in world.answered() if name.startswith("requests/1/")]
     assert answered == [f"requests/1/{at}" for at in range(4)]
     assert world.broker.committed[P1] == 4
+
+
+@pytest.mark.parametrize("refused", [2, 1_000_000])
+def test_a_stop_waits_a_while_for_the_group_to_take_a_trial_back(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+    """Whoever is leaving hears no answer any more. Not for ever: the group may be what is broken."""
+    world = suspect_world(records=1)
+    world.lanes.seconds = lambda: 1000.0
+    asked_at: list[float] = []
+
+    def acquit(_partition: Partition, _offset: int) -> bool:
+        asked_at.append(world.clock.now)
+        return len(asked_at) > refused
+
+    monkeypatch.setattr(world.source, "acquit", acquit)
+    while not world.lanes.in_flight:
+        world.turn()
+    world.signals.stop_asked = True
+
+    with pytest.raises(DeadlineMissed):
+        world.worker.run()
+
+    assert len(asked_at) > 2
+    assert asked_at[-1] - asked_at[0] <= WITHDRAW_TIMEOUT + 0.01
 
 
 def test_an_error_that_nobody_expected_ends_the_process_like_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
