@@ -59,7 +59,7 @@ def consume(wish: Wish) -> int:
     settings = load_client(wish.config, environ)
     search = _Search(wish)
     with Reader(settings.kafka, _topic(wish, settings)) as reader, stop_signals() as signals:
-        tail = _Tail(reader, wish.last) if wish.last and not wish.from_beginning else None
+        tail = _Tail(reader, wish.last) if wish.last else None
         if tail is None:
             reader.start_at(reader.beginnings if wish.from_beginning else reader.ends)
         _show_what_comes(wish, reader, tail, search, _Page(wish, environ), signals)
