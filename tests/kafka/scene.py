@@ -179,6 +179,13 @@ class Scene:
         """The group's next offsets of a request topic, by partition."""
         return self._commits.of(topic or self.topic, self._partitions)
 
+    def wait_for_offsets(self, timeout: float = TIMEOUT) -> None:
+        """Until the group has an offset of each partition of the first topic."""
+        deadline = time.monotonic() + timeout
+        while len(found := self.committed()) < self._partitions:
+            assert time.monotonic() < deadline, f"committed {found} after {timeout} s"
+            time.sleep(0.02)
+
     def answers(self, timeout: float = TIMEOUT) -> list[Answer]:
         """All answers, once each request has one."""
         self.auditor.wait_for(self.acknowledged, timeout)

@@ -141,6 +141,7 @@ def test_a_fresh_group_at_the_end_loses_nothing_when_it_dies_before_its_first_co
         scene.publish([spin(0.001)] * 10)
         scene.acknowledged.clear()  # sent before the group began: nobody's
         replica = scene.replica()
+        scene.wait_for_offsets()  # it has partitions, and may not have asked yet where they end
         scene.publish([spin(3.0)] * 2)
         wait_until_running(replica)
         replica.kill()
