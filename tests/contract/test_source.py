@@ -492,41 +492,44 @@ def test_a_record_that_was_tried_and_not_settled_is_convicted(stage: Stage) -> N
     member.source.close()
 
 
-def test_a_trial_that_is_broken_off_convicts_nobody(stage: Stage) -> None:
-    """Taken back as the partition leaves, the note does not reach the next owner; the count of attempts does."""
-    partition = stage.partitions[0]
+def with_a_trial(stage: Stage, partition: Partition) -> Member:
+    """A member that tries the first record of a suspect alone, and takes that back as it leaves."""
     stage.send(partition, 10)
     hand_out(stage, partition, times=3)
     member = Member(stage)
     member.read(partition, 10)
     member.try_alone(partition, 0)
     member.told.last_act = lambda: member.source.acquit(partition, 0)
-    member.source.close()
+    return member
 
+
+def expect_nobody_convicted(stage: Stage, partition: Partition) -> None:
+    """The next owner counts the attempt, and knows of no trial."""
     heir = Member(stage)
     heir.read(partition, 10)
-
     assert heir.told.suspects == [Suspect(partition, 4, None, 10)]
     heir.source.close()
+
+
+def test_a_trial_that_is_broken_off_convicts_nobody(stage: Stage) -> None:
+    """Taken back as the partition leaves, the note does not reach the next owner; the count of attempts does."""
+    partition = stage.partitions[0]
+    member = with_a_trial(stage, partition)
+
+    member.source.close()
+
+    expect_nobody_convicted(stage, partition)
 
 
 def test_whoever_can_wait_knows_when_a_trial_is_taken_back(stage: Stage) -> None:
     """Nobody hears any more what became of a note that is sent while the group is left."""
     partition = stage.partitions[0]
-    stage.send(partition, 10)
-    hand_out(stage, partition, times=3)
-    member = Member(stage)
-    member.read(partition, 10)
-    member.try_alone(partition, 0)
+    member = with_a_trial(stage, partition)
 
     member.poll_until(lambda: member.source.acquit(partition, 0))
-    member.told.last_act = lambda: member.source.acquit(partition, 0)
     member.source.close()
 
-    heir = Member(stage)
-    heir.read(partition, 10)
-    assert heir.told.suspects == [Suspect(partition, 4, None, 10)]
-    heir.source.close()
+    expect_nobody_convicted(stage, partition)
 
 
 def test_a_rewind_is_no_new_attempt(stage: Stage) -> None:

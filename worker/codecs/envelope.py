@@ -143,8 +143,7 @@ class Envelopes:
             form = self._read([header for header in headers if header[0].lower() in _FORM])
             if form.fault is not None:
                 return None
-            size = sum(map(len, names)) + sum(len(value or b"") for value in values)
-            if len(self._forms) < _MAX_KNOWN and size <= MAX_TEXT:
+            if len(self._forms) < _MAX_KNOWN and sum(len(part or b"") for part in (*names, *values)) <= MAX_TEXT:
                 self._forms[key] = form
         return form
 

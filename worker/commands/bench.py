@@ -31,6 +31,8 @@ from worker.core.failures import Incomplete
 from worker.kafka.own_topics import OwnTopics
 from worker.version import VERSION
 
+# Beside Ctrl-C; SIGHUP comes when a terminal closes.
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 # Of a closed loop's window, where the broker would keep more.
 _MOST = 10_000
 
@@ -55,8 +57,8 @@ def bench(order: Order) -> int:
 
 def _measure(plan: Plan) -> tuple[Found, bool]:
     """What was found, and whether that is all."""
-    # These unwind like Ctrl-C, so that no process and no topic is left behind; SIGHUP comes when a terminal closes.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # They unwind like Ctrl-C, so that no process and no topic is left behind.
+    for number in _ENDING:
         signal.signal(number, signal.default_int_handler)
     course: Course | None = None
     try:
@@ -97,8 +99,7 @@ def _place(plan: Plan) -> Iterator[Place]:
     try:
         yield Cluster(plan.settings.kafka, topics, prefix)
     finally:
-        ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        found = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
+        found = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *_ENDING)}
         left = topics.close()  # a second Ctrl-C would leave them behind
         for number, handler in found.items():
             signal.signal(number, handler)

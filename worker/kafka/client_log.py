@@ -8,9 +8,10 @@ counts; called in the thread that polls the client.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable
+
+from worker.settings import LOGIN_IN_ADDRESS, MASK
 
 REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still away
 
@@ -20,10 +21,6 @@ _QUIET = frozenset({"CONFWARN", "TERMINATE", "MOCK"})
 
 # The markers of the last transaction are still being written. The client waits for them and asks again, every time.
 _MARKERS_FACILITIES, _MARKERS = frozenset({"ADDOFFSETS", "ADDPARTS"}), "another concurrent operation on the same"
-
-
-# In an address, where somebody put it: `http://user:password@host`.
-_PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]*@")
 
 
 class ClientLog:
@@ -40,7 +37,7 @@ class ClientLog:
         """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
         if facility in _QUIET or (facility in _MARKERS_FACILITIES and _MARKERS in text):
             return
-        thread, _, said = _PASSWORD.sub("://***@", text).partition("]: ")
+        thread, _, said = LOGIN_IN_ADDRESS.sub(f"://{MASK}@", text).partition("]: ")
         # A connection that the broker closed is told at level info, and may be all there is to say.
         if level >= logging.WARNING or facility == "FAIL":
             self.last = said or text

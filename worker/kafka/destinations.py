@@ -13,9 +13,7 @@ from worker.kafka.answers import record_limits, told
 from worker.kafka.client import client_log, why_unusable
 from worker.kafka.client_config import admin_config
 from worker.kafka.topics import ANSWER_TIMEOUT, CAUTIOUS_LIMIT
-from worker.settings import Connection
-
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # Kafka's own rule
+from worker.settings import TOPIC_NAME, Connection
 
 
 class Destination(NamedTuple):
@@ -46,7 +44,7 @@ class Destinations:
         # The name may come from a header, and whoever wrote it could make us write where only we may.
         if topic.startswith("__") or topic == self._forbidden:
             return Destination(topic, fault=f"no request comes from {topic}")
-        if not _NAME.fullmatch(topic):
+        if not re.fullmatch(TOPIC_NAME, topic):
             return Destination(topic, fault=f"no topic is called {topic!r}")
         try:
             found = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]

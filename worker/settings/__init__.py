@@ -1,12 +1,13 @@
 """The settings: what can be set (`sections`), what fits together (`conflicts`), and how it is read (`loading`).
 
 `load` and its smaller sisters are the only readers of the environment. Rooms import the type of their own section
-from here and nothing else.
+from here, the patterns by which others' words are judged as ours are, and nothing else.
 """
 
-from worker.settings.effective import MASK, Effective, effective
+from worker.settings.effective import LOGIN_IN_ADDRESS, MASK, Effective, effective
 from worker.settings.loading import Parts, load, load_client, load_parts, load_scoring
 from worker.settings.sections import (
+    TOPIC_NAME,
     BatchingSettings,
     ClientKafkaSettings,
     ClientSettings,
@@ -20,7 +21,9 @@ from worker.settings.sections import (
 )
 
 __all__ = [
+    "LOGIN_IN_ADDRESS",
     "MASK",
+    "TOPIC_NAME",
     "BatchingSettings",
     "ClientKafkaSettings",
     "ClientSettings",

@@ -18,7 +18,8 @@ MASK = "***"
 _SECRET_KEY = re.compile(
     r"password|passphrase|secret|token|jaas|key|pem|jwt|assertion|credential|extensions|\.config$|\.cmd$", re.IGNORECASE
 )
-_SECRET_VALUE = re.compile(r"://[^/\s@]*:[^/\s@]*@")
+# A user and a password in an address: `http://user:password@host`.
+LOGIN_IN_ADDRESS = re.compile(r"://[^/\s@]*:[^/\s@]*@")
 
 Value = str | int | float | bool | None | list[str] | dict[str, str]
 
@@ -70,7 +71,7 @@ def _shown(value: object) -> Value:
             }
         case None | bool() | int() | float():
             return value
-    return MASK if _SECRET_VALUE.search(str(value)) else str(value)
+    return MASK if LOGIN_IN_ADDRESS.search(str(value)) else str(value)
 
 
 def _held(value: object) -> str:
@@ -81,4 +82,4 @@ def _held(value: object) -> str:
 
 
 def _is_secret(key: str, value: str) -> bool:
-    return bool(_SECRET_KEY.search(key) or _SECRET_VALUE.search(value))
+    return bool(_SECRET_KEY.search(key) or LOGIN_IN_ADDRESS.search(value))

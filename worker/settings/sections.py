@@ -102,7 +102,8 @@ def _of_this_host(value: str) -> str:
 
 
 # Kafka's own rule for topic names. A leading `^` would make librdkafka read the name as a pattern.
-TopicName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+TOPIC_NAME = r"^[a-zA-Z0-9._-]{1,249}$"
+TopicName = Annotated[str, StringConstraints(pattern=TOPIC_NAME)]
 Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 # NoDecode: pydantic-settings would take these for JSON, and end at the first that is none with the rest untold.
 TopicNames = Annotated[tuple[TopicName, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
