@@ -33,10 +33,11 @@ def kinds(guarantee: str, brokers: int) -> Sequence[Kind]:
     """What is done to workers of this guarantee and to a cluster of so many brokers.
 
     A broker that is the only one loses the ends of transactions when it stops, in good order or not: its coordinator
-    finds no leader to write the marker at, takes the partition for deleted and the transaction for ended (Kafka 4.3:
-    "Couldn't find leader endpoint ... can be skipped"). The answers and offsets of one that the client was told is
-    committed then stay open, and go with the next transaction of the same producer. No client can mend that, so
-    exactly once meets restarts of brokers on three of them, and a lone one is only frozen.
+    finds no leader to write the marker at, takes the partition for deleted and the transaction for ended (KAFKA-20734,
+    4.3.1: "Couldn't find leader endpoint ... can be skipped"). The answers and offsets of one that the client was told
+    is committed then stay open, and go with the next transaction of the same producer; so do those of one that was
+    taken back. No client can mend that, so exactly once meets restarts of brokers on three of them, and a lone one is
+    only frozen, with a session that outlasts it.
     """
     if guarantee == "exactly_once" and brokers == 1:
         return [kind for kind in Kind if kind not in (Kind.BROKER_STOP, Kind.BROKER_KILL)]

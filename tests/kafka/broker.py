@@ -36,6 +36,10 @@ START_TIMEOUT = 90.0  # 3 s on an idle machine of two cores; a busy one takes ma
 STOP_TIMEOUT = 30.0
 HEAP = "-Xmx512m"
 
+# For a broker that is alone, stands still and must be none the worse: one that is silent for longer than its session is
+# taken for dead, and a transaction that ends while its partitions have no leader loses its end (KAFKA-20734).
+NEVER_FENCED: Mapping[str, str] = {"broker.session.timeout.ms": "60000"}
+
 # What a client must be configured with to be let in.
 Login = Mapping[str, str | int | float | bool]
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from tests.kafka.broker import JvmBroker
+from tests.kafka.broker import NEVER_FENCED, JvmBroker
 from tests.kafka.cluster import Cluster
+from tests.kafka.fixtures import NewBroker
 from tests.kafka.replica import Replica
 from tests.kafka.scene import GUARANTEES, Scene, quick_exactly_once
 
@@ -201,15 +202,16 @@ def expect_unharmed(scene: Scene, replica: Replica) -> None:
 
 
 @quick_exactly_once
-def test_a_broker_that_stalls_loses_nothing(hurt_broker: JvmBroker, tmp_path: Path, guarantee: str) -> None:
+def test_a_broker_that_stalls_loses_nothing(new_broker: NewBroker, tmp_path: Path, guarantee: str) -> None:
     """A broker that is there and does not answer for four seconds is waited for."""
-    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, TUNED, guarantee=guarantee) as scene:
+    broker = new_broker(NEVER_FENCED)
+    with Scene(Cluster(broker.bootstrap_servers), tmp_path, TUNED, guarantee=guarantee) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
             scene.wait_for_progress(100)
-            hurt_broker.suspend()
+            broker.suspend()
             time.sleep(4.0)
-            hurt_broker.heal()
+            broker.heal()
             scene.wait_for_progress(200)
             load.stop()
 

@@ -10,8 +10,9 @@ from tests.faults.brokers import Lone
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan
 from tests.faults.table import table
-from tests.kafka.broker import JvmBroker
+from tests.kafka.broker import NEVER_FENCED
 from tests.kafka.cluster import fresh
+from tests.kafka.fixtures import NewBroker
 
 PACE = 0.25  # of the long run's times
 # Seeds whose further member is an idle one: whole replicas join in the other tests.
@@ -26,7 +27,7 @@ PACE = 0.25  # of the long run's times
     ],
 )
 def test_a_mix_of_faults_keeps_the_promise(
-    own_broker: JvmBroker, tmp_path: Path, guarantee: str, protocol: str, ids: str, seed: int
+    new_broker: NewBroker, tmp_path: Path, guarantee: str, protocol: str, ids: str, seed: int
 ) -> None:
     """Killed, ended, suspended, rebalanced, and without a broker: every promise of the guarantee is kept."""
     folder = tmp_path / fresh("mix")
@@ -34,7 +35,11 @@ def test_a_mix_of_faults_keeps_the_promise(
     each = kinds(guarantee, 1)
     legs = plan(seed, 1, each, protocol=protocol, ids=ids, pace=PACE)
 
-    outcome = run(Options(guarantee, legs, replicas=2), Lone(own_broker), folder)
+    outcome = run(
+        Options(guarantee, legs, replicas=2),
+        Lone(new_broker(NEVER_FENCED if guarantee == "exactly_once" else {})),
+        folder,
+    )
 
     assert not outcome.broken, table(outcome, "this test")
     assert outcome.faults == dict.fromkeys(each, 1)

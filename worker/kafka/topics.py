@@ -163,11 +163,14 @@ class _Examination:
         return len(found.partitions)
 
     def _note_lone_replica(self, topic: str, replicas: Iterable[Sized]) -> None:
-        """A coordinator that finds no leader takes a marker's partition for deleted, and the transaction for ended."""
+        """A coordinator that finds no leader takes a marker's partition for deleted, and the transaction for ended.
+
+        KAFKA-20734, in 4.3.1: the metadata cache told the two apart before it was written anew in Java.
+        """
         if min(map(len, replicas), default=2) < 2:
             self._notes.append(
                 f"topic {topic} has one replica: Kafka can lose the end of a transaction when that broker is restarted "
-                "(seen with 4.3.1), and answers are repeated or held back then; give it two or more"
+                "or stands still (KAFKA-20734), and answers are repeated or held back then; give it two or more"
             )
 
     def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
