@@ -190,6 +190,26 @@ def test_a_group_that_has_an_offset_goes_on_there(kafka: Cluster) -> None:
     source.close()
 
 
+@pytest.mark.parametrize(("reset", "published", "expected"), [("earliest", 0, 0), ("latest", 5, 10)])
+def test_an_offset_beyond_the_end_holds_nothing_up(kafka: Cluster, reset: str, published: int, expected: int) -> None:
+    """The topic was made anew, or its log cut short: the policy says where to begin, and that is the end of it."""
+    topic = kafka.create_topic()
+    send(kafka, topic, 10)
+    config = settings(kafka, topic, auto_offset_reset=reset)
+    commit(config, TopicPartition(topic, 0, 1000))
+    source = joined(config, told := Told())
+    poll_until(source, lambda: bool(told.held))
+    offsets_within(source, 1.0 if published else 0.0)
+    send(kafka, topic, published)
+
+    records = read(source, 10 if reset == "earliest" else published)
+
+    assert records[0].offset == expected
+    settle_marks(source, topic)
+    assert kafka.committed(config.group_id, topic) == {0: expected}
+    source.close()
+
+
 def test_a_strategy_of_the_users_reads_from_the_beginning(kafka: Cluster) -> None:
     """Also one that assigns everything anew."""
     topic = kafka.create_topic()

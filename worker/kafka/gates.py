@@ -7,8 +7,10 @@
 What a partition brings first is held until the group has taken the mark of this attempt: a record that ends the process
 at once is counted too, and no mark can arrive late and take a commit back. A shut partition gives nothing: what of it
 is on its way is dropped, and it goes on where the group's offset stands, or where it began in this assignment, never
-where the reset policy says. Without any offset under `latest` it is shut from the beginning, until the place where it
-starts is committed: what is published afterwards is not lost by a death.
+where the reset policy says. An offset of the group's beyond the partition's end is of records that are gone, as when
+their topic was made anew, and counts for nothing: rewound to it, the partition would begin again and again. Without any
+offset under `latest` it is shut from the beginning, until the place where it starts is committed: what is published
+afterwards is not lost by a death.
 
 A commit of an earlier assignment may still be on its way, with a transaction that is ending: until that is decided, a
 partition that came back is neither asked about nor marked. Kafka keeps the commit that came last, and a mark between
@@ -57,6 +59,9 @@ class _Standing(NamedTuple):
 
     offset: int | None
     attempts: Attempts
+
+
+_NOTHING = _Standing(None, NONE)
 
 
 class Gates:
@@ -229,12 +234,16 @@ class Gates:
     def _mark(self, partition: Partition, standing: _Standing, suspects: list[Suspect]) -> bool:
         """Say what must be marked before what is held is handed out. False when it is not known yet."""
         first = self._held[partition][0].offset
+        if standing.offset is not None and first < standing.offset:
+            if (end := self._end(partition)) is None:
+                return False
+            if standing.offset <= end:  # committed by an earlier assignment after the client had asked where to begin
+                self.rewind([partition])
+                return True
+            standing = _NOTHING  # beyond the end: of records that are gone
         (times, is_trial), offset = standing.attempts, first if standing.offset is None else standing.offset
         if self._own.get(partition) == Mark(offset, standing.attempts):  # nobody began it since, and we are alive
             times, is_trial = times - 1, False
-        if first < offset:  # a commit of an earlier assignment came after the client had asked where to begin
-            self.rewind([partition])
-            return True
         if times >= SUSPECT_FROM:
             if (until := self._end(partition)) is None:
                 return False

@@ -371,6 +371,31 @@ def test_what_was_committed_since_the_client_asked_is_not_read_again(world: Worl
     assert world.brings((P, 3)) == [(P, 3)]
 
 
+def test_an_offset_beyond_the_end_is_of_records_that_are_gone(world: World) -> None:
+    """The topic was made anew: it is read from where the client begins, and the group told so. A rewind would loop."""
+    world.client.group = {P: (101, "attempts=7 trial")}
+
+    assert world.brings((P, 0), (P, 1)) == [(P, 0), (P, 1)]
+
+    assert not world.client.seeks
+    assert world.marks == [[(0, 0, "attempts=1")]]
+    assert not world.assignments.suspects
+
+
+def test_a_partition_whose_end_is_not_known_is_not_gone_back_to_yet(world: World) -> None:
+    """Whether the group's offset is one of its own shows when the broker answers."""
+    world.client.group = {P: (3, "")}
+    world.client.is_leaderless = True
+    assert world.brings((P, 0)) == []
+    world.client.is_leaderless = False
+    assert not world.client.seeks
+    world.clock.now += 1.0
+
+    world.polled_twice()
+
+    assert world.client.seeks == [(0, 3)]
+
+
 def test_the_result_of_an_earlier_assignment_is_nobodys(world: World) -> None:
     """A partition that came back has a mark of its own under way."""
     world.client.hears_at_once = False
