@@ -479,6 +479,7 @@ class Worker:
         """Begin again where Kafka says that they are. What of them still runs comes home to no line and is dropped."""
         self._acquit(self._trials.current, partitions)
         self._forget(partitions)
+        self._rejections.take_back()
         self._source.rewind(partitions)
         self._events.rewound(partitions)
 

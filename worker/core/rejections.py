@@ -32,6 +32,10 @@ class Rejections:
                 self._in_a_row += 1
                 self._most = max(self._most, self._in_a_row)
 
+    def take_back(self) -> None:
+        """Answers that had left are taken back, and will leave again: then they count."""
+        self._in_a_row = 0
+
     def check(self) -> None:
         """Raises `TooManyRejections` when the limit was reached."""
         if self._limit is not None and self._most >= self._limit:

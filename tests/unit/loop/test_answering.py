@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.builders import CONDUCT, NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, sources
-from tests.fakes import Model
+from tests.fakes import Model, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array
 from worker.core.suspicion import PATIENCE
@@ -195,6 +195,19 @@ def test_a_result_ends_a_row_of_rejections(bad: dict[str, bytes], together: int)
 
     assert world.answered() == names(*range(36))
     assert len(world.answered("error")) == 24
+
+
+def test_rejections_that_a_transaction_takes_back_are_not_counted_twice() -> None:
+    """They are read again, and are the same few."""
+    world = world_of(exactly_once=True, conduct=dataclasses.replace(CONDUCT, rejection_limit=3))
+    fates = [TransactionFate(is_committed=False, failure="a broker went away")] * 2
+    world.transactions.fate = lambda: fates.pop() if fates else TransactionFate()
+    world.broker.append(*[record(at, value=b"odd") for at in range(2)])
+
+    world.turn_for(3.0)
+
+    assert world.answered("error") == names(0, 1)
+    assert not fates
 
 
 def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
