@@ -25,6 +25,8 @@ from worker.core.records import Partition, Record, Request, Suspect
 MOST_WAITING = 64
 # Records that wait for the end of a trial before all fetching stops: its answer may take as long as a broker is away.
 MOST_POSTPONED = 256
+# The same in bytes of values, of which a record may have a mebibyte and more.
+MOST_BYTES_POSTPONED = 16 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -69,7 +71,8 @@ class Trials:
     @property
     def has_postponed_enough(self) -> bool:
         """Whether no more should come until the trial is over."""
-        return len(self._postponed) >= MOST_POSTPONED
+        size = sum(len(record.value or b"") for record in self._postponed)
+        return len(self._postponed) >= MOST_POSTPONED or size >= MOST_BYTES_POSTPONED
 
     def postpone(self, records: Sequence[Record]) -> None:
         """Keep what came while a record was on trial."""

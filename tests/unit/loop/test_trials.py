@@ -10,7 +10,7 @@ from tests.builders import P0, P1, POISON, World, floats, record, sources
 from tests.fakes import Broker, Clock, TransactionFate
 from worker.core.failures import Code, DeadlineMissed
 from worker.core.records import Partition, Record, Rejection, Request
-from worker.core.trials import MOST_POSTPONED, MOST_WAITING
+from worker.core.trials import MOST_BYTES_POSTPONED, MOST_POSTPONED, MOST_WAITING
 from worker.loop import WITHDRAW_TIMEOUT
 
 MOST_AT_ONCE = 20
@@ -82,6 +82,22 @@ def test_what_comes_during_a_long_trial_is_bounded() -> None:
     world.turn_for(20.0)
     assert world.events.pauses[1] is False
     assert world.broker.committed == {P0: 1, P1: 1000}
+
+
+def test_what_comes_during_a_long_trial_is_bounded_in_bytes() -> None:
+    """A few large records are as much memory as many small ones."""
+    world = suspect_world(records=1)
+    large = bytes(MOST_BYTES_POSTPONED // 8 - 1)  # no request, which is soon said
+    world.broker.append(*[record(at, partition=P1, value=large) for at in range(1, 40)])
+    world.sink.delay = lambda _: 8.0
+
+    most = 0
+    for _ in range(1200):
+        world.turn()
+        most = max(most, sum(len(one.value or b"") for one in world.trials._postponed))
+
+    assert MOST_BYTES_POSTPONED <= most <= MOST_BYTES_POSTPONED + len(large)
+    assert world.events.pauses[:1] == [True]
 
 
 @both_guarantees
