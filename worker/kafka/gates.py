@@ -46,7 +46,7 @@ ASK_AGAIN_AFTER = 0.5
 # A broker answers a connection's requests in turn, and a fetch before ours may take `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
 
-# So many records of one partition, or so many bytes of values, are held before it is fetched no more.
+# So many records of one partition are held before it is fetched no more, or so many bytes of values of all of them.
 MOST_HELD = 1_000
 MOST_BYTES_HELD = 16 * 1024 * 1024
 
@@ -206,7 +206,7 @@ class Gates:
         held = self._held.setdefault(partition, [])
         held.append(record)
         self._bytes_held[partition] += len(record.value or b"")
-        if len(held) >= MOST_HELD or self._bytes_held[partition] >= MOST_BYTES_HELD:
+        if len(held) >= MOST_HELD or self._bytes_held.total() >= MOST_BYTES_HELD:
             self._pauses.stop(partition, By.SOURCE)
 
     def _drop(self, partition: Partition) -> None:

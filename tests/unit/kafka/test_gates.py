@@ -154,6 +154,23 @@ def test_what_is_large_is_fetched_no_more_either(world: World) -> None:
     assert world.polled_twice() == [(P, 0), (P, 1)]
 
 
+def test_what_is_large_of_all_partitions_together_is_fetched_no_more(world: World) -> None:
+    """A worker may hold hundreds of them, and the group may be away for all at once."""
+    partitions = [Partition("r", number) for number in range(2, 52)]
+    world.assign(*partitions)
+    world.client.is_away = True
+    quarter = bytes(MOST_BYTES_HELD // 4)
+    for partition in partitions:
+        world.client.script.append(partial(list, [Incoming(partition, 0, content=quarter)]))
+        world.polled()
+
+    assert world.client.stopped == set(range(5, 52))
+    world.client.is_away = False
+    world.clock.now += 1.0
+    assert sorted(world.polled(50) + world.polled(50)) == [(partition, 0) for partition in partitions]
+    assert world.client.stopped == set()
+
+
 def test_callbacks_run_while_a_full_loop_takes_what_was_held_one_by_one(world: World) -> None:
     """Else no rebalance is served until all of it is taken. What a fetch brings meanwhile stands behind."""
     world.client.is_away = True
