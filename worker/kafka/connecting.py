@@ -24,6 +24,7 @@ from worker.settings import Connection
 # Seconds until the first look at what the client has met, which it tells only when it is polled. Each next glance is
 # twice as long: an answer that is slow to come must fit into one.
 FIRST_GLANCE = 0.5
+LOOK_AGAIN = 0.2  # seconds; such an answer comes at once
 _ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
 
@@ -55,7 +56,7 @@ def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: st
     glance = FIRST_GLANCE
     while True:
         try:
-            return Contact(admin, log, admin.list_topics(topic, timeout=min(glance, timeout)))
+            return Contact(admin, log, _look(admin, topic, min(glance, timeout)))
         except KafkaException as error:
             admin.poll(0)  # hear what the client has to say about it
             waited = time.monotonic() - began
@@ -65,6 +66,15 @@ def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: st
             if is_certain or waited >= timeout:
                 raise BadConfiguration(_why(kafka, log.last or _said(error), timeout)) from error
             glance = min(2 * glance, timeout - waited)
+
+
+def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:
+    """A broker that the controller has not let in again yet names none at all, itself neither: ask again."""
+    cluster = admin.list_topics(topic, timeout=timeout)
+    if not cluster.brokers:
+        time.sleep(LOOK_AGAIN)
+        raise KafkaException(KafkaError(KafkaError.BROKER_NOT_AVAILABLE, "it says that no broker serves its cluster"))
+    return cluster
 
 
 def _why(kafka: Connection, said: str, timeout: float) -> str:
