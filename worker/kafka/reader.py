@@ -5,6 +5,7 @@ Owns a consumer that commits nothing. Knows nothing of what it carries; a broker
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Self, cast
@@ -22,6 +23,7 @@ from worker.settings import Connection
 
 # The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
 READ_AT_MOST = 1000
+ASK_AGAIN = 0.2  # seconds; about as long as an election takes
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 _TUNING: Config = {
@@ -103,15 +105,25 @@ class Reader:
         self.close()
 
     def _offsets(self, which: int) -> Mapping[Partition, int]:
+        """A leader that was elected just now refuses a question or two, which the client hands on."""
+        give_up = time.monotonic() + ANSWER_TIMEOUT
+        while True:
+            found, error = self._ask(which)
+            if error is None:
+                return found
+            if is_closed(error) or time.monotonic() >= give_up:
+                raise BadConfiguration(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
+            time.sleep(ASK_AGAIN)
+
+    def _ask(self, which: int) -> tuple[Mapping[Partition, int], KafkaError | None]:
+        """The offsets, or why there are none."""
         asked = [TopicPartition(self._topic, number, which) for number in self._partitions]
         try:
             found = self._consumer.offsets_for_times(asked, timeout=ANSWER_TIMEOUT)
         except KafkaException as error:
-            raise BadConfiguration(f"{self._topic} cannot be read: {error.args[0].str()}") from error
-        for at in found:
-            if at.error is not None:
-                raise BadConfiguration(f"{self._topic} cannot be read: {why_unusable(self._topic, at.error, 'READ')}")
-        return MappingProxyType({self._partitions[at.partition]: at.offset for at in found})
+            return {}, error.args[0]
+        failed = next((at.error for at in found if at.error is not None), None)
+        return MappingProxyType({self._partitions[at.partition]: at.offset for at in found}), failed
 
     def _record(self, message: Message) -> Record | None:
         error = message.error()

@@ -1,0 +1,71 @@
+"""A reader begins in spite of a leader that was elected just now, and in spite of nothing that lasts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tests.unit.kafka.test_client_config import settings
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition
+from worker.kafka import reader
+from worker.kafka.reader import Reader
+
+ELECTED = KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH)
+CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+class Client:
+    """Answers with what `refusals` holds while there is any, raised or of the one partition; then with 7."""
+
+    def __init__(self, refusals: Iterable[KafkaError | KafkaException]) -> None:
+        self.refusals = deque(refusals)
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
+        refusal = self.refusals.popleft() if self.refusals else None
+        if isinstance(refusal, KafkaException):
+            raise refusal
+        return [SimpleNamespace(partition=at.partition, offset=7, error=refusal) for at in asked]
+
+
+def made(monkeypatch: pytest.MonkeyPatch, *refusals: KafkaError | KafkaException) -> Reader:
+    topics = {"answers": SimpleNamespace(partitions={0: None})}
+    client = Client(refusals)
+    monkeypatch.setattr(reader, "reach", lambda *_: SimpleNamespace(cluster=SimpleNamespace(topics=topics)))
+    monkeypatch.setattr(reader, "open_client", lambda *_: client)
+    monkeypatch.setattr(reader, "time", client)
+    return Reader(settings(), "answers")
+
+
+@pytest.mark.parametrize("refusal", [ELECTED, KafkaException(ELECTED)], ids=["of a partition", "of all"])
+def test_a_leader_that_was_elected_just_now_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, refusal: KafkaError | KafkaException
+) -> None:
+    """It refuses until it has heard of its own election."""
+    found = made(monkeypatch, refusal, refusal)
+
+    assert found.ends == {Partition("answers", 0): 7}
+
+
+def test_a_leader_that_refuses_for_good_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time that an answer may take."""
+    with pytest.raises(BadConfiguration, match="answers cannot be read: topic answers cannot be used"):
+        made(monkeypatch, *[ELECTED] * 1000)
+
+
+def test_a_topic_that_is_closed_to_us_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next answer, which nobody asks for, would be another."""
+    with pytest.raises(BadConfiguration, match="grant it the operation READ"):
+        made(monkeypatch, CLOSED)
