@@ -95,3 +95,26 @@ def test_the_watchdog_ends_a_hung_worker_from_its_own_thread() -> None:
     assert ended.wait(10)
     assert codes == [3]
     watchdog.close()
+
+
+def test_the_watchdog_ends_a_worker_that_hangs_in_its_log() -> None:
+    """Nobody reads standard error: the loop waits in a write, and the reason for its end cannot be written either."""
+    ended, unread = threading.Event(), threading.Event()
+
+    def write(_code: int, _reason: str) -> None:
+        unread.wait()
+
+    watchdog = Watchdog(
+        Limits(turn=0.0, run=60.0, stop=60.0),
+        heartbeat=lambda: 0.0,
+        running_since=lambda: None,
+        stop_asked=lambda: False,
+        report=write,
+        end_process=lambda _: ended.set(),
+    )
+
+    watchdog.start()
+
+    assert ended.wait(10)
+    unread.set()
+    watchdog.close()

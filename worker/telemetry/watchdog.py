@@ -18,6 +18,8 @@ from worker.core.failures import DeadlineMissed
 CHECK_EVERY = 0.5  # seconds
 # A check that comes so much late means that the whole process stood still (SIGSTOP, a suspended machine), not the loop.
 STOOD_STILL = 5.0
+# What telling the reason may take, seconds. A log that nobody takes off our hands may be what the loop hangs in.
+REPORT_TIMEOUT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,9 @@ class Watchdog:
         clock: Callable[[], float] = time.monotonic,
         end_process: Callable[[int], object] = os._exit,
     ) -> None:
-        """`heartbeat` and `running_since` are read from the watchdog's thread; `report` gets exit code and reason."""
+        """`heartbeat` and `running_since` are read from the watchdog's thread; `report` gets exit code and reason, on
+        a thread of its own.
+        """
         self._limits = limits
         self._heartbeat = heartbeat
         self._running_since = running_since
@@ -95,6 +99,12 @@ class Watchdog:
         while not self._closed.wait(CHECK_EVERY):
             reason = self.check(self._clock())
             if reason is not None:
-                self._report(DeadlineMissed.exit_code, reason)
+                self._tell(reason)
                 self._end_process(DeadlineMissed.exit_code)
                 return
+
+    def _tell(self, reason: str) -> None:
+        """On a thread that may be left behind: a loop that hangs in writing a line keeps the log to itself."""
+        telling = Thread(target=self._report, args=(DeadlineMissed.exit_code, reason), name="last-word", daemon=True)
+        telling.start()
+        telling.join(REPORT_TIMEOUT)
