@@ -35,4 +35,9 @@ def refusal(error: KafkaError) -> str | None:
     cure = _CURES.get(error.code())
     if cure is None and not error.fatal():
         return None
-    return f"Kafka refuses this consumer: {error.str()}; {cure or 'start again'}"
+    return f"Kafka refuses this consumer: {error.str()}; {_cure_within(error.str()) or cure or 'start again'}"
+
+
+def _cure_within(said: str) -> str | None:
+    """Under KIP-848 the group's refusals come as a fatal error of the client's; the broker's is in its text alone."""
+    return next((cure for code, cure in _CURES.items() if KafkaError(code).str() in said), None)

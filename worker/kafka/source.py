@@ -151,11 +151,12 @@ class KafkaSource:
         Takes 3 s (classic) or 42 s (KIP-848) when a commit is under way and its coordinator gone (measured): the
         caller has a deadline of its own.
         """
+        earlier = self._failure  # raised by the poll that found it
         try:
             self._consumer.close()
         except (KafkaException, RuntimeError, SystemError) as error:
             self._log.tell("close", f"the consumer did not leave its group in good order: {error}")
-        if self._failure is not None:
+        if self._failure is not earlier:
             self._log.tell("close", f"the last rebalance failed: {self._failure}")
 
     def _open(self) -> None:

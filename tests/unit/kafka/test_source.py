@@ -144,6 +144,36 @@ def test_a_commit_that_is_refused_for_good_stops_the_worker(world: World, code: 
         world.polled()
 
 
+@pytest.mark.parametrize(
+    ("said", "cure"),
+    [
+        (
+            "Fatal error: Broker: Group authorization failed: ConsumerGroupHeartbeat fatal error",
+            "grant this client READ",
+        ),
+        ("Fatal error: Broker: Unsupported version", "start again"),
+    ],
+)
+def test_what_shuts_a_member_out_is_told_with_its_cure(
+    world: World, said: str, cure: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Under KIP-848 the client calls all of it fatal, and quotes what the broker said. Told once."""
+    world.client.script.append(lambda: [Incoming(P, 5)])
+    world.polled()  # it has been in the group
+
+    def fetch() -> list[Incoming]:
+        world.client.config["error_cb"](KafkaError(KafkaError._FATAL, said, True))
+        return []
+
+    world.client.script.append(fetch)
+
+    with pytest.raises(KafkaFatal, match=f"Kafka refuses this consumer: {said}; {cure}"):
+        world.polled()
+    world.source.close()
+
+    assert caplog.messages == []
+
+
 def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """The client connects again by itself; the log says that it tries."""
     away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
