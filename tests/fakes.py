@@ -531,8 +531,9 @@ class FakeEvents:
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
         self.revocations.append((partitions, seconds, unsettled))
 
-    def lost(self, partitions: Sequence[Partition]) -> None:
+    def lost(self, partitions: Sequence[Partition], unsettled: int) -> None:
         self.counted["lost"] += 1
+        self.counted["lost unsettled"] += unsettled
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         self.counted["rewound"] += 1

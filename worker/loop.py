@@ -529,8 +529,8 @@ class Worker:
         """The partitions moved without us: forget, commit nothing. What runs comes home to no line and is dropped."""
         self._forget(partitions)
         self._trials.acquit(partitions)
-        self._delivery.lost(partitions)
-        self._events.lost(partitions)
+        unsettled = self._delivery.lost(partitions)
+        self._events.lost(partitions, unsettled)
 
     def _is_out(self, partitions: Collection[Partition]) -> bool:
         return any(r.record.partition in partitions for batch in self._out.values() for r in batch.requests)

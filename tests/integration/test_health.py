@@ -42,7 +42,7 @@ def test_probes_follow_the_worker_s_life(server: Server, events: WorkerEvents) -
     events.model_warmed("digits", "1", "cpu")
     events.assigned([])
     seen += [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
-    events.lost([])
+    events.lost([], 0)
     seen += [ask(server, "/healthz")[0], ask(server, "/readyz")[0]]
 
     assert seen == [200, 503, 200, 200, 200, 503]

@@ -159,11 +159,14 @@ class WorkerEvents:
             unsettled=unsettled,
         )
 
-    def lost(self, partitions: Sequence[Partition]) -> None:
+    def lost(self, partitions: Sequence[Partition], unsettled: int) -> None:
         self._holdings.remove(partitions)
         self._is_in_group = False
+        self._tally.add(metrics.REVOKED_UNSETTLED, unsettled)
         self._rebalanced("lost")
-        self._log.warning("partitions_lost", partitions=_named(partitions), held=len(self._holdings))
+        self._log.warning(
+            "partitions_lost", partitions=_named(partitions), held=len(self._holdings), unsettled=unsettled
+        )
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         """These are read again from what the group has committed."""

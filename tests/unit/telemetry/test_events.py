@@ -235,7 +235,7 @@ def test_a_suspicion_ends_with_the_commit_of_its_last_record(watched: Watched) -
         events.committed(CommitResult({P0: next_offset}, {P1: "no coordinator"}))
         watched.turn()
         seen.append(watched.page()["suspect_partitions"])
-    events.lost([P1])
+    events.lost([P1], 2)
     watched.turn()
     seen.append(watched.page()["suspect_partitions"])
 
@@ -331,14 +331,14 @@ def test_a_partition_that_went_away_is_no_longer_reported(watched: Watched) -> N
     watched.events.assigned([P0, P1])
     watched.turn()
     watched.events.revoked([P0], seconds=0.1, unsettled=3)
-    watched.events.lost([P1])
+    watched.events.lost([P1], 2)
     watched.turn()
 
     page = watched.page()
 
     assert not [name for name in page if name.startswith("oldest_unsettled_seconds")]
     assert page["partitions"] == 0
-    assert page["revoked_unsettled_total"] == 3
+    assert page["revoked_unsettled_total"] == 3 + 2
     assert [page[f"rebalances_total {event}"] for event in ("assigned", "revoked", "lost")] == [1, 1, 1]
 
 
@@ -375,7 +375,7 @@ def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) ->
     said.append(events.latest.unready)
     events.model_warmed("digits", "1", "cpu")
     said.append(events.latest.unready)
-    events.lost([P0])
+    events.lost([P0], 0)
     said.append(events.latest.unready)
     events.assigned([P0])
     watched.signals.stop_asked = True
@@ -460,7 +460,7 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
     """Partitions by name, the first twenty of them, and an error where the worker stops for one."""
     watched.events.assigned([Partition("t", n) for n in range(25)])
     watched.events.revoked([P0], 0.1234567, 2)
-    watched.events.lost([P1])
+    watched.events.lost([P1], 2)
     watched.events.rewound([P0])
     watched.events.suspected([Suspect(P0, 3, None, until=50)])
     watched.events.paused(is_paused=True)
