@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -19,13 +20,15 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client_config import admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
 from worker.kafka.troubles import explained, trouble_in
-from worker.settings import Connection
+from worker.settings import LOGIN_IN_ADDRESS, MASK, Connection
 
 # Seconds until the first look at what the client has met, which it tells only when it is polled. Each next glance is
 # twice as long: an answer that is slow to come must fit into one.
 FIRST_GLANCE = 0.5
 LOOK_AGAIN = 0.2  # seconds; such an answer comes at once
 _ALL_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token: "  # noqa: S105  # how the client begins to say so
+_TO_OPEN_IT = ", and if it is encrypted the password in WORKER_KAFKA__SSL_KEY_PASSWORD"
 _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
 
 
@@ -64,7 +67,7 @@ def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: st
             are_all_down = any(error.code() == _ALL_DOWN for error in errors)
             is_certain = are_all_down and trouble is not None and waited >= trouble.believed_after
             if is_certain or waited >= timeout:
-                raise BadConfiguration(_why(kafka, log.last or _said(error), timeout)) from error
+                raise BadConfiguration(_why(kafka, log.last or _said(error), errors, timeout)) from error
             glance = min(2 * glance, timeout - waited)
 
 
@@ -77,10 +80,26 @@ def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:
     return cluster
 
 
-def _why(kafka: Connection, said: str, timeout: float) -> str:
-    return explained(kafka, said) or (
-        f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {kafka.bootstrap_servers} answers within {timeout:g} s: "
-        f"{_TAIL.sub('', said)}; check the address, the network and WORKER_KAFKA__SECURITY_PROTOCOL"
+def _why(kafka: Connection, said: str, errors: Sequence[KafkaError], timeout: float) -> str:
+    return (
+        explained(kafka, said)
+        or _no_token(errors)
+        or (
+            f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {kafka.bootstrap_servers} answers within {timeout:g} s: "
+            f"{_TAIL.sub('', said)}; check the address, the network and WORKER_KAFKA__SECURITY_PROTOCOL"
+        )
+    )
+
+
+def _no_token(errors: Sequence[KafkaError]) -> str | None:
+    """No broker was even asked: the endpoint that issues tokens refuses us, is away, or issues none."""
+    said = [error.str() for error in errors if error.str().startswith(_NO_TOKEN)]
+    if not said:
+        return None
+    why = LOGIN_IN_ADDRESS.sub(f"://{MASK}@", said[-1].removeprefix(_NO_TOKEN))
+    return (
+        f"WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: no token is issued there: {why}; check it, "
+        "WORKER_KAFKA__OAUTH_CLIENT_ID and WORKER_KAFKA__OAUTH_CLIENT_SECRET"
     )
 
 
@@ -100,5 +119,6 @@ def _refused(kafka: Connection, error: Exception) -> str:
     for key, (setting, path) in files.items():
         if path is not None and key in said:
             why = said.rpartition("::")[2].strip()
-            return f"WORKER_KAFKA__{setting}: {path} cannot be used: {why}; a PEM file is needed"
+            needed = f"a PEM file is needed{_TO_OPEN_IT if setting == 'SSL_KEY_LOCATION' else ''}"
+            return f"WORKER_KAFKA__{setting}: {path} cannot be used: {why}; {needed}"
     return f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {said}"
