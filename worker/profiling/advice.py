@@ -16,8 +16,7 @@ nothing: `LINGER_MS=auto` learns to wait for them (`core/linger.py`), and does w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import count
+from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple, Protocol
 
@@ -31,7 +30,8 @@ HEAD_ROOM = 0.3
 FILL = 0.9
 # The limit of a batch has room for so many times the rate, if any has.
 SPARE = 2.0
-# A load, as a share of the most, at which requests hardly meet others: what latency is at least.
+# A load, as a share of the most at the slowest size, at which requests hardly meet others: what latency is at least. Of
+# each size's own most it would be a load at which requests still meet, where one row alone takes longer than several.
 QUIET = 0.01
 # Halvings between two loads: to a hundredth of the most.
 STEPS = 6
@@ -108,20 +108,19 @@ class Advice(NamedTuple):
         """How few replicas a larger budget would take, and the least one in seconds; None when this one costs none."""
         fewest = min(self.capacities, key=lambda c: (_replicas(self.need.rate, c.full.rate), c.full.p99))
         replicas = _replicas(self.need.rate, fewest.full.rate)
-        return (replicas, fewest.full.p99 / FILL) if replicas < self.replicas else None
+        budget = ceil(fewest.full.p99 / FILL * 1000) / 1000  # it is shown rounded, and must do then
+        return (replicas, budget) if replicas < self.replicas and budget > self.need.budget else None
 
 
 def advise(need: Need, sizes: Sequence[int], forecasts: Forecasts) -> Advice:
     """Of these ascending batch sizes. Raises `BadConfiguration` when the budget is too tight for any."""
     limit = FILL * need.budget
-    capacities = [_capacity(size, limit, forecasts) for size in sizes]
-    fewest = min((n for c in capacities if (n := c.replicas(need.rate)) is not None), default=None)
-    if fewest is None:
+    ceilings = [forecasts.ceiling(size) for size in sizes]
+    quiet = QUIET * min(ceilings)
+    capacities = [_capacity(*size, quiet, limit, forecasts) for size in zip(sizes, ceilings, strict=True)]
+    if not any(capacity.within for capacity in capacities):
         raise BadConfiguration(_too_tight(need, capacities))
-    # The first choice nearly always. A simulation at another rate throws other dice, and may miss by a hair.
-    replicas, capacity, forecast = next(
-        choice for choice in _choices(need, fewest, capacities, forecasts) if choice[2].p99 <= need.budget
-    )
+    replicas, capacity, forecast = _choose(need, limit, capacities, forecasts)
     return Advice(
         need,
         replicas,
@@ -132,23 +131,37 @@ def advise(need: Need, sizes: Sequence[int], forecasts: Forecasts) -> Advice:
     )
 
 
-def _choices(
-    need: Need, fewest: int, capacities: Sequence[Capacity], forecasts: Forecasts
-) -> Iterator[tuple[int, Capacity, Forecast]]:
-    """Few replicas before many, and then as the module's first words have it."""
-    for replicas in count(fewest):
-        rate = need.rate / replicas
-        fitting = [c for c in capacities if (needed := c.replicas(need.rate)) is not None and needed <= replicas]
-        roomy = [c for c in fitting if c is capacities[0] or c.within >= SPARE * rate]
-        tight = sorted(set(fitting) - set(roomy), key=lambda capacity: -capacity.within)
-        for capacity in (*roomy, *tight):
-            yield replicas, capacity, forecasts(Batching(capacity.max_rows, 0.0), rate)
+def _choose(
+    need: Need, limit: float, capacities: list[Capacity], forecasts: Forecasts
+) -> tuple[int, Capacity, Forecast]:
+    """Nearly always the first that is preferred.
+
+    A simulation at another rate throws other dice, and may miss the budget. Then that size takes less than it seemed,
+    which is corrected in `capacities`, so that what is told of it agrees with what is advised.
+    """
+    while True:
+        replicas, at = _preferred(need, capacities)
+        capacity = capacities[at]
+        batching = Batching(capacity.max_rows, 0.0)
+        forecast = forecasts(batching, need.rate / replicas)
+        if forecast.p99 <= need.budget or forecast.rate <= capacity.quiet.rate:
+            return replicas, capacity, forecast
+        within = _most(batching, capacity.quiet.rate, forecast.rate, limit, forecasts)
+        capacities[at] = capacity._replace(within=within)
 
 
-def _capacity(max_rows: int, limit: float, forecasts: Forecasts) -> Capacity:
+def _preferred(need: Need, capacities: Sequence[Capacity]) -> tuple[int, int]:
+    """Few replicas before many, and then as the module's first words have it; and the place of the capacity."""
+    needed = {at: n for at, c in enumerate(capacities) if (n := c.replicas(need.rate)) is not None}
+    fewest = min(needed.values())
+    fitting = [at for at, replicas in needed.items() if replicas == fewest]
+    roomy = [at for at in fitting if at == 0 or capacities[at].within >= SPARE * need.rate / fewest]
+    return fewest, roomy[0] if roomy else max(fitting, key=lambda at: capacities[at].within)
+
+
+def _capacity(max_rows: int, ceiling: float, quiet_rate: float, limit: float, forecasts: Forecasts) -> Capacity:
     batching = Batching(max_rows, 0.0)
-    ceiling = forecasts.ceiling(max_rows)
-    quiet = forecasts(batching, QUIET * ceiling)
+    quiet = forecasts(batching, quiet_rate)
     full = forecasts(batching, (1 - HEAD_ROOM) * ceiling)
     within = 0.0
     if quiet.p99 <= limit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.unit.profiling.builders import steady
 from worker.core.failures import BadConfiguration
 from worker.profiling.advice import FILL, HEAD_ROOM, Advice, Need, advise
 from worker.profiling.costs import MeasuredCosts
-from worker.profiling.forecast import Batching, Forecaster
+from worker.profiling.forecast import Batching, Forecast, Forecaster
 
 SIZES = (1, 2, 4, 8, 16, 32)
 TRANSPORT = 0.005
@@ -26,6 +26,24 @@ def forecaster(
 
 def advised(rate: float, budget: float, *, fixed: float = 0.01, per_row: float = 0.0001) -> Advice:
     return advise(Need(rate, budget), SIZES, forecaster(fixed=fixed, per_row=per_row))
+
+
+class Told:
+    """Forecasts that are made up: the most of each size, and a p99 at each load."""
+
+    def __init__(self, ceilings: Mapping[int, float], p99: Callable[[int, float], float]) -> None:
+        self._ceilings = ceilings
+        self._p99 = p99
+        self._asked = 0
+
+    def __call__(self, batching: Batching, rate: float) -> Forecast:
+        self._asked += 1
+        assert self._asked < 1000, "it goes on and on"
+        p99 = self._p99(batching.max_rows, rate)
+        return Forecast(batching, rate, p99 / 2, p99, 1.0, 0.1)
+
+    def ceiling(self, max_rows: int) -> float:
+        return self._ceilings[max_rows]
 
 
 def test_one_session_that_serves_the_rate_needs_no_batches() -> None:
@@ -135,3 +153,23 @@ def test_the_best_size_takes_most_within_the_budget() -> None:
 
     assert found.best.max_rows == 32
     assert found.best.within == max(capacity.within for capacity in found.capacities)
+
+
+def test_a_row_that_takes_longest_alone_is_what_a_budget_is_held_against() -> None:
+    """At little load it will be alone, and no number of replicas helps: the budget is refused, not looked for."""
+    forecasts = Told({1: 5.0, 64: 1000.0}, lambda _, rate: 0.2 if rate < 6 else 0.05)
+
+    with pytest.raises(BadConfiguration, match="cannot be met: the least is 222"):
+        advise(Need(1, 0.15), (1, 64), forecasts)
+
+
+def test_a_size_that_misses_the_budget_at_the_rate_asked_for_is_told_to_take_less() -> None:
+    """A simulation at another rate throws other dice: what stands in the table leads to what is advised."""
+    forecasts = Told({1: 1000.0, 64: 20_000.0}, lambda _, rate: 0.06 if 400 < rate < 3000 else 0.04)
+
+    found = advise(Need(2000, 0.05), (1, 64), forecasts)
+
+    assert found.replicas > 1
+    assert found.forecast.p99 <= 0.05
+    assert min(n for c in found.capacities if (n := c.replicas(2000)) is not None) == found.replicas
+    assert found.roomier is None  # not a budget that is smaller than the one that was asked about
