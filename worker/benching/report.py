@@ -18,7 +18,7 @@ from worker.benching.results import Found, Load, Measured, Spread
 class Cost:
     """What answering took. None: not known of this contender, or on this system.
 
-    `batch_fill`: rows of a batch as a part of MAX_BATCH_SIZE. `lane_busy`: the part of the time in which inference ran.
+    `batch_fill`: rows of a batch as a part of the most. `lane_busy`: the part of the time in which inference ran.
     """
 
     rows_per_batch: Spread | None
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One contender. `lanes`: inference threads of all its replicas."""
+    """One contender. `max_batch_size`: as set, or what its model was exported for; `lanes`: of all its replicas."""
 
     column: Column
     max_batch_size: int

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from worker.core.signature import Signature
 from worker.demo.digits import MODEL
 from worker.kafka.embedded import CLIENT_CONFIG
 from worker.settings import Connection, Settings, load
+
+if TYPE_CHECKING:
+    from worker.inference import Inspected
 
 _BOOTSTRAP, _MODEL = "WORKER_KAFKA__BOOTSTRAP_SERVERS", "WORKER_MODEL__PATH"
 _ADDRESSES = {f"WORKER_KAFKA__{key.upper()}" for key in Connection.model_fields if key != "config"}
@@ -70,6 +74,7 @@ class Plan:
         self._environ = dict(self._complete(given))
         self._settings = {column.name: self._load(column) for column in self.columns}
         self.settings = load(order.config, self._environ)
+        self._models = self._inspected()
         self.signature = self._same_signature()
         self.encoding = self._encoding()
         self.requests = tuple(_requests(self.signature, order.rows_per_request, self.encoding))
@@ -102,13 +107,18 @@ class Plan:
             )
         return settings
 
-    def _same_signature(self) -> Signature:
-        """What all the models take and give. Models may differ, what they are asked not."""
+    def _inspected(self) -> dict[Path, Inspected]:
+        """Each model, the one that all contenders have unless told otherwise first."""
         from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time; first what is cheap to find
 
         models = {settings.model.path: settings.model for settings in (self.settings, *self._settings.values())}
-        first, *others = [inspect(model) for model in models.values()]
-        for path, other in zip(list(models)[1:], others, strict=True):
+        return {path: inspect(model) for path, model in models.items()}
+
+    def _same_signature(self) -> Signature:
+        """What all the models take and give. Models may differ, what they are asked not."""
+        signatures = {path: inspected.signature for path, inspected in self._models.items()}
+        first = signatures[self.settings.model.path]
+        for path, other in signatures.items():
             if other.inputs != first.inputs:
                 raise BadConfiguration(
                     f"--set: {path} takes {other.takes}, {self.settings.model.path} takes {first.takes}; "
@@ -137,8 +147,10 @@ class Plan:
         return -(-rows // self.order.rows_per_request)
 
     def part(self, column: Column) -> Part:
-        batching = self._settings[column.name].batching
-        return Part(column, batching.max_batch_size, batching.lanes * self.order.replicas)
+        settings = self._settings[column.name]
+        batching, fixed_rows = settings.batching, self._models[settings.model.path].fixed_rows
+        most = batching.max_batch_size if fixed_rows is None else min(batching.max_batch_size, fixed_rows)
+        return Part(column, most, batching.lanes * self.order.replicas)
 
     def start(self, column: Column, site: Site) -> Contender:
         """A contender's processes, so many as there are to be replicas."""

@@ -21,7 +21,7 @@ def signature_of_model(config: Path | None, environ: Mapping[str, str]) -> Signa
     settings = load_scoring(config, environ)
     from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and few calls need it
 
-    return inspect(settings.model)
+    return inspect(settings.model).signature
 
 
 def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_asked_for: bool) -> Signature | None:

@@ -7,6 +7,6 @@ import os
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from worker.inference.lanes import InferenceLanes
-from worker.inference.model import Model, inspect, load, load_as_set
+from worker.inference.model import Inspected, Model, inspect, load, load_as_set
 
-__all__ = ["InferenceLanes", "Model", "inspect", "load", "load_as_set"]
+__all__ = ["InferenceLanes", "Inspected", "Model", "inspect", "load", "load_as_set"]

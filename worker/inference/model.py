@@ -54,6 +54,13 @@ class Blank(NamedTuple):
     value: int
 
 
+class Inspected(NamedTuple):
+    """What a file says that its model takes and gives, and the only number of rows that it was exported for, if any."""
+
+    signature: Signature
+    fixed_rows: int | None
+
+
 class Model:
     """One loaded model. `device` says where it runs and why, `load` has run it."""
 
@@ -276,12 +283,12 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
     return (1, 2, *powers, max_batch_size)
 
 
-def inspect(settings: ModelSettings) -> Signature:
-    """What the file says that the model takes and gives: on the CPU, without running it. Raises `BadConfiguration`."""
+def inspect(settings: ModelSettings) -> Inspected:
+    """What the file says of the model: on the CPU, without running it. Raises `BadConfiguration`."""
     graph = read(settings.path, settings.sha256)
     try:
         opened = open_cpu(graph, 1, "only looked at")
-        return signature_of(opened.session, settings, Signature.max_rows)
+        return Inspected(signature_of(opened.session, settings, Signature.max_rows), fixed_rows(opened.session))
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import mlp, save
+from tests.models import fixed_batch, mlp, save
 from worker.benching.columns import Column
 from worker.benching.generator import Site
 from worker.codecs.examples import Encoding
@@ -88,6 +88,17 @@ def test_a_set_goes_before_the_environment(model: Path) -> None:
     assert first["BATCHING__LINGER_MS"] == "1"
     assert second["BATCHING__LINGER_MS"] == "7"
     assert plan.part(plan.columns[1]).max_batch_size == 8
+
+
+def test_a_full_batch_of_a_model_exported_for_few_rows_has_those(tmp_path: Path) -> None:
+    """Its batches are never larger, whatever the settings allow, and not a quarter full."""
+    model = save(fixed_batch(rows=4), tmp_path)
+
+    plan = Plan(
+        Order(model=model, sets=("MAX_BATCH_SIZE=16", "MAX_BATCH_SIZE=2")), {"WORKER_MODEL__FIXED_BATCH": "pad"}
+    )
+
+    assert [plan.part(column).max_batch_size for column in plan.columns[:2]] == [4, 2]
 
 
 def test_a_mock_is_reached_without_anybodys_password(model: Path) -> None:

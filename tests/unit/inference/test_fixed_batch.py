@@ -144,7 +144,7 @@ def test_the_refusal_names_the_setting_as_a_cure(tmp_path: Path) -> None:
 
     with pytest.raises(BadConfiguration, match=r"first axis must be dynamic\)\. WORKER_MODEL__FIXED_BATCH=pad runs it"):
         load(ModelSettings(path=path, device="cpu"), max_batch_size=8)
-    assert inspect(ModelSettings(path=path, fixed_batch="pad")).takes == "x FP32[batch, 4]"
+    assert inspect(ModelSettings(path=path, fixed_batch="pad")).signature.takes == "x FP32[batch, 4]"
 
 
 @pytest.mark.parametrize("rows", [1, 5, 8])
