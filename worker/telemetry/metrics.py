@@ -9,10 +9,10 @@ from worker.core.failures import Code
 from worker.core.records import ClosedBy
 from worker.telemetry.tally import Kind, Metric
 
-# From a small model's 50 µs to the longest inference allowed; a factor of 2 to 2.5 between neighbours.
+# From a small model's 50 µs to the longest inference allowed; a factor of 2 to 3 between neighbours.
 SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
-    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 240.0),
 )
 TENTHS = tuple(tenth / 10 for tenth in range(1, 11))
 RESULTS = (("ok",), ("failed",))
