@@ -132,6 +132,19 @@ def test_a_stopped_worker_finishes_what_it_took(stack: Stack, audience: Audience
     verdict.expect_clean(repeats=before)
 
 
+def test_a_worker_that_is_stopped_as_it_starts_never_serves(stack: Stack) -> None:
+    """SIGTERM before Python listens ends it, too: as process 1 it would miss it, serve, and be killed."""
+    container = stack.compose("run", "--detach", "--no-deps", "worker").strip()
+
+    began = time.monotonic()
+    exit_code = stack.stop(container)
+    gone = time.monotonic() - began
+
+    stack.sh(f"docker rm {container}")
+    tell(f"stopped as it started: exit {exit_code} after {gone:.1f} s")
+    assert exit_code in {0, 143}
+
+
 def test_a_killed_worker_is_replaced(stack: Stack, audience: Audience, pair: list[str]) -> None:
     """`docker kill` under load: the other one has all partitions soon after the session; nothing lost."""
     before = audience.verdict().repeats
