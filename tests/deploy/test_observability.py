@@ -178,7 +178,7 @@ def test_prometheus_accepts_the_configuration_and_its_rules(name: str) -> None:
 
 
 def test_half_of_the_longest_timeout_can_be_seen() -> None:
-    """No quantile of a histogram is more than its last bound, and InferenceWorkerInferenceSlow would be silent for ever."""
+    """No quantile of a histogram is more than its last bound: InferenceWorkerInferenceSlow would be silent for ever."""
     timeout = ModelSettings.model_json_schema()["properties"]["run_timeout_s"]
 
     assert INFERENCE.bounds[-1] > 0.5 * timeout["maximum"]
