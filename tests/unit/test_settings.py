@@ -337,9 +337,11 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
     config.write_text("[kafka]\nsasl_password = 12345678\n")
 
     bad = [*refused({}, config), *refused({"WORKER_KAFKA__CONFIG": '{"ssl.key.pem": "12345678", oops}'})]
+    bad += refused({"WORKER_KAFKA__BOOTSTRAP_SERVERS": "me:12345678@kafka:9092"})
     good = load(None, LEAST | SASL | {PASSWORD: "12345678", "WORKER_KAFKA__CONFIG": '{"ssl.key.pem": "12345678"}'})
 
     assert all("12345678" not in line for line in bad)
+    assert bad[-1].startswith("WORKER_KAFKA__BOOTSTRAP_SERVERS: a broker's address has no login in it; write host:port")
     assert "12345678" not in repr(good)
     assert "12345678" not in str(good)
 

@@ -21,6 +21,7 @@ from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import client_conflicts, conflicts, kafka_conflicts, scoring_conflicts
 from worker.settings.sections import (
     SECTIONS,
+    UNSHOWN,
     ClientSettings,
     DeliveryPart,
     DeliverySettings,
@@ -202,6 +203,6 @@ def _told(error: ErrorDetails) -> str:
     if error["type"] == "missing":
         return f"{where}: must be set. {purpose}"
     wrong = error["msg"].removeprefix("Value error, ")
-    is_shown = not is_secret(section, key) and key != "config"
+    is_shown = not is_secret(section, key) and key != "config" and error["type"] != UNSHOWN
     got = f", got {error['input']!r}" if is_shown else ""
     return f"{where}: {wrong[0].lower()}{wrong[1:]}{got}. {purpose}"

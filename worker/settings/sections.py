@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, LiteralString
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,7 @@ from pydantic import (
     Tag,
     field_validator,
 )
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from worker.core.buckets import WantedAxis
@@ -94,12 +95,26 @@ def _elements(value: Any) -> Any:
     return flat
 
 
+def _without_login(value: str) -> str:
+    """The client takes `user:password@host` for a host's name, and tells it to everybody."""
+    if "@" in value:
+        raise PydanticCustomError(
+            UNSHOWN,
+            "a broker's address has no login in it; write host:port, and set WORKER_KAFKA__SASL_USERNAME and "
+            "WORKER_KAFKA__SASL_PASSWORD",
+        )
+    return value
+
+
 def _of_this_host(value: str) -> str:
     """A name that replicas may share as a pattern. What else stands in braces was meant to be filled in by somebody."""
     if set("{}") & set(value.replace("{hostname}", "")):
         raise ValueError("{hostname} is all that may stand in braces")
     return value
 
+
+# The type of a problem whose value is not shown: it may hold a secret.
+UNSHOWN: LiteralString = "unshown"
 
 # Kafka's own rule for topic names. A leading `^` would make librdkafka read the name as a pattern.
 TOPIC_NAME = r"^[a-zA-Z0-9._-]{1,249}$"
@@ -134,7 +149,7 @@ class Section(BaseModel):
 class Connection(Section):
     """How the brokers are reached, and who we are to them."""
 
-    bootstrap_servers: Annotated[Text, BeforeValidator(_joined)] = Field(
+    bootstrap_servers: Annotated[Text, BeforeValidator(_joined), AfterValidator(_without_login)] = Field(
         description="Brokers to ask first, `host:port`, comma-separated."
     )
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
