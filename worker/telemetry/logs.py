@@ -20,7 +20,7 @@ LONGEST_ID = 128  # a request id is whatever the publisher sent; a line must sta
 _SECRET_NAME = re.compile(r"password|passphrase|secret|token|key|pem|jaas|credential", re.IGNORECASE)
 _SECRETS_IN_TEXT = (
     (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL), REDACTED),
-    (re.compile(r"(://[^/\s:@]+:)[^/\s@]+(?=@)"), rf"\1{REDACTED}"),
+    (re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)"), rf"\1{REDACTED}"),
     (
         re.compile(
             r"((?<![\w.-])[\w.-]*(?:password|passphrase|secret|token|jaas|\bkey|[._]key|pem)[\w.-]*\s*[=:]\s*)"
@@ -91,7 +91,11 @@ def _clean(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return _clean_text(value)
     if isinstance(value, dict):
-        return {str(inner): _clean(str(inner), held) for inner, held in value.items()}
+        # Its names may be topics, or reasons that are counted: a number is no secret, whatever it is called.
+        return {
+            _clean_text(str(inner)): held if isinstance(held, int | float) else _clean(str(inner), held)
+            for inner, held in value.items()
+        }
     if isinstance(value, list | tuple | set):
         return [_clean("", held) for held in value]
     return value

@@ -87,6 +87,7 @@ def test_fields_named_like_secrets_are_blanked(stream: io.StringIO) -> None:
         ("ssl.key.password = hunter2", "ssl.key.password = [redacted]"),
         ("client_secret='hunter2'", "client_secret=[redacted]"),
         ("at https://me:hunter2@host/x", "at https://me:[redacted]@host/x"),
+        ("at redis://:hunter2@host/x", "at redis://:[redacted]@host/x"),
         ("-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----", "[redacted]"),
         ("monkey=3 tokenless", "monkey=3 tokenless"),
         ("partition requests/0: 3 records", "partition requests/0: 3 records"),
@@ -119,3 +120,12 @@ def test_somebody_else_s_text_stays_short_and_on_its_line() -> None:
     assert printable("plain") == "plain"
     assert printable("a\nb\x1b[0m\u2028") == "a\\nb\\x1b[0m\\u2028"
     assert printable("x" * 300, longest=10) == "xxxxxxxxx…"
+
+
+def test_what_is_counted_by_name_keeps_its_number_and_no_secret(stream: io.StringIO) -> None:
+    """Topics and reasons stand as names in a field: one with a key or a token in it is no secret, a password is."""
+    configure("json", "INFO", stream)
+
+    structlog.get_logger().info("x", counts={"payment-tokens": 12, "sasl.password=hunter2 is wrong": 3})
+
+    assert lines(stream)[0]["counts"] == {"payment-tokens": 12, "sasl.password=[redacted] is wrong": 3}
