@@ -22,22 +22,25 @@ ASK_TIMEOUT = 0.1
 _RESETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
 
-def begin_at_once(consumer: Consumer, assigned: Sequence[TopicPartition], kafka: KafkaSettings, log: ClientLog) -> None:
+def begin_at_once(
+    consumer: Consumer, assigned: Sequence[TopicPartition], kafka: KafkaSettings, log: ClientLog
+) -> Sequence[TopicPartition]:
     """Assign these to the client at the group's offsets, or where the reset policy says. To be called in `on_assign`.
 
-    Does nothing, and the client goes its own way, when they are not known, or when the assignment is not incremental:
-    a strategy of the user's own may be another.
+    Returns where they begin. Does nothing, and the client goes its own way, when that is not known, or when the
+    assignment is not incremental: a strategy of the user's own may be another.
     """
     if not assigned or "partition.assignment.strategy" in kafka.config:
-        return
+        return ()
     try:
-        places = consumer.committed(list(assigned), ASK_TIMEOUT)
+        places = [_place(at, kafka) for at in consumer.committed(list(assigned), ASK_TIMEOUT)]
     except (KafkaException, RuntimeError):
-        return
+        return ()
     try:
-        consumer.incremental_assign([_place(at, kafka) for at in places])
+        consumer.incremental_assign(places)
     except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
         log.tell("assign", f"the client does not take {len(places)} partitions: {error}")
+    return places
 
 
 def _place(at: TopicPartition, kafka: KafkaSettings) -> TopicPartition:

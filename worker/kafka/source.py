@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
-from worker.core.records import CommitResult, Partition, Record
+from worker.core.records import CommitResult, Partition, Record, Standing
 from worker.kafka.beginning import begin_at_once
 from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
@@ -55,6 +55,7 @@ class KafkaSource:
         self._failure: Exception | None = None
         self._flowing = Flowing()
         self._unreadable = Unreadable()
+        self._begun: dict[Partition, int] = {}  # where the group stood when they were assigned
         self._taken_away: set[Partition] = set()  # by the callbacks of the poll under way
         self._is_assignment_new = False
         self._was_assigned = False
@@ -278,7 +279,8 @@ class KafkaSource:
         self._is_assignment_new = self._was_assigned = True
         self._stand_by.is_known()
         self._tell("assigned", positions)
-        begin_at_once(consumer, positions, self._kafka, self._log)
+        for at in begin_at_once(consumer, positions, self._kafka, self._log):
+            self._begun[self._flowing.named(at.topic, at.partition)] = at.offset
 
     def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._tell("revoked", positions)
@@ -291,12 +293,19 @@ class KafkaSource:
         try:
             seen = read_consumer(statistics)
             if self._watcher is not None:
-                self._watcher.consumer_seen(seen.connections, seen.standings)
+                self._watcher.consumer_seen(seen.connections, self._since_assigned(seen.standings))
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return
         if self._assignments is not None and self._stand_by.heard(seen.coordinator):
             self._tell("assigned", [])
+
+    def _since_assigned(self, standings: Mapping[Partition, Standing]) -> Mapping[Partition, Standing]:
+        """Of a partition that comes back the client still has its own last commit, whatever others did meanwhile."""
+        return {
+            partition: seen._replace(next_offset=max(seen.next_offset, self._begun.get(partition, 0)))
+            for partition, seen in standings.items()
+        }
 
     def _tell(self, what: str, positions: list[TopicPartition]) -> None:
         partitions = [self._flowing.named(at.topic, at.partition) for at in positions]
@@ -304,6 +313,8 @@ class KafkaSource:
             self._gates.assigned(partitions)
         else:
             self._taken_away.update(partitions)
+            for partition in partitions:
+                self._begun.pop(partition, None)
         try:
             getattr(self._assignments, what)(partitions)
         except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this

@@ -14,6 +14,7 @@ from tests.fakes import Clock
 from tests.unit.kafka.test_client_config import settings
 from worker.core.records import Partition, Suspect
 from worker.kafka import Membership, source
+from worker.kafka.client_statistics import Watcher
 from worker.kafka.source import KafkaSource
 
 P, Q = Partition("r", 0), Partition("r", 1)
@@ -220,7 +221,7 @@ class World(NamedTuple):
         self.client.commits.clear()
 
 
-def new_world(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> World:
+def new_world(monkeypatch: pytest.MonkeyPatch, watcher: Watcher | None = None, **changes: Any) -> World:
     """A source that has joined its group and holds nothing yet."""
     clients: list[ScriptedClient] = []
 
@@ -231,6 +232,6 @@ def new_world(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> World:
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
     logger = logging.getLogger("librdkafka")
-    made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, clock=clock)
+    made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, watcher, clock)
     made.subscribe(assignments := Quiet())
     return World(made, clients[0], assignments, clock)

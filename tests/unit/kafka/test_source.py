@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,9 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
-from worker.core.records import UNREADABLE_HEADERS, CommitResult
+from worker.core.records import UNREADABLE_HEADERS, CommitResult, Partition, Standing
+
+NOT_YET = {"app_offset": -1001, "next_offset": -1001}
 
 
 @pytest.fixture
@@ -181,6 +185,37 @@ def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCap
 
     assert world.polled() == []
     assert caplog.messages == ["_ALL_BROKERS_DOWN: 1/1 brokers are down"]
+
+
+class Onlooker:
+    """Remembers how far each partition was, as last told."""
+
+    def __init__(self) -> None:
+        self.standings: Mapping[Partition, Standing] = {}
+
+    def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
+        assert connections == 0
+        self.standings = standings
+
+    def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None: ...
+
+
+def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client remembers its own last commit alone. Ours, later, count again."""
+    world = new_world(monkeypatch, onlooker := Onlooker())
+    lags = []
+
+    for group, committed in ((10, 10), (90, 10), (90, 95)):
+        world.client.group = {P: (group, "")}
+        world.assign(P)
+        found = {"fetch_state": "active", "ls_offset": 100, "committed_offset": committed}
+        world.client.config["stats_cb"](json.dumps({"topics": {"r": {"partitions": {"0": found | NOT_YET}}}}))
+        lags.append(onlooker.standings[P].end - onlooker.standings[P].next_offset)
+        world.revoke(P)
+
+    assert lags == [90, 10, 5]
 
 
 def test_statistics_that_cannot_be_read_are_told_and_passed_over(
