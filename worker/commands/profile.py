@@ -23,7 +23,9 @@ from worker.commands.profile_plot import draw
 from worker.commands.profile_report import Profile, Subject
 from worker.commands.profile_screen import show
 from worker.commands.terminal import console, print_json, progress
+from worker.core.buckets import Shapes
 from worker.core.failures import BadConfiguration
+from worker.core.signature import Signature
 from worker.core.stacking import Stacker
 from worker.inference import Model, load
 from worker.profiling.advice import Advice, Need, advise
@@ -101,7 +103,8 @@ def profile(order: Order) -> int:
         at_lengths = LengthsBench(model, stacker, settings, order.rows_per_request, order.seconds)
         buckets = advise_buckets(order.lengths, at_lengths, need, order.transport)
         bench = at_lengths.at(buckets.axis, buckets.mean_padded)
-    row_bytes = bench.requests(1)[0].size
+    row = bench.requests(1)[0]
+    row_bytes = row.size
     swept = _swept(bench, sizes, most, row_bytes, settings, order.seconds)
     found = Profile(
         _subject(model, settings, order),
@@ -110,6 +113,7 @@ def profile(order: Order) -> int:
         knee({size.rows: size.rows_per_s for size in swept.sizes}),
         order.transport,
         buckets=buckets,
+        open_axes=_open_axes(model.signature, row.shapes),
     )
     try:
         if need is not None:
@@ -166,6 +170,16 @@ def _stacker(model: Model, settings: ScoringSettings) -> Stacker:
         refuse_non_finite_input=settings.model.non_finite_input == "reject",
         refuse_non_finite_output=settings.model.non_finite_output == "error",
     )
+
+
+def _open_axes(signature: Signature, shapes: Shapes) -> dict[str, int]:
+    """How long those are in a request that the model's file leaves open, the batch's besides."""
+    return {
+        f"{spec.name}:{axis}": length
+        for spec, shape in zip(signature.inputs, shapes, strict=True)
+        for axis, (dim, length) in enumerate(zip(spec.dims, shape, strict=True), 1)
+        if dim is None
+    }
 
 
 def _subject(model: Model, settings: ScoringSettings, order: Order) -> Subject:

@@ -5,6 +5,7 @@ The members of the JSON are a contract: names stay, new ones may come. `_ms` is 
 | member | holds |
 |---|---|
 | `model` | `name`, `version`, `path`, `device`, `why` there, `threads`, `request_rows`, `seconds` for each size |
+| `open_axes` | by input and axis, `input_ids:1`: the length measured where the model's file says none |
 | `sizes` | by `rows`: `inferences`, `rows_per_s`, `inference_ms` (`p50`, `p99`), `stack_ms` and `split_ms` (medians) |
 | `too_large` | null, or the first size left out: `rows`, `reason` |
 | `unsteady` | row counts whose p99 says more about the machine than about the model |
@@ -31,8 +32,8 @@ The members of the JSON are a contract: names stay, new ones may come. `_ms` is 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from worker.profiling.advice import FILL, HEAD_ROOM, Advice, Capacity
@@ -64,7 +65,8 @@ class Subject(NamedTuple):
 class Profile:
     """Made by the command. `transport` in seconds; `advice` once a rate and a budget were given and can be met.
 
-    `refusal` once they cannot, `buckets` once there is a sample of lengths.
+    `refusal` once they cannot, `buckets` once there is a sample of lengths. `open_axes`: how long axes were that the
+    model's file leaves open, by input and axis.
     """
 
     subject: Subject
@@ -75,6 +77,7 @@ class Profile:
     advice: Advice | None = None
     refusal: str | None = None
     buckets: BucketAdvice | None = None
+    open_axes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def unsteady(self) -> list[Measured]:
@@ -85,6 +88,7 @@ class Profile:
         """Plain values: one member for each section."""
         return {
             "model": self.subject._asdict(),
+            "open_axes": dict(self.open_axes),
             "sizes": [_size(size) for size in self.sizes],
             "too_large": None if self.too_large is None else self.too_large._asdict(),
             "unsteady": [size.rows for size in self.unsteady],

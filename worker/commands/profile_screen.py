@@ -5,7 +5,7 @@ Fits 80 columns and a pipe. Names come from the model: nothing of them reaches t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.bar import Bar
 from rich.console import Console
@@ -47,6 +47,14 @@ def _subject(profile: Profile) -> Iterator[Text]:
     if (found := profile.buckets) is not None:
         told = f"{found.axis} is {found.mean_padded:,} long, as rows are on average in the buckets below"
         yield Text(printable(told))
+    elif profile.open_axes:
+        yield Text(printable(_made_up(profile.open_axes)), "yellow")
+
+
+def _made_up(axes: Mapping[str, int]) -> str:
+    """Costs may grow with the square of a length: what holds for the one measured holds for no other."""
+    told = ", ".join(f"{axis} is {length:,} long" for axis, length in axes.items())
+    return f"{told}: the model's file leaves that open. All figures are for that and no other; --lengths takes yours."
 
 
 def _sizes(profile: Profile) -> Table:

@@ -54,8 +54,11 @@ def test_json_has_all_of_it(model: Path) -> None:
     """The members are a contract."""
     document = found(model, "--batch-sizes", "1,4", "--rate", 10, "--latency-budget-ms", 2000)
 
-    assert set(document) == {"model", "sizes", "too_large", "unsteady", "lengths", "knee", "refusal", "advice"}
+    assert set(document) == {
+        "model", "open_axes", "sizes", "too_large", "unsteady", "lengths", "knee", "refusal", "advice"
+    }  # fmt: skip
     assert document["lengths"] is None
+    assert document["open_axes"] == {}
     assert document["model"] | {"path": "", "why": ""} == {
         "name": "small", "version": "1", "path": "", "device": "cpu", "why": "", "threads": 1, "request_rows": 1,
         "seconds": 0.02,
@@ -75,6 +78,15 @@ def test_json_has_all_of_it(model: Path) -> None:
     assert set(advice["capacities"][0]) == {"rows", "at_most", "within_budget", "replicas"}
     assert list(advice["assumed"])[:4] == ["transport_ms", "request_cpu_ms", "batch_cpu_ms", "hand_over_ms"]
     assert list(advice["assumed"])[4:] == ["head_room", "budget_filled"]
+
+
+def test_the_length_of_an_axis_that_the_file_leaves_open_is_told(tmp_path: Path) -> None:
+    """It was made up, and the figures hang on it."""
+    path = models.save(models.sequence_mean(), tmp_path, "texts")
+
+    (length,) = found(path, "--batch-sizes", "1")["open_axes"].values()
+
+    assert f" is {length} long: the model's file" in " ".join(profile(path, "--batch-sizes", "1").stdout.split())
 
 
 def test_one_session_that_serves_the_rate_is_told_plainly(model: Path) -> None:

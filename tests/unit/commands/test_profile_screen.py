@@ -97,6 +97,16 @@ def test_nothing_of_a_models_name_reaches_the_terminal_raw() -> None:
     assert "Model m\\x1b[31m, version 1" in told(profile(steady(SIZES, fixed=0.01)))
 
 
+def test_a_length_that_was_made_up_is_told() -> None:
+    """A text of 16 tokens takes a fraction of one of 256, and the page would not show which it was."""
+    found = profile(steady(SIZES, fixed=0.01))
+    assert "long" not in told(found)
+
+    found.open_axes = {"ids\x1b:1": 16, "mask:1": 16}
+
+    assert "ids\\x1b:1 is 16 long, mask:1 is 16 long: the model's file leaves that open." in told(found)
+
+
 @pytest.mark.parametrize(("threads", "words"), [(0, "all cores"), (1, "1 thread"), (4, "4 threads")])
 def test_the_threads_of_an_inference_are_told(threads: int, words: str) -> None:
     """They decide what a core of the device is worth."""
