@@ -46,7 +46,22 @@ def main() -> None:
     gc.disable()  # what is imported stays; looking through it took 70 ms of a start (measured). `_end` enables it again
     # Nobody's plugin stands between a setting and us; to look for some is to read the metadata of every package: 6 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    _stand_in_for_closed_streams()
     app()
+
+
+def _stand_in_for_closed_streams() -> None:
+    """What is written to a stream that was closed (`>&-`) goes nowhere. Its number would be the next socket's.
+
+    Standard input stays closed: a command that would read it says so.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != number:  # a lower number was free, too
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the process
 
 
 def _show_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it with the flag's value

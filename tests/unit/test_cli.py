@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,13 @@ def test_a_clean_end_exits_with_what_the_command_says() -> None:
         cli._end(lambda: 0)
 
     assert end.value.exit_code == 0
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
+def test_a_closed_standard_output_is_no_defect(closed: str) -> None:
+    """What would be written there is not wanted; the exit code is, and here that settings are missing."""
+    command = f'exec "{sys.executable}" -m worker check --json {closed}'
+
+    found = subprocess.run(["/bin/sh", "-c", command], env={}, capture_output=True, text=True, check=False)  # noqa: S603  # a fixed command
+
+    assert (found.returncode, found.stdout, found.stderr) == (2, "", "")
