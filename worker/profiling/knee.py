@@ -26,5 +26,5 @@ def knee(rates: Mapping[int, float]) -> Knee:
     """Of rows/s by batch size, ascending and at least one."""
     best, smallest = max(rates.values()), next(iter(rates))
     rows = next(rows for rows, rate in rates.items() if rate >= ENOUGH * best)
-    is_last = len(rates) > 1 and rows == max(rates)
+    is_last = rows == max(rates)
     return Knee(rows, rates[rows], rates[rows] / best, rates[rows] / rates[smallest], is_last)

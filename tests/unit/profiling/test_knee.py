@@ -33,3 +33,8 @@ def test_a_model_that_gains_nothing_has_its_knee_at_one() -> None:
 def test_one_size_alone_says_nothing_of_the_rest() -> None:
     """It is its own knee."""
     assert knee({8: 5.0})[:3] == (8, 5.0, 1.0)
+
+
+def test_a_single_size_says_nothing_of_larger_ones() -> None:
+    """It is the largest measured, as well as the smallest: the curve may do anything beyond."""
+    assert knee({1: 100.0}).is_last
