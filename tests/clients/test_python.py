@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
+from onnxruntime import InferenceSession
 
 from tests.clients.stage import Stage, block, stage
 from tests.kafka.cluster import Cluster
@@ -26,3 +31,12 @@ def test_each_encoding_gets_its_answer_and_no_repeat_is_seen(python: Stage) -> N
     lines = python.lines(["python", str(python.write("python-answers", "answers.py"))], until="end ")
 
     assert lines == [*block("answers").text.splitlines(), "end 0.5 0.25"]
+
+
+def test_the_page_makes_the_model_that_it_speaks_of(tmp_path: Path) -> None:
+    """A reader who runs the page's programs needs one that gives the page's answers."""
+    subprocess.run([sys.executable, "-c", block("python-model").text], cwd=tmp_path, check=True)
+
+    (answer,) = InferenceSession(tmp_path / "scale.onnx").run(None, {"x": np.array([[0.1, 0.2, 0.3]], np.float32)})
+
+    assert answer.tolist() == [[0.5, 0.25]]
