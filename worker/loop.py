@@ -36,6 +36,7 @@ from worker.ports import Codec, Delivery, Events, Lanes, Signals, Source
 POLL_SLICE = 0.1  # the longest wait in one poll, so that a signal is seen soon, seconds
 LANE_SLICE = 0.001  # the longest wait for a lane before the topics are looked at again, seconds
 SHORTEST_WAIT = 0.001  # the client counts milliseconds and takes less for no wait at all: a spin, seconds
+LEAVE_AFTER = 0.5  # of a drain's time: then what has not begun is left to its next owner
 WITHDRAW_TIMEOUT = 1.0  # for the group to take back that a record is on trial, seconds
 REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
 
@@ -508,14 +509,16 @@ class Worker:
         Waiting rows are dropped first, since their next owner reads them again; then the running batches are brought
         home, then delivery reports are served, and the commit is the last call.
         """
-        trial = self._trials.current
         if self._is_over:
-            self._acquit(trial, partitions)
+            self._acquit(self._trials.current, partitions)
             self._trials.forget(partitions)
             self._delivery.lost(partitions)
             return
-        began = self._clock()
-        deadline = min(began + self._conduct.revoke_timeout, self._drain_deadline)
+        self._let_go(partitions, min(self._clock() + self._conduct.revoke_timeout, self._drain_deadline))
+
+    def _let_go(self, partitions: Sequence[Partition], deadline: float) -> int:
+        """Returns how many records leave unsettled."""
+        began, trial = self._clock(), self._trials.current
         self._forget(partitions)
         self._trials.acquit(partitions)
         while self._is_out(partitions) and self._clock() < deadline and not self._signals.hurry_asked:
@@ -524,6 +527,7 @@ class Worker:
         unsettled = self._delivery.revoke(partitions, deadline)
         self._acquit(trial, partitions)
         self._events.revoked(partitions, self._clock() - began, unsettled)
+        return unsettled
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """The partitions moved without us: forget, commit nothing. What runs comes home to no line and is dropped."""
@@ -538,23 +542,39 @@ class Worker:
     # Going home
 
     def _drain(self) -> None:
-        """Finish and commit what is held. Raises `DeadlineMissed`, having committed nothing unsettled."""
+        """Finish and commit what is held. Raises `DeadlineMissed`, having committed nothing unsettled.
+
+        When `LEAVE_AFTER` of the time is gone, what no lane has begun is left to its next owner, as in a rebalance:
+        many small batches of a slow model would else take all of it, and end in an error that nothing had caused.
+        """
+        leave_at = self._clock() + LEAVE_AFTER * self._conduct.drain_timeout
         self._drain_deadline = self._clock() + self._conduct.drain_timeout
         self._is_draining = True
         self._is_behind = False  # nothing more is taken
         self._source.pause()
         self._pace()
         while self._ledger.records or not self._delivery.is_idle:
-            if self._signals.hurry_asked or self._clock() > self._drain_deadline:
-                raise DeadlineMissed(
-                    f"stopped before all was settled: {self._ledger.records} records taken are unanswered or "
-                    "uncommitted and will be answered again"
-                )
+            self._check_deadline(self._ledger.records)
+            if self._clock() > leave_at and self._has_waiting:
+                self._check_deadline(self._let_go(list(self._ledger.oldest_by_partition()), self._drain_deadline))
             # Polled for its callbacks: a record that still comes is its next owner's.
             self._source.poll(1, 0.0 if self._lanes.in_flight else SHORTEST_WAIT)
             self._hand_out(self._clock())
             self._bring_home(LANE_SLICE)
             self._record_progress()
+
+    @property
+    def _has_waiting(self) -> bool:
+        """Something that was taken waits for a lane, or for its trial; one under way is taken back by `_withdraw`."""
+        trial = self._trials.current
+        return self._batcher.next_due is not None if trial is None else not trial.is_called
+
+    def _check_deadline(self, unsettled: int) -> None:
+        if self._signals.hurry_asked or self._clock() > self._drain_deadline:
+            raise DeadlineMissed(
+                f"stopped before all was settled: {unsettled} records taken are unanswered or "
+                "uncommitted and will be answered again"
+            )
 
 
 def _has_runs(requests: Iterable[Request]) -> bool:

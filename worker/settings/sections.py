@@ -429,7 +429,10 @@ class DeliverySettings(Section):
         description="Exactly once: when the broker takes back what a dead replica has left open.",
     )
     drain_timeout_s: float = Field(
-        20.0, gt=0, le=600, description="Time to finish what is under way at SIGTERM; then the worker exits (3)."
+        20.0,
+        gt=0,
+        le=600,
+        description="Time to finish what was taken at SIGTERM, half of it for what has not begun; then it exits (3).",
     )
     rejection_limit: int | None = Field(
         None,

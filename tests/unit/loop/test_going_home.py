@@ -125,6 +125,27 @@ def test_a_drain_that_cannot_end_ends_at_its_deadline() -> None:
     assert world.source.is_closed
 
 
+@pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
+def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once: bool) -> None:
+    """Many small batches of a slow model: after half of its time what runs comes home, and the end is a good one."""
+    world = world_of(
+        exactly_once=exactly_once,
+        policy=dataclasses.replace(POLICY, max_rows=1),
+        conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0),
+    )
+    world.lanes.seconds = lambda: 1.0
+    world.broker.append(*[record(at) for at in range(20)])
+    stop_at(world, 0.5)
+
+    world.worker.run()
+
+    answered = len(world.answered())
+    assert 3 <= answered <= 6
+    assert world.broker.committed == {P0: answered}
+    assert world.clock.now < 1000.0 + 5.5
+    assert world.events.revocations[0][2] == 20 - answered
+
+
 def test_a_second_signal_ends_the_drain_at_once() -> None:
     """Who asks twice does not want to wait."""
     world = world_of()
