@@ -19,6 +19,7 @@ class Rejections:
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
         self._in_a_row = self._most = 0
+        self._last = ""
 
     def count(self, leaving: Iterable[Place]) -> None:
         """The outcomes of these leave, in this order."""
@@ -31,6 +32,7 @@ class Rejections:
             elif not outcome.is_silent and outcome.code is not Code.DEADLINE_EXCEEDED:
                 self._in_a_row += 1
                 self._most = max(self._most, self._in_a_row)
+                self._last = f"{outcome.record.source} as {outcome.code.value}"
 
     def take_back(self) -> None:
         """Answers that had left are taken back, and will leave again: then they count."""
@@ -40,6 +42,7 @@ class Rejections:
         """Raises `TooManyRejections` when the limit was reached."""
         if self._limit is not None and self._most >= self._limit:
             raise TooManyRejections(
-                f"{self._most} requests in a row were rejected, and REJECTION_LIMIT is {self._limit}: look at the "
-                "dead-letter topic for the reason, mend the publisher or the model, and start again"
+                f"{self._most} requests in a row were rejected, the last one {self._last}, and REJECTION_LIMIT is "
+                f"{self._limit}: mend the publisher or the model, and start again. The dead-letter topic has the "
+                "reasons, but with exactly once, which takes them back"
             )

@@ -26,6 +26,7 @@ from worker.kafka.errors import FATAL, UNREADABLE, refusal
 from worker.kafka.flowing import Flowing
 from worker.kafka.gates import Gates
 from worker.kafka.incoming import partition_of, to_records
+from worker.kafka.login_files import LoginFiles
 from worker.kafka.marks import Marks
 from worker.kafka.membership import Membership, StandBy, fall_back
 from worker.kafka.pauses import By, Pauses
@@ -51,6 +52,7 @@ class KafkaSource:
         self._kafka = kafka
         self._clock = clock
         self._log = ClientLog(logger)
+        self._login_files = LoginFiles(kafka.login_files)
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
         self._flowing = Flowing()
@@ -334,7 +336,9 @@ class KafkaSource:
                 self._hear(wrong)
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() and not self._may_fall_back():
+        if (why := self._login_files.why_refused(error)) is not None:
+            self._failure = self._failure or KafkaFatal(why)
+        elif error.fatal() and not self._may_fall_back():
             self._hear(error)
 
     def __repr__(self) -> str:

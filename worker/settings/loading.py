@@ -23,6 +23,7 @@ from worker.settings.sections import (
     SECTIONS,
     UNSHOWN,
     ClientSettings,
+    Connection,
     DeliveryPart,
     DeliverySettings,
     KafkaPart,
@@ -125,6 +126,8 @@ def _read(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tup
     except ValidationError as error:
         problems += [_told(e) for e in error.errors(include_url=False) if not _is_told_elsewhere(e)]
         return None, list(dict.fromkeys(problems))
+    if isinstance(kafka := getattr(settings, "kafka", None), Connection):
+        kafka.read_secrets_from(tuple(Path(environ[name]) for name in _SECRET_FILES if environ.get(name)))
     return settings, problems
 
 

@@ -19,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PrivateAttr,
     SecretStr,
     SkipValidation,
     StringConstraints,
@@ -178,6 +179,17 @@ class Connection(Section):
         repr=False,
         description="librdkafka keys for both clients, except those the worker owns; in the environment a JSON object.",
     )
+    _secret_files: tuple[Path, ...] = PrivateAttr(())
+
+    def read_secrets_from(self, files: tuple[Path, ...]) -> None:
+        """Remember which files held the secrets. For whoever has read them."""
+        self._secret_files = files
+
+    @property
+    def login_files(self) -> tuple[Path, ...]:
+        """What we log in by, as far as it lies in files: secrets, our certificate and key, whom to trust."""
+        named = (self.ssl_ca_location, self.ssl_certificate_location, self.ssl_key_location, self.ssl_crl_location)
+        return (*self._secret_files, *(file for file in named if file is not None))
 
 
 class KafkaSettings(Connection):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -176,6 +177,23 @@ def test_what_shuts_a_member_out_is_told_with_its_cure(
     world.source.close()
 
     assert caplog.messages == []
+
+
+def test_a_login_that_was_changed_ends_the_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The client would try the old one for ever; whoever starts us again brings the new one."""
+    certificate = tmp_path / "own.pem"
+    certificate.write_text("old")
+    world = new_world(monkeypatch, ssl_certificate_location=certificate)
+    certificate.write_text("new")
+
+    def fetch() -> list[Incoming]:
+        world.client.config["error_cb"](KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
+        return []
+
+    world.client.script.append(fetch)
+
+    with pytest.raises(KafkaFatal, match=f"{certificate} changed since this worker started"):
+        world.polled()
 
 
 def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,59 @@
+"""A password that is changed while a worker runs: with its file changed, a new start is all that is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from tests.kafka.cluster import TIMEOUT
+from tests.kafka.fixtures import or_skip
+from tests.kafka.guarded import PASSWORD, USER, GuardedKafka
+from tests.kafka.scene import Scene, raw
+from tests.kafka.test_security import rights
+
+NEW_PASSWORD = b"another-secret"
+LEAVES_WITHIN = 60.0  # seconds: a KIP-848 member whose coordinator is out of reach takes up to 42 to close
+
+
+@pytest.fixture
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    """Of its own: its worker's password changes."""
+    kafka = or_skip(lambda: GuardedKafka(tmp_path_factory.mktemp("certificates")))
+    yield kafka
+    kafka.remove()
+
+
+def test_a_worker_whose_password_was_changed_ends_and_logs_in_with_the_new_one(
+    guarded: GuardedKafka, tmp_path: Path
+) -> None:
+    """Connections that stand are not asked again. After the broker's restart it would try the old one for ever."""
+    secret = tmp_path / "password"
+    secret.write_text(PASSWORD)
+    door = guarded.scram()
+    del door["KAFKA__SASL_PASSWORD"]
+    with Scene(guarded.cluster, tmp_path, {**door, "KAFKA__SASL_PASSWORD_FILE": str(secret)}) as scene:
+        without_file = {name: value for name, value in scene.settings.items() if not name.endswith("_FILE")}
+        guarded.grant(rights({**without_file, "KAFKA__SASL_PASSWORD": PASSWORD}))
+        replica = scene.replica()
+        scene.publish([raw(number) for number in range(20)])
+        scene.answers()
+
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        changed = UserScramCredentialUpsertion(USER, info, NEW_PASSWORD)
+        for future in guarded.cluster.admin.alter_user_scram_credentials([changed]).values():
+            future.result(TIMEOUT)
+        secret.write_bytes(NEW_PASSWORD)
+        scene.publish([raw(number) for number in range(20, 40)])
+        scene.answers()
+        assert replica.is_running
+        guarded.broker.stop()
+        guarded.broker.start()
+
+        assert replica.exit_code(LEAVES_WITHIN) == 4, replica.log
+        assert f"the brokers do not take our login any more, and {secret} changed" in replica.log
+        scene.publish([raw(number) for number in range(40, 60)])
+        scene.replica()
+        scene.verdict().expect_clean(repeats=20)
