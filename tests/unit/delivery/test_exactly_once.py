@@ -231,6 +231,27 @@ def test_a_success_forgives_the_failures_before(world: World) -> None:
     assert world.broker.committed == {P0: 6}
 
 
+def test_transactions_that_were_too_large_grow_again_little_by_little(world: World) -> None:
+    """Where no more than 40 answers get through in time, most transactions do, with half as many and more."""
+    owed, sizes = 2_000, []
+
+    def fate() -> TransactionFate:
+        sizes.append(len(world.transactions.commits[-1][0]))
+        return TransactionFate() if sizes[-1] <= 40 else ABORTED
+
+    world.transactions.fate = fate
+    send(world, *range(owed))
+    for _ in range(owed):
+        if turn_after(world, 0.5):
+            send(world, *range(world.broker.committed.get(P0, 0), owed))
+
+    assert world.broker.committed == {P0: owed}
+    assert sizes[:5] == [owed, owed, owed, 1, 2]
+    after_growth = sizes[20:]
+    assert min(after_growth[:-1]) >= 20
+    assert sum(size > 40 for size in after_growth) <= len(after_growth) / 4
+
+
 def test_after_a_failure_the_next_transaction_waits(world: World) -> None:
     """A broker in trouble is not asked again at once."""
     world.transactions.fate = lambda: ABORTED

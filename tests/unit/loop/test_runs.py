@@ -127,5 +127,5 @@ def test_when_transactions_fail_in_a_row_a_run_is_taken_apart() -> None:
     world.turn_for(20.0)
 
     sizes = [len(messages) for messages, _ in world.transactions.commits]
-    assert sizes == [4] * PATIENCE_WITH_MANY + [1, 3]
+    assert sizes == [4] * PATIENCE_WITH_MANY + [1, 2, 1]
     assert world.broker.committed == {P0: 4}
