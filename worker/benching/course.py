@@ -74,7 +74,9 @@ class Course:
         if self._loads is None:
             # The loads of all rounds hang on it, and a machine that was just then busy would make them too low.
             self._measure_maximum(turn, column)
-            self._loads = self._set_loads(column)
+            better = max(self._maxima[column.name], key=lambda measured: measured.flow.rate)
+            self._maxima[column.name] = [better]
+            self._loads = self._set_loads(better.flow.rate)
         watcher.end(1)
         for load in self._loads:
             # More than it can do is a queue that grows, and a load that takes as many times as long to be answered.
@@ -91,7 +93,6 @@ class Course:
         found = [measured.flow.rate for measured in self._maxima[column.name]]
         return statistics.median(found) if found else None
 
-    def _set_loads(self, column: Column) -> tuple[Load, ...]:
-        maximum = max(measured.flow.rate for measured in self._maxima[column.name])
+    def _set_loads(self, maximum: float) -> tuple[Load, ...]:
         loads = {Load(rate.at(maximum), rate) for rate in self._rates}
         return tuple(sorted(load for load in loads if load.rate > 0))

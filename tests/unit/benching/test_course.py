@@ -85,6 +85,17 @@ def test_a_first_maximum_that_was_low_by_chance_sets_no_loads() -> None:
     assert [load.rate for load in course.found().loads] == [4500]
 
 
+def test_the_maximum_that_counts_is_the_one_that_is_told() -> None:
+    """A round has one maximum of each contender: the worse of the first worker's two would move its median."""
+    stage = Stage(dict.fromkeys([column.name for column in COLUMNS], 9000.0))
+    stage.spoilt = 1
+    course = Course(stage.turn_of, COLUMNS, rates_of("50%"), 1)
+
+    course.run(stage)
+
+    assert [found.flow.rate for found in course.found().maxima[WORKER.name]] == [9000]
+
+
 def test_nobody_gets_more_than_it_can_do() -> None:
     """A queue that grows says nothing of a latency, and takes as many times as long to be worked off."""
     stage, course = run("1000,4000", 2, worker=8000.0, single=1500.0, copy=90_000.0)
