@@ -79,11 +79,18 @@ class Course:
             self._loads = self._set_loads(better.flow.rate)
         watcher.end(1)
         for load in self._loads:
-            # More than it can do is a queue that grows, and a load that takes as many times as long to be answered.
-            if load.rate <= (self._maximum(column) or 0.0):
+            if self._is_tried(column, load):
                 watcher.begin(f"{where}: {load.rate:,.0f} a second")
                 self._steady[column.name, load].append(turn.steady(load.rate))
             watcher.end(1)
+
+    def _is_tried(self, column: Column, load: Load) -> bool:
+        """More than it can do is a queue that grows, and a load that takes as many times as long to be answered.
+
+        A part of the first column's maximum is none of that to it, whatever a later round finds or rounding adds.
+        """
+        is_its_own = column == self._columns[0] and load.asked.is_part and load.asked.number <= 1
+        return is_its_own or load.rate <= (self._maximum(column) or 0.0)
 
     def _measure_maximum(self, turn: Turn, column: Column) -> None:
         self._maxima[column.name].append(turn.maximum(self._maximum(column)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+
+import pytest
 
 from tests.unit.benching.measurements import WORKER, measured
 from worker.benching.columns import ONE_BY_ONE, PASS_THROUGH, Column, rates_of
@@ -16,11 +18,12 @@ COLUMNS = (WORKER, ONE_BY_ONE, PASS_THROUGH)
 class Stage:
     """Contenders that can do what the test says, and a list of what was asked of them."""
 
-    def __init__(self, maxima: Mapping[str, float]) -> None:
+    def __init__(self, maxima: dict[str, float]) -> None:
         self.maxima = maxima
         self.asked: list[tuple[str, float | None]] = []
         self.steps = 0
         self.spoilt = 0  # so many maxima come out at a tenth
+        self.tiring = False  # each maximum comes out at half the one before
 
     def turn_of(self, column: Column) -> AbstractContextManager[Turn]:
         return self._turn(column)
@@ -42,7 +45,10 @@ class _Turn:
     def maximum(self, estimate: float | None) -> Measured:
         self._stage.asked.append((self._name, None))
         self._stage.spoilt, is_spoilt = max(0, self._stage.spoilt - 1), self._stage.spoilt > 0
-        return measured(self._stage.maxima[self._name] * (0.1 if is_spoilt else 1.0))
+        found = self._stage.maxima[self._name]
+        if self._stage.tiring:
+            self._stage.maxima[self._name] /= 2
+        return measured(found * (0.1 if is_spoilt else 1.0))
 
     def steady(self, rate: float) -> Measured:
         self._stage.asked.append((self._name, rate))
@@ -102,6 +108,22 @@ def test_nobody_gets_more_than_it_can_do() -> None:
 
     assert {rate for name, rate in stage.asked if name == ONE_BY_ONE.name} == {None, 1000}
     assert len(course.found().steady[WORKER.name, course.found().loads[1]]) == 2
+
+
+@pytest.mark.parametrize("is_tiring", [False, True], ids=["rounded up", "a worse second round"])
+def test_the_first_worker_is_asked_for_all_parts_of_its_maximum(*, is_tiring: bool) -> None:
+    """Two figures may be more than it, and a worse round moves the median: 100 % of it is no load beyond it."""
+    stage = Stage({WORKER.name: 8260.0, ONE_BY_ONE.name: 1500.0, PASS_THROUGH.name: 90_000.0})
+    stage.tiring = is_tiring
+    course = Course(stage.turn_of, COLUMNS, rates_of("100%,150%"), 2)
+
+    course.run(stage)
+
+    full, beyond = course.found().loads
+    assert full.rate == 8300
+    assert len(course.found().steady[WORKER.name, full]) == 2
+    assert (WORKER.name, beyond) not in course.found().steady
+    assert (ONE_BY_ONE.name, full) not in course.found().steady
 
 
 def test_every_step_is_counted_also_those_left_out() -> None:
