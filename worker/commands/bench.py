@@ -123,6 +123,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
             "encoding": plan.encoding.value,
             "rows": order.rows_per_request,
             "bytes": plan.request_bytes,
+            "open_axes": {axis: span._asdict() for axis, span in plan.open_axes.items()},
         },
         "replicas": order.replicas,
         "rounds": order.rounds,

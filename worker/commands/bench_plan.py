@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from worker.benching.generator import Site
 from worker.benching.report import Part
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
 from worker.commands.command_line import with_options
+from worker.commands.open_axes import open_axes
 from worker.core.failures import BadConfiguration
 from worker.core.signature import Signature
 from worker.demo.digits import MODEL
@@ -61,6 +62,13 @@ class Order:
     bootstrap_servers: str | None = None
 
 
+class Span(NamedTuple):
+    """The shortest and the longest that an axis is in the requests."""
+
+    min: int
+    max: int
+
+
 class Plan:
     """An order, understood. Raises `BadConfiguration` for what cannot be begun."""
 
@@ -77,7 +85,9 @@ class Plan:
         self._models = self._inspected()
         self.signature = self._same_signature()
         self.encoding = self._encoding()
-        self.requests = tuple(_requests(self.signature, order.rows_per_request, self.encoding))
+        made_up = tuple(_made_up(self.signature, order.rows_per_request, self.encoding))
+        self.requests = tuple(request for request, _ in made_up)
+        self.open_axes = _spans([lengths for _, lengths in made_up])
 
     def _complete(self, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """What a worker must have is there; where the broker is a mock, nothing of how another is reached."""
@@ -210,12 +220,17 @@ def _is_set(variable: str, config: Path | None, environ: Mapping[str, str]) -> b
     return isinstance(table, dict) and key in table
 
 
-def _requests(signature: Signature, rows: int, encoding: Encoding) -> Iterator[EncodedRequest]:
-    """Made up, always the same ones."""
+def _made_up(signature: Signature, rows: int, encoding: Encoding) -> Iterator[tuple[EncodedRequest, dict[str, int]]]:
+    """Requests, always the same ones, and how long the axes are in each that the model's file leaves open."""
     rng, size = np.random.default_rng(0), 0
     for _ in range(_KINDS):
-        request = encode_request(signature, example_feeds(signature, rows, rng), encoding)
+        feeds = example_feeds(signature, rows, rng)
+        request = encode_request(signature, feeds, encoding)
         size += len(request.value)
-        yield request
+        yield request, open_axes(signature.required, [feeds[spec.name].shape[1:] for spec in signature.required])
         if size > _KINDS_BYTES:
             return
+
+
+def _spans(lengths: Sequence[Mapping[str, int]]) -> dict[str, Span]:
+    return {axis: Span(min(of[axis] for of in lengths), max(of[axis] for of in lengths)) for axis in lengths[0]}

@@ -88,6 +88,8 @@ def _subject(facts: Mapping[str, Any]) -> Iterator[str]:
     where = "a mock broker inside this process" if broker["is_embedded"] else broker["bootstrap_servers"]
     rows = _count(request["rows"], "row")
     yield printable(f"{facts['model']['name']}, requests of {rows} ({request['encoding']}, {request['bytes']:,} bytes)")
+    if request["open_axes"]:
+        yield printable(_made_up(request["open_axes"]))
     yield printable(f"on {where}, {broker['partitions']} partitions, {_count(facts['replicas'], 'replica')} of each")
     yield (
         f"medians of {_count(facts['rounds'], 'round')}, {facts['seconds']:g} s a load; "
@@ -95,6 +97,13 @@ def _subject(facts: Mapping[str, Any]) -> Iterator[str]:
     )
     if broker["is_embedded"]:
         yield "A mock is not a Kafka: compare these figures with each other, and with no others."
+
+
+def _made_up(axes: Mapping[str, Mapping[str, int]]) -> str:
+    """Costs may grow with the square of a length, and only equal lengths share a batch unless there are buckets."""
+    spans = {axis: f"{span['min']} to {span['max']}" for axis, span in axes.items()}
+    told = ", ".join(f"{axis} is {span} long" for axis, span in spans.items())
+    return f"{told}: the model's file leaves that open. All figures are for such lengths and no others."
 
 
 def _count(number: int, unit: str) -> str:

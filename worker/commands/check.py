@@ -16,6 +16,7 @@ from worker.codecs.examples import encode_request, encodings
 from worker.commands.check_delivery import can_transact, delivery_facts, wanted_transactions
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
+from worker.commands.open_axes import open_axes
 from worker.commands.terminal import console, print_json
 from worker.core.failures import Stop
 from worker.inference import Model, load_as_set
@@ -96,6 +97,7 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
         row_dtype=None if raw is None else raw.dtype.str,
         load_seconds=seconds,
         run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, most})},
+        open_axes=open_axes(signature.inputs, [row[spec.name].shape[1:] for spec in signature.inputs]),
         fixed_rows=model.fixed_rows,
         padded=[f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in signature.axes],
     )

@@ -21,7 +21,8 @@ from worker.settings import Effective
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model as loaded. `run_seconds`: row count → median time of one inference.
+    """The model as loaded. `run_seconds`: row count → median time of one inference; `open_axes`: the length therein of
+    each axis that the model's file leaves open, by input and axis.
 
     `fixed_rows`: what short batches are padded to, for a model exported for one number of rows; `padded`: each axis
     that is, and its buckets.
@@ -37,6 +38,7 @@ class ModelFacts:
     row_dtype: str | None
     load_seconds: float
     run_seconds: Mapping[int, float]
+    open_axes: Mapping[str, int] = field(default_factory=dict)
     fixed_rows: int | None = None
     padded: Sequence[str] = ()
 

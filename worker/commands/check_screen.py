@@ -135,6 +135,9 @@ def _model(model: ModelFacts) -> list[Row]:
         rows.append(("batches", f"of exactly {model.fixed_rows} rows: short ones are padded, none is larger"))
     rows += [("padded", axis) for axis in model.padded]
     rows += [("device", f"{model.device}: {model.why}"), ("load and warm-up", _time(model.load_seconds))]
+    if model.open_axes:
+        lengths = ", ".join(f"{axis} {length:,} long" for axis, length in model.open_axes.items())
+        rows.append(("measured with", f"{lengths}: the model's file leaves that open"))
     for count, seconds in model.run_seconds.items():
         rate = f", {count / seconds:,.0f} rows/s" if seconds > 0 else ""
         rows.append((f"{count} row{'s' if count > 1 else ''} at once", f"{_time(seconds)}{rate}"))

@@ -18,14 +18,13 @@ from worker.app import GC_THRESHOLDS
 from worker.assembly import LARGEST_CHUNK, SMALLEST_CHUNK
 from worker.commands import figure
 from worker.commands.command_line import with_options
+from worker.commands.open_axes import open_axes
 from worker.commands.profile_lengths import LengthsBench, LengthsOrder, advise_buckets
 from worker.commands.profile_plot import draw
 from worker.commands.profile_report import Profile, Subject
 from worker.commands.profile_screen import show
 from worker.commands.terminal import console, print_json, progress
-from worker.core.buckets import Shapes
 from worker.core.failures import BadConfiguration
-from worker.core.signature import Signature
 from worker.core.stacking import Stacker
 from worker.inference import Model, load
 from worker.profiling.advice import Advice, Need, advise
@@ -113,7 +112,7 @@ def profile(order: Order) -> int:
         knee({size.rows: size.rows_per_s for size in swept.sizes}),
         order.transport,
         buckets=buckets,
-        open_axes=_open_axes(model.signature, row.shapes),
+        open_axes=open_axes(model.signature.inputs, row.shapes),
     )
     try:
         if need is not None:
@@ -170,16 +169,6 @@ def _stacker(model: Model, settings: ScoringSettings) -> Stacker:
         refuse_non_finite_input=settings.model.non_finite_input == "reject",
         refuse_non_finite_output=settings.model.non_finite_output == "error",
     )
-
-
-def _open_axes(signature: Signature, shapes: Shapes) -> dict[str, int]:
-    """How long those are in a request that the model's file leaves open, the batch's besides."""
-    return {
-        f"{spec.name}:{axis}": length
-        for spec, shape in zip(signature.inputs, shapes, strict=True)
-        for axis, (dim, length) in enumerate(zip(spec.dims, shape, strict=True), 1)
-        if dim is None
-    }
 
 
 def _subject(model: Model, settings: ScoringSettings, order: Order) -> Subject:

@@ -64,7 +64,7 @@ FACTS = {
     "broker": {"is_embedded": True, "bootstrap_servers": None, "partitions": 4},
     "maximum_of": "window",
     "model": {"name": "digits", "path": "digits.onnx"},
-    "request": {"encoding": "rows", "rows": 1, "bytes": 256},
+    "request": {"encoding": "rows", "rows": 1, "bytes": 256, "open_axes": {}},
     "replicas": 1,
     "rounds": 2,
     "seconds": 2.0,

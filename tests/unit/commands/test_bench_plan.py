@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.models import fixed_batch, mlp, save
+from tests.models import fixed_batch, mlp, save, sequence_mean
 from worker.benching.columns import Column
 from worker.benching.generator import Site
 from worker.codecs.examples import Encoding
@@ -99,6 +99,14 @@ def test_a_full_batch_of_a_model_exported_for_few_rows_has_those(tmp_path: Path)
     )
 
     assert [plan.part(column).max_batch_size for column in plan.columns[:2]] == [4, 2]
+
+
+def test_the_lengths_made_up_for_an_axis_that_the_file_leaves_open_are_known(tmp_path: Path) -> None:
+    """Figures hang on them."""
+    open_one, closed = (Plan(Order(model=save(built, tmp_path)), {}) for built in (sequence_mean(), mlp()))
+
+    assert {axis: tuple(span) for axis, span in open_one.open_axes.items()} == {"tokens:1": (1, 8)}
+    assert closed.open_axes == {}
 
 
 def test_a_mock_is_reached_without_anybodys_password(model: Path) -> None:

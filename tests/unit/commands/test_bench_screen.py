@@ -38,6 +38,15 @@ def test_whose_figures_they_are_is_marked(shown: str) -> None:
     assert "figures are its own" in " ".join(shown.split())
 
 
+def test_lengths_that_were_made_up_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Texts of a few tokens say nothing of those of 256."""
+    request = {**FACTS["request"], "open_axes": {"ids\x1b:1": {"min": 1, "max": 8}}}  # type: ignore[dict-item]
+
+    show(accounts(), {**FACTS, "request": request})
+
+    assert "ids\\x1b:1 is 1 to 8 long: the model's file leaves that open." in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_mock_is_called_one(shown: str) -> None:
     """Its figures are no broker's."""
     words = " ".join(shown.split())

@@ -59,6 +59,7 @@ def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | N
     if problem is None:
         assert report.model is not None
         assert report.model.padded == ["input x axis 1 to 1, 2"]
+        assert report.model.open_axes == {"x:1": 1}
     else:
         assert report.exit_code == 2
         assert problem in str(report.problems[0])

@@ -60,6 +60,18 @@ def test_batches_that_are_padded_are_told() -> None:
     assert "of exactly 8 rows: short ones are padded, none is larger" in file.getvalue()
 
 
+def test_a_length_that_was_made_up_is_told() -> None:
+    """A text of 16 tokens takes a fraction of one of 256."""
+    report = Report("inference-worker check --json")
+    report.model = ModelFacts("m", "1", "cpu", "why", ["x"], ["y"], None, None, 1.0, {1: 0.001}, {"ids:1": 16})
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=False)
+
+    assert "ids:1 16 long: the model's file leaves that open" in file.getvalue()
+    assert report.as_json()["model"]["open_axes"] == {"ids:1": 16}
+
+
 def test_the_function_that_publishes_can_be_pasted() -> None:
     """A shell takes its lines as they stand."""
     report = Report("inference-worker check --json")
