@@ -104,6 +104,7 @@ def profile(order: Order) -> int:
         bench = at_lengths.at(buckets.axis, buckets.mean_padded)
     row = bench.requests(1)[0]
     row_bytes = row.size
+    _check_bytes(sizes[0], row_bytes, settings)
     swept = _swept(bench, sizes, most, row_bytes, settings, order.seconds)
     found = Profile(
         _subject(model, settings, order),
@@ -138,7 +139,7 @@ def _swept(
     bench: Bench, sizes: Sequence[int], most_rows: int, row_bytes: int, settings: ScoringSettings, seconds: float
 ) -> Sweep:
     """A batch that would close by bytes before it has its rows is not measured: it would never run."""
-    by_bytes = max(settings.batching.max_batch_bytes // row_bytes, sizes[0])
+    by_bytes = _by_bytes(row_bytes, settings)
     most = min(by_bytes, most_rows)
     fitting = [size for size in sizes if size <= most]
     with progress("measuring", ROUNDS * len(fitting)) as tell:
@@ -148,6 +149,20 @@ def _swept(
         reason = by_model if most < by_bytes else f"WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at {most:,} rows"
         return swept._replace(too_large=TooLarge(sizes[len(fitting)], reason))
     return swept
+
+
+def _check_bytes(one: int, row_bytes: int, settings: ScoringSettings) -> None:
+    """Raises `BadConfiguration` where a worker would cut each request in pieces: then no batch runs as measured."""
+    if one > (most := _by_bytes(row_bytes, settings)):
+        raise BadConfiguration(
+            f"--rows-per-request {one}: WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at {most:,} "
+            f"row{'' if most == 1 else 's'}; give so many or less, or raise it to {one * row_bytes} or more"
+        )
+
+
+def _by_bytes(row_bytes: int, settings: ScoringSettings) -> int:
+    """The most rows of a batch. One runs alone, whatever it weighs."""
+    return max(1, settings.batching.max_batch_bytes // row_bytes)
 
 
 def _advice(need: Need, swept: Sweep, row_bytes: int, settings: ScoringSettings, order: Order) -> Advice:

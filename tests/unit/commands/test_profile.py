@@ -214,6 +214,17 @@ def test_a_batch_that_would_close_by_bytes_is_left_out(model: Path, monkeypatch:
     assert document["too_large"] == {"rows": 65, "reason": reason}
 
 
+def test_a_request_larger_than_a_batch_by_bytes_is_not_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker cuts it into pieces: no batch of its rows ever runs."""
+    monkeypatch.setenv("WORKER_BATCHING__MAX_BATCH_BYTES", "1024")
+
+    refused = profile(model, "--rows-per-request", 65, "--batch-sizes", "65")
+
+    assert refused.exit_code == 2
+    closes = "--rows-per-request 65: WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at 64 rows; give so many or less"
+    assert f"{closes}, or raise it to 1040 or more" in refused.stderr
+
+
 def test_a_model_for_a_fixed_number_of_rows_is_measured_up_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
