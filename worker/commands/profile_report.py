@@ -26,7 +26,7 @@ The members of the JSON are a contract: names stay, new ones may come. `_ms` is 
 | `.capacities` | by `rows`: requests/s of a replica `at_most`, `within_budget` (0: never), and `replicas` (or null) |
 | `.roomier` | null, or fewer `replicas` and the `latency_budget_ms` that they need |
 | `.thrift` | null, or as `.each` with the linger that saves the lane most work |
-| `.assumed` | `transport_ms`, `request_cpu_ms`, `batch_cpu_ms`, `hand_over_ms`, `head_room`, `budget_filled` |
+| `.assumed` | `guarantee`, `head_room`, `budget_filled`; `_ms`: `transport`, `request_cpu`, `batch_cpu`, `hand_over` |
 """
 
 from __future__ import annotations
@@ -181,6 +181,7 @@ def _advice(advice: Advice, transport: float) -> dict[str, Any]:
         else {"replicas": advice.roomier[0], "latency_budget_ms": _ms(advice.roomier[1])},
         "thrift": None if advice.thrift is None else _forecast(advice.thrift),
         "assumed": {
+            "guarantee": "at_least_once",
             "transport_ms": _ms(transport),
             "request_cpu_ms": _ms(TAKE_SECONDS + ANSWER_SECONDS),
             "batch_cpu_ms": _ms(BATCH_SECONDS),

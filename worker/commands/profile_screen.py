@@ -179,7 +179,8 @@ def _assumed(transport: float) -> str:
         "Simulated with the worker's own batcher: requests at random instants, a core for the loop besides what an "
         f"inference takes, {loop}, {_ms(transport)} under way in Kafka "
         f"({whose if transport == TRANSPORT_SECONDS else 'as you say'}), and {HEAD_ROOM:.0%} of a replica kept free to "
-        "catch up with a backlog."
+        "catch up with a backlog. At least once: with exactly once an answer waits for its transaction's end, so "
+        "COMMIT_INTERVAL_MS belongs to --transport-ms."
     )
 
 

@@ -76,8 +76,8 @@ def test_json_has_all_of_it(model: Path) -> None:
     assert advice["each"]["latency_ms"]["p99"] <= 2000
     assert [capacity["rows"] for capacity in advice["capacities"]] == [1, 4]
     assert set(advice["capacities"][0]) == {"rows", "at_most", "within_budget", "replicas"}
-    assert list(advice["assumed"])[:4] == ["transport_ms", "request_cpu_ms", "batch_cpu_ms", "hand_over_ms"]
-    assert list(advice["assumed"])[4:] == ["head_room", "budget_filled"]
+    assert list(advice["assumed"])[:4] == ["guarantee", "transport_ms", "request_cpu_ms", "batch_cpu_ms"]
+    assert list(advice["assumed"])[4:] == ["hand_over_ms", "head_room", "budget_filled"]
 
 
 def test_the_length_of_an_axis_that_the_file_leaves_open_is_told(tmp_path: Path) -> None:

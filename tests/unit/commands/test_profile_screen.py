@@ -97,6 +97,13 @@ def test_nothing_of_a_models_name_reaches_the_terminal_raw() -> None:
     assert "Model m\\x1b[31m, version 1" in told(profile(steady(SIZES, fixed=0.01)))
 
 
+def test_what_exactly_once_adds_is_told_with_what_is_assumed() -> None:
+    """The settings may ask for it; the simulation has no transactions."""
+    text = told(profile(steady(SIZES, fixed=0.01), Need(900, 0.2)))
+
+    assert "with exactly once an answer waits for its transaction's end, so COMMIT_INTERVAL_MS belongs to --tr" in text
+
+
 def test_a_length_that_was_made_up_is_told() -> None:
     """A text of 16 tokens takes a fraction of one of 256, and the page would not show which it was."""
     found = profile(steady(SIZES, fixed=0.01))
