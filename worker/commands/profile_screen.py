@@ -102,7 +102,7 @@ def _bend(knee: Knee, *, is_the_most: bool) -> str:
 
 def _show_advice(screen: Screen, advice: Advice, profile: Profile) -> None:
     need = advice.need
-    screen.title(f"Advice for {_rate(need.rate)} requests/s with a p99 of {need.budget * 1000:g} ms")
+    screen.title(f"Advice for {_rate(need.rate)} requests/s with a p99 of {need.budget * 1000:,.9g} ms")
     screen.write(Text(_verdict(advice)))
     if profile.unsteady:
         screen.write(Text("The machine was unsteady, and so are these figures: measure again to be sure.", "yellow"))

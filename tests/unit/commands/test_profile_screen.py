@@ -63,6 +63,12 @@ def test_a_budget_that_costs_replicas_is_told_with_one_that_does_not() -> None:
     assert "1 replica would do." in text
 
 
+@pytest.mark.parametrize(("budget", "words"), [(3600.0, "3,600,000 ms"), (0.0425, "42.5 ms"), (0.2, "200 ms")])
+def test_a_budget_is_written_as_people_write_numbers(budget: float, words: str) -> None:
+    """An hour is no 3.6e+06 ms."""
+    assert f"with a p99 of {words} " in told(profile(steady(SIZES, fixed=0.01), Need(10, budget)))
+
+
 def test_a_linger_is_offered_where_it_saves_the_lane_work() -> None:
     """With its price."""
     text = told(profile(steady(SIZES, fixed=0.01), Need(900, 0.5)))
