@@ -20,7 +20,7 @@ from worker.benching.figures import QUANTILES
 from worker.benching.report import Account, Line, warnings
 from worker.benching.results import Spread
 from worker.commands.shown import printable
-from worker.commands.terminal import console
+from worker.commands.terminal import page
 
 MIB = 1024 * 1024
 # From this width on the tables have all columns.
@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 def show(accounts: Sequence[Account], facts: Mapping[str, Any]) -> None:
     """The figures on standard output."""
-    screen = console()
+    screen = page()
     for sentence in _subject(facts):
         screen.print(Text(sentence))
     is_wide = screen.width >= WIDE

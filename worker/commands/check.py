@@ -17,7 +17,7 @@ from worker.commands.check_delivery import can_transact, delivery_facts, wanted_
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
 from worker.commands.open_axes import open_axes
-from worker.commands.terminal import console, print_json
+from worker.commands.terminal import page, print_json
 from worker.core.failures import Stop
 from worker.inference import Model, load_as_set
 from worker.kafka.access import Finding
@@ -42,7 +42,7 @@ def check(config_path: Path | None, *, as_json: bool, show_all: bool) -> int:
     if as_json:
         print_json(report.as_json())
     else:
-        show(console(), report, show_all=show_all)
+        show(page(), report, show_all=show_all)
     return report.exit_code
 
 

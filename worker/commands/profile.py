@@ -23,7 +23,7 @@ from worker.commands.profile_lengths import LengthsBench, LengthsOrder, advise_b
 from worker.commands.profile_plot import draw
 from worker.commands.profile_report import Profile, Subject
 from worker.commands.profile_screen import show
-from worker.commands.terminal import console, print_json, progress
+from worker.commands.terminal import page, print_json, progress
 from worker.core.failures import BadConfiguration
 from worker.core.stacking import Stacker
 from worker.inference import Model, load
@@ -132,7 +132,7 @@ def _tell(found: Profile, order: Order) -> None:
     if order.as_json:
         print_json(found.as_json())
     else:
-        show(console(), found)
+        show(page(), found)
 
 
 def _swept(

@@ -18,11 +18,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 # DEL and the C1 controls, which JSON takes raw and a terminal obeys; halves of a character, which no encoding has.
 _ODD = re.compile("[\x7f-\x9f\ud800-\udfff]")
+# Columns that tables fit.
+NARROWEST = 80
 
 
 def console() -> Console:
     """For tables and sentences, on standard output; made for each use, since tests replace that."""
     return Console(highlight=False)
+
+
+def page() -> Console:
+    """For tables: laid out for less than they fit, their figures would be cut, and a terminal wraps them whole."""
+    screen = console()
+    screen.width = max(NARROWEST, screen.width)
+    return screen
 
 
 def print_json(value: Any) -> None:

@@ -6,7 +6,17 @@ import json
 
 import pytest
 
-from worker.commands.terminal import print_json
+from worker.commands.terminal import page, print_json
+
+
+@pytest.mark.parametrize(("columns", "width"), [(20, 80), (80, 80), (160, 160)])
+def test_a_page_of_tables_is_never_laid_out_for_less_than_it_fits(
+    columns: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its figures would be cut, where a terminal only wraps them."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    assert page().width == width
 
 
 def test_a_line_of_json_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
