@@ -93,8 +93,8 @@ def _keeps_up(pace: Steady, sent: Sent, heard: Heard, latencies: Floats) -> bool
     answered = np.count_nonzero((heard.instants >= middle) & (heard.instants < end))
     quarter = max(1, len(latencies) // 4)
     growth = float(np.median(latencies[-quarter:]) - np.median(latencies[:quarter]))
-    is_as_fast = answered >= KEEPS_UP * (pace.count - pace.count // 2) - 1
-    return bool(is_as_fast) or growth <= GROWS * pace.due(pace.count)
+    is_as_fast = answered >= max(1, KEEPS_UP * (pace.count - pace.count // 2) - 1)
+    return len(heard.numbers) > 0 and (bool(is_as_fast) or growth <= GROWS * pace.due(pace.count))
 
 
 def window_flow(pace: Window, sent: Sent, heard: Heard) -> Flow:

@@ -120,6 +120,25 @@ def test_a_server_that_is_too_slow_does_not_keep_up() -> None:
     assert flow.rate == pytest.approx(500, rel=0.01)
 
 
+@pytest.mark.parametrize(("count", "answered"), [(1, 0), (2, 1), (2, 0), (20, 0)])
+def test_few_requests_whose_last_ones_have_no_answer_are_not_kept_up_with(count: int, answered: int) -> None:
+    """However few they are: nothing of so little counts as fast enough."""
+    pace = Steady(rate=1.0, count=count)
+    due = np.arange(count) / 1.0
+    heard = Heard(np.arange(answered), 100.0 + due[:answered] + 0.01)
+
+    assert not steady_flow(pace, Sent(100.0, due), heard, ended=130.0).keeps_up
+
+
+def test_one_request_that_is_answered_is_kept_up_with() -> None:
+    """Also after the load's time, which is short."""
+    pace = Steady(rate=1000.0, count=1)
+
+    flow = steady_flow(pace, Sent(100.0, np.zeros(1)), Heard(np.arange(1), np.array([100.01])), ended=130.0)
+
+    assert flow.keeps_up
+
+
 def test_a_load_that_was_ended_early_was_not_kept_up_with() -> None:
     """However fast the answers came till then."""
     pace = Steady(rate=100.0, count=100)
