@@ -157,7 +157,12 @@ def _open_providers(graph: Graph, providers: Sequence[str], threads: int, option
     try:
         session = _session_or_cause(graph, [(name, _options_of(name, options)) for name in providers], threads)
     except Unusable as cause:
-        raise BadConfiguration(f"WORKER_MODEL__PROVIDERS: {cause}") from cause
+        needs = {CUDA: _INSTALL, TENSORRT: f"{_INSTALL}, TensorRT (which none of these brings)"}
+        installs = next((needs[name] for name in (TENSORRT, CUDA) if name in providers), "Install what it needs")
+        raise BadConfiguration(
+            f"WORKER_MODEL__PROVIDERS is {','.join(providers)}, but {str(cause).rstrip('.')}. {installs}, "
+            "or leave out the provider that cannot be used here"
+        ) from cause
     return _with_memory(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
 
 
@@ -217,10 +222,11 @@ def _last_error(complaints: str) -> str:
     return shortened(complaints) or "ONNX Runtime does not say why"
 
 
-_CURE = (
+_INSTALL = (
     "Install what is missing (the packages of `pip install 'onnxruntime-gpu[cuda,cudnn]'`, or an image with CUDA and "
-    "cuDNN, and a driver for that CUDA), give the container its GPUs, or set WORKER_MODEL__DEVICE=cpu"
+    "cuDNN, and a driver for that CUDA), give the container its GPUs"
 )
+_CURE = f"{_INSTALL}, or set WORKER_MODEL__DEVICE=cpu"
 
 
 def _has_driver() -> bool:

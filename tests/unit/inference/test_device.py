@@ -9,7 +9,7 @@ from tests import models
 from worker.core.failures import BadConfiguration
 from worker.inference import device, load
 from worker.inference.device import CPU, Opened, Unusable, _refused, cause_in
-from worker.inference.memory import CUDA
+from worker.inference.memory import CUDA, TENSORRT
 from worker.settings import ModelSettings
 
 FAILED_LOAD = (
@@ -83,6 +83,31 @@ def test_a_provider_that_does_not_load_is_refused_with_the_runtime_s_own_cause(
         load(ModelSettings(path=path, providers=(CUDA, CPU)), max_batch_size=4)
 
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("providers", "cure"), [((CUDA,), "Install what is missing"), ((TENSORRT, CUDA), "TensorRT (which none of these")]
+)
+def test_providers_that_cannot_be_loaded_are_refused_by_name_with_the_cure(
+    path: Path, providers: tuple[str, ...], cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library's name alone says neither who wants it nor what to do."""
+
+    def fail(*_: object) -> ort.InferenceSession:
+        raise RuntimeError("libcublasLt.so.13 is not there")
+
+    monkeypatch.setattr(ort, "get_available_providers", lambda: [TENSORRT, CUDA, CPU])
+    monkeypatch.setattr(ort, "preload_dlls", lambda: None, raising=False)
+    monkeypatch.setattr(device, "_session", fail)
+
+    with pytest.raises(BadConfiguration) as refused:
+        load(ModelSettings(path=path, providers=providers), max_batch_size=4)
+
+    assert f"WORKER_MODEL__PROVIDERS is {','.join(providers)}, but libcublasLt.so.13 is not there. " in str(
+        refused.value
+    )
+    assert cure in str(refused.value)
+    assert "or leave out the provider that cannot be used here" in str(refused.value)
 
 
 def test_the_cause_names_the_library_and_the_versions_needed() -> None:
