@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from worker.kafka.client_log import ClientLog
+from worker.kafka.errors import words_of
 from worker.settings import KafkaSettings
 
 # The loop stands still meanwhile: no longer than what is saved. An answer took 2 ms (median) beside a busy broker.
@@ -39,7 +40,7 @@ def begin_at_once(
     try:
         consumer.incremental_assign(places)
     except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
-        log.tell("assign", f"the client does not take {len(places)} partitions: {error}")
+        log.tell("assign", f"the client does not take {len(places)} partitions: {words_of(error)}")
     return places
 
 

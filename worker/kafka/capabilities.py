@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.kafka.client_config import consumer_config, producer_config
 from worker.kafka.client_log import ClientLog
+from worker.kafka.errors import words_of
 from worker.kafka.topics import Topics
 from worker.kafka.transactional_id import TransactionalId
 from worker.kafka.transactions import KafkaTransactions
@@ -71,7 +72,9 @@ def try_clients(kafka: KafkaSettings, topics: Topics, logger: logging.Logger, ti
     try:
         Consumer({**consumer_config(kafka, topics.membership)}, logger=ClientLog(logger)).close()
     except (KafkaException, ValueError, TypeError) as error:
-        raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the consumer refuses its configuration: {error}") from error
+        raise BadConfiguration(
+            f"WORKER_KAFKA__CONFIG: the consumer refuses its configuration: {words_of(error)}"
+        ) from error
     _try_producer(kafka, topics, logger, timeout)
 
 
@@ -87,7 +90,9 @@ def _try_producer(kafka: KafkaSettings, topics: Topics, logger: logging.Logger, 
     try:
         producer = Producer(config, logger=ClientLog(logger))
     except (KafkaException, ValueError, TypeError) as error:
-        raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {error}") from error
+        raise BadConfiguration(
+            f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {words_of(error)}"
+        ) from error
     deadline = time.monotonic() + timeout
     while _HAS_ID not in states:
         producer.poll(0.05)

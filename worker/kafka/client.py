@@ -16,6 +16,7 @@ from worker.kafka.answers import record_limits
 from worker.kafka.client_config import Config, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
 from worker.kafka.connecting import Contact, connect
+from worker.kafka.errors import words_of
 from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
@@ -44,7 +45,8 @@ def open_client(
     try:
         return kind({**tuning, **admin_config(kafka), **promised}, logger=log)
     except (KafkaException, ValueError, TypeError) as error:
-        raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {error}") from error
+        why = f"the Kafka client refuses its configuration: {words_of(error)}"
+        raise BadConfiguration(f"WORKER_KAFKA__CONFIG: {why}") from error
 
 
 def reach(topic: str, kafka: Connection, operation: str) -> Contact:

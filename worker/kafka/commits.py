@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.core.records import CommitResult, Partition
 from worker.kafka.attempts import read_attempts
+from worker.kafka.errors import words_of
 from worker.kafka.flowing import Flowing
 from worker.kafka.marks import Mark, Marks
 
@@ -31,7 +32,7 @@ class Commits:
         try:
             self._consumer.commit(offsets=positions, asynchronous=True)
         except (KafkaException, RuntimeError) as error:  # it never left; RuntimeError when the consumer is closed
-            self._results.append(CommitResult({}, dict.fromkeys(offsets, str(error))))
+            self._results.append(CommitResult({}, dict.fromkeys(offsets, words_of(error))))
 
     def results(self) -> Sequence[CommitResult]:
         """The results since the last call, in order."""

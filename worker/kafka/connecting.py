@@ -19,6 +19,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from worker.core.failures import BadConfiguration
 from worker.kafka.client_config import admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
+from worker.kafka.errors import words_of
 from worker.kafka.troubles import explained, trouble_in
 from worker.settings import LOGIN_IN_ADDRESS, MASK, Connection
 
@@ -67,7 +68,7 @@ def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: st
             are_all_down = any(error.code() == _ALL_DOWN for error in errors)
             is_certain = are_all_down and trouble is not None and waited >= trouble.believed_after
             if is_certain or waited >= timeout:
-                raise BadConfiguration(_why(kafka, log.last or _said(error), errors, timeout)) from error
+                raise BadConfiguration(_why(kafka, log.last or words_of(error), errors, timeout)) from error
             glance = min(2 * glance, timeout - waited)
 
 
@@ -103,13 +104,9 @@ def _no_token(errors: Sequence[KafkaError]) -> str | None:
     )
 
 
-def _said(error: KafkaException) -> str:
-    return str(error.args[0].str()) if error.args and isinstance(error.args[0], KafkaError) else str(error)
-
-
 def _refused(kafka: Connection, error: Exception) -> str:
     """The client did not even begin: a file that is no certificate, a key of another, an unknown key of CONFIG."""
-    said = _said(error) if isinstance(error, KafkaException) else str(error)
+    said = words_of(error)
     files = {
         "ssl.ca.location": ("SSL_CA_LOCATION", kafka.ssl_ca_location),
         "ssl.certificate.location": ("SSL_CERTIFICATE_LOCATION", kafka.ssl_certificate_location),

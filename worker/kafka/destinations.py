@@ -12,6 +12,7 @@ from confluent_kafka.admin._acl import AclOperation
 from worker.kafka.answers import record_limits, told
 from worker.kafka.client import client_log, why_unusable
 from worker.kafka.client_config import admin_config
+from worker.kafka.errors import words_of
 from worker.kafka.topics import ANSWER_TIMEOUT, CAUTIOUS_LIMIT
 from worker.settings import TOPIC_NAME, Connection
 
@@ -49,7 +50,7 @@ class Destinations:
         try:
             found = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
         except KafkaException as error:
-            return Destination(topic, fault=f"the broker does not say whether topic {topic} exists: {error}")
+            return Destination(topic, fault=f"the broker does not say whether topic {topic} exists: {words_of(error)}")
         if found.error is not None:
             return Destination(topic, fault=why_unusable(topic, found.error, "WRITE"))
         if not self._may_write(topic):

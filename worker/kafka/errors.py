@@ -30,6 +30,11 @@ _CURES: Mapping[int, str] = {
 }
 
 
+def words_of(error: Exception) -> str:
+    """An exception's text, out of the client or not: a `KafkaException` writes its error as Python sees it."""
+    return str(error.args[0].str()) if error.args and isinstance(error.args[0], KafkaError) else str(error)
+
+
 def refusal(error: KafkaError) -> str | None:
     """Why Kafka will not serve this consumer any more and what to do; None when that is not so."""
     cure = _CURES.get(error.code())

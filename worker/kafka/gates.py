@@ -34,6 +34,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition, Record, Suspect
 from worker.kafka.attempts import NONE, SUSPECT_FROM, Attempts, read_attempts
 from worker.kafka.client_log import ClientLog
+from worker.kafka.errors import words_of
 from worker.kafka.flowing import Flowing
 from worker.kafka.marks import Mark, Marks
 from worker.kafka.pauses import By, Pauses
@@ -283,7 +284,7 @@ class Gates:
             try:
                 self._consumer.seek(TopicPartition(*partition, offset))
             except KafkaException as error:  # not yet, or not any more
-                self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {error}")
+                self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return
         self._starts.pop(partition, None)
         self._shut.discard(partition)
@@ -296,7 +297,8 @@ class Gates:
         try:
             found = self._consumer.committed([TopicPartition(*partition) for partition in partitions], ASK_TIMEOUT)
         except KafkaException as error:
-            self._log.tell("committed", f"the group does not tell its offsets, {len(partitions)} wait: {error}")
+            waiting = _waiting(len(partitions))
+            self._log.tell("committed", f"the group does not tell its offsets, {waiting}: {words_of(error)}")
             return {}
         return {
             self._flowing.named(at.topic, at.partition): _Standing(
@@ -311,5 +313,9 @@ class Gates:
         try:
             return self._consumer.get_watermark_offsets(TopicPartition(*partition), END_TIMEOUT)[1]
         except KafkaException as error:
-            self._log.tell("end", f"the broker does not tell where {partition} ends: {error}")
+            self._log.tell("end", f"the broker does not tell where {partition} ends: {words_of(error)}")
             return None
+
+
+def _waiting(partitions: int) -> str:
+    return "1 partition waits" if partitions == 1 else f"{partitions} partitions wait"

@@ -20,6 +20,7 @@ from worker.core.records import Message
 from worker.kafka.client_config import producer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
+from worker.kafka.errors import words_of
 from worker.kafka.producing import partition_of, tell
 from worker.kafka.receipts import Receipt, Receipts
 from worker.kafka.topics import Topics
@@ -45,7 +46,9 @@ class KafkaSink:
         try:
             self._producer = Producer({**config, "stats_cb": self._on_statistics}, logger=self._log)
         except (KafkaException, ValueError, TypeError) as error:
-            raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {error}") from error
+            raise BadConfiguration(
+                f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {words_of(error)}"
+            ) from error
 
     @property
     def undelivered(self) -> int:

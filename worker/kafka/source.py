@@ -22,7 +22,7 @@ from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher, read_consumer
 from worker.kafka.commits import Commits
-from worker.kafka.errors import FATAL, UNREADABLE, refusal
+from worker.kafka.errors import FATAL, UNREADABLE, refusal, words_of
 from worker.kafka.flowing import Flowing
 from worker.kafka.gates import Gates
 from worker.kafka.incoming import partition_of, to_records
@@ -158,7 +158,7 @@ class KafkaSource:
         try:
             self._consumer.close()
         except (KafkaException, RuntimeError, SystemError) as error:
-            self._log.tell("close", f"the consumer did not leave its group in good order: {error}")
+            self._log.tell("close", f"the consumer did not leave its group in good order: {words_of(error)}")
         if self._failure is not earlier:
             self._log.tell("close", f"the last rebalance failed: {self._failure}")
 
@@ -183,14 +183,15 @@ class KafkaSource:
             callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
             return Consumer({**config, **callbacks}, logger=self._log)
         except (KafkaException, ValueError, TypeError) as error:
-            raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the consumer refuses its configuration: {error}") from error
+            why = f"the consumer refuses its configuration: {words_of(error)}"
+            raise BadConfiguration(f"WORKER_KAFKA__CONFIG: {why}") from error
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
         """What the client has, of partitions that are ours after its callbacks."""
         try:
             messages = self._fetch(max_records, timeout)
         except (KafkaException, RuntimeError, SystemError) as error:
-            raise KafkaFatal(f"the consumer failed: {error}; start again") from (self._failure or error)
+            raise KafkaFatal(f"the consumer failed: {words_of(error)}; start again") from (self._failure or error)
         self._raise_failure()
         records: Sequence[Record] = to_records(messages, self._flowing)
         if len(records) < len(messages):
@@ -250,7 +251,7 @@ class KafkaSource:
         try:
             self._consumer.seek(TopicPartition(partition.topic, partition.number, at + 1 if is_certain else at))
         except KafkaException as error:  # taken from us by the very poll that brought the error
-            self._log.tell("seek", f"{partition}/{at} is left to its next owner: {error}")
+            self._log.tell("seek", f"{partition}/{at} is left to its next owner: {words_of(error)}")
             return []
         return [Record(partition, at, None, None, (), None, unreadable=reason)] if is_certain else []
 

@@ -24,6 +24,7 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.access import Finding, Right, missing, needed, written
 from worker.kafka.answers import record_limits
 from worker.kafka.connecting import Contact, connect
+from worker.kafka.errors import words_of
 from worker.kafka.membership import Membership, choose_membership
 from worker.kafka.versions import fences_by_group, known_requests
 from worker.settings import KafkaSettings
@@ -153,7 +154,7 @@ class _Examination:
         try:
             found = self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
         except KafkaException as error:
-            why = f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {error}"
+            why = f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}"
             self._problems.append(Finding(why))
             return 0
         if found.error is not None:

@@ -20,6 +20,7 @@ from worker.core.message_runs import fields_of
 from worker.core.records import Message
 from worker.kafka.client_config import Config
 from worker.kafka.client_log import ClientLog
+from worker.kafka.errors import words_of
 from worker.kafka.producing import partition_of
 from worker.kafka.transaction_errors import Trouble, trouble_of
 
@@ -59,7 +60,9 @@ class TransactionalProducer:
             callbacks = {"on_delivery": self._found.on_report, "stats_cb": on_statistics}
             self._client = Producer({**config, **callbacks}, logger=log)
         except (KafkaException, ValueError, TypeError) as error:
-            raise BadConfiguration(f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {error}") from error
+            raise BadConfiguration(
+                f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {words_of(error)}"
+            ) from error
 
     @property
     def failure(self) -> str | None:

@@ -104,6 +104,18 @@ def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: W
     assert world.marks == [[(0, 3, "attempts=1")]]
 
 
+@pytest.mark.parametrize(("brought", "who"), [([(P, 3)], "1 partition waits"), ([(P, 3), (Q, 0)], "2 partitions wait")])
+def test_a_group_that_does_not_tell_is_logged_in_words(
+    brought: list[tuple[Partition, int]], who: str, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who waits, and why as the client says it, not as Python sees its error."""
+    world.client.is_away = True
+
+    world.brings(*brought)
+
+    assert f"the group does not tell its offsets, {who}: Local: Timed out" in caplog.text
+
+
 def test_only_the_partition_without_an_answer_waits(world: World) -> None:
     """Its neighbours are none of its business."""
     running(world)
