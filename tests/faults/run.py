@@ -1,7 +1,7 @@
 """`python -m tests.faults.run`: the mix, on brokers of its own, for one guarantee or both; `--help` says more.
 
-Exit code 1: a promise was broken. The seed fixes which faults happen, in which order and how hard; what the processes
-make of it is theirs.
+Exit code 1: a promise was broken; 130: Ctrl-C. The seed fixes which faults happen, in which order and how hard; what
+the processes make of it is theirs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ def main() -> int:
     """Run what the command line asks for."""
     asked = _parser().parse_args()
     guarantees = GUARANTEES if asked.guarantee == "both" else (asked.guarantee,)
-    broken = [guarantee for guarantee in guarantees if not _keeps(guarantee, asked)]
+    try:
+        broken = [guarantee for guarantee in guarantees if not _keeps(guarantee, asked)]
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted: nothing is proved of what was not told above\n")
+        return 130
     return 1 if broken else 0
 
 
