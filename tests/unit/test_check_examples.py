@@ -26,8 +26,9 @@ def test_the_password_is_taken_from_where_the_worker_has_it() -> None:
 
     assert all(line.endswith(" \\") and line.isprintable() for line in shown[:-1])
     assert " ".join(line.rstrip("\\").strip() for line in shown) == (
-        "publish() { kcat -P -b 'a:9093, b:9093' -X partitioner=murmur2_random -X security.protocol=SASL_SSL "
-        "-X sasl.username='o'\"'\"'brien' -X sasl.password=\"$WORKER_KAFKA__SASL_PASSWORD\" -t requests -k example "
+        "publish() { kcat -P -b 'a:9093, b:9093' -X partitioner=murmur2_random -X enable.idempotence=true "
+        "-X security.protocol=SASL_SSL -X sasl.username='o'\"'\"'brien' "
+        '-X sasl.password="$WORKER_KAFKA__SASL_PASSWORD" -t requests -k example '
         '"$@"; }'
     )
 

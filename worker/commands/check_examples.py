@@ -23,6 +23,9 @@ KINDS = {
     Encoding.BINARY: "binary data behind a JSON head",
 }
 
+# As the wire contract wants it of publishers: a key keeps its partition, and its order there.
+_ORDERLY = ("-X partitioner=murmur2_random", "-X enable.idempotence=true")
+
 _SECURITY = {
     "SECURITY_PROTOCOL": "security.protocol",
     "SSL_CA_LOCATION": "ssl.ca.location",
@@ -40,7 +43,7 @@ def publish_function(values: Mapping[str, str]) -> list[str]:
 
     `values` as the settings' text.
     """
-    options = [f"-b {shlex.quote(values['WORKER_KAFKA__BOOTSTRAP_SERVERS'])}", "-X partitioner=murmur2_random"]
+    options = [f"-b {shlex.quote(values['WORKER_KAFKA__BOOTSTRAP_SERVERS'])}", *_ORDERLY]
     for name, key in _SECURITY.items():
         if value := values.get(f"WORKER_KAFKA__{name}"):
             shown = f'"$WORKER_KAFKA__{name}"' if value == MASK else shlex.quote(value)

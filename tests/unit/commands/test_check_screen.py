@@ -87,7 +87,7 @@ def test_the_function_that_publishes_can_be_pasted() -> None:
 
     assert (
         "  publish() { kcat -P -b 127.0.0.1:9092 -X partitioner=murmur2_random \\\n"
-        '      -t requests -k example "$@"; }\n'
+        '      -X enable.idempotence=true -t requests -k example "$@"; }\n'
     ) in file.getvalue()
 
 
