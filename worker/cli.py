@@ -494,7 +494,7 @@ def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer
         typer.Option(
             "--wait",
             help="Wait for the answers to these very requests, and say how long they took. Exit code 7 if one is an "
-            "error.",
+            "error or missing.",
         ),
     ] = False,
     timeout: Annotated[
