@@ -19,7 +19,9 @@ from tests.kafka.test_source_sink import read, settings
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Message
 from worker.kafka import KafkaSink, KafkaSource, examine
+from worker.kafka.connecting import connect
 from worker.kafka.embedded import EmbeddedBroker
+from worker.kafka.topics import judge
 from worker.kafka.versions import known_requests
 from worker.settings import KafkaSettings
 
@@ -72,6 +74,19 @@ def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
         "WORKER_KAFKA__DEAD_LETTER_TOPIC: there is no topic nothing-3; create it, or name another",
     ]
     assert not {"nothing-1", "nothing-2", "nothing-3"} & set(kafka.admin.list_topics(timeout=10).topics)
+
+
+def test_a_missing_topic_comes_with_the_line_that_creates_it(kafka: Cluster) -> None:
+    """Ready to paste, beside the sentence."""
+    config = settings(kafka, "nothing-1", response_topic="nothing-2")
+
+    found = judge(config, connect(config, LOGGER, 15.0, "nothing-2")).problems
+
+    create = f"kafka-topics.sh --bootstrap-server {config.bootstrap_servers.split(',')[0]} --create --topic"
+    assert [problem.command for problem in found] == [
+        f"{create} nothing-1 --partitions 12",
+        f"{create} nothing-2 --partitions 12",
+    ]
 
 
 def test_a_broker_that_does_not_answer_is_named_with_the_reason() -> None:

@@ -1,4 +1,4 @@
-"""What a worker must be allowed to do, as one table, and the lines of `kafka-acls.sh` that allow it.
+"""What a worker must be allowed to do, as one table, and the lines of Kafka's scripts that mend what is not there.
 
 | resource | operation | without it |
 |---|---|---|
@@ -20,6 +20,9 @@ from typing import Literal, NamedTuple
 
 from worker.kafka.transactional_id import TransactionalId
 from worker.settings import Connection, KafkaSettings
+
+# Of a topic that is to be created: as many replicas can share one, and the README's example has as many.
+PARTITIONS = 12
 
 
 class Finding(NamedTuple):
@@ -96,6 +99,14 @@ def acl_command(kafka: Connection, right: Right) -> str:
         f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
         f"--operation {right.operation} --{right.kind} {shlex.quote(right.name)}"
         f"{' --resource-pattern-type prefixed' if right.is_prefix else ''}"
+    )
+
+
+def create_command(kafka: Connection, topic: str) -> str:
+    """The line that creates it. Its reader may want another number of partitions, and adds the login as above."""
+    server = kafka.bootstrap_servers.split(",")[0].strip()
+    return (
+        f"kafka-topics.sh --bootstrap-server {server} --create --topic {shlex.quote(topic)} --partitions {PARTITIONS}"
     )
 
 

@@ -21,7 +21,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.access import Finding, Right, missing, needed, written
+from worker.kafka.access import Finding, Right, create_command, missing, needed, written
 from worker.kafka.answers import record_limits
 from worker.kafka.connecting import Contact, connect
 from worker.kafka.errors import words_of
@@ -176,7 +176,10 @@ class _Examination:
 
     def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return Finding(f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another")
+            return Finding(
+                f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another",
+                create_command(self._kafka, topic),
+            )
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
             return missing(self._kafka, right, "see")
