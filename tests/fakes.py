@@ -515,6 +515,7 @@ class FakeEvents:
     def __init__(self) -> None:
         self.counted: Counter[str] = Counter()
         self.closed: list[tuple[Batch, float]] = []
+        self.failures: list[str] = []  # of batches, as they are told of
         self.rejections: list[Rejection] = []
         self.revocations: list[tuple[Sequence[Partition], float, int]] = []
         self.probes: list[str | None] = []
@@ -549,6 +550,8 @@ class FakeEvents:
 
     def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None:
         self.counted["ran" if failure is None else "failed"] += 1
+        if failure is not None:
+            self.failures.append(failure)
 
     def rejected(self, rejection: Rejection) -> None:
         self.rejections.append(rejection)

@@ -375,7 +375,7 @@ class Worker:
             del self._out[id(batch)]
             split = self._split(batch, outputs) if outputs is not None else failure
             assert split is not None
-            failed = split.message if isinstance(split, RunFailure) else None
+            failed = split.for_log if isinstance(split, RunFailure) else None
             self._events.batch_ran(batch.rows, seconds, failed)
             if isinstance(split, RunFailure):
                 self._punctuality.failed(batch)

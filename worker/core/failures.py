@@ -34,10 +34,19 @@ class Reject(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why one inference gave no usable output. A value, not an exception: it comes home from a lane."""
+    """Why one inference gave no usable output. A value, not an exception: it comes home from a lane.
+
+    `logged`: the message for the log, where it is another one; the publisher's may quote what came.
+    """
 
     message: str
     code: Code = Code.INTERNAL  # RESOURCE_EXHAUSTED when the device had no memory left
+    logged: str | None = None
+
+    @property
+    def for_log(self) -> str:
+        """What may be told of it to others than the publisher."""
+        return self.message if self.logged is None else self.logged
 
 
 class Stop(Exception):

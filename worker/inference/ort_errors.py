@@ -61,6 +61,7 @@ _NODE = re.compile(r"^.*?while running (\S+) node\. Name:'([^']*)' Status Messag
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _SOURCE = re.compile(r"\S+\.(?:cc|h|cpp|cu|cuh):\d+ (?:[^()\n]*\([^()]*\)\s*)?")
 _CUDA_DETAILS = re.compile(r"\s*;\s*(?:GPU|hostname|file|line|expr)=.*", re.DOTALL)
+_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?\b")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
@@ -76,7 +77,11 @@ def run_failure(error: Exception) -> RunFailure:
     if is_out_of_memory(error):
         return RunFailure(f"the device has not enough memory: {readable(error)}", Code.RESOURCE_EXHAUSTED)
     # A quotation may be a piece of somebody's request; this text reaches logs and other people's answers.
-    return RunFailure(shortened(_QUOTED.sub("'…'", _complaint(text) or type(error).__name__), _node(text)))
+    complaint = _QUOTED.sub("'…'", _complaint(text) or type(error).__name__)
+    # So may a number, which helps the publisher to find it: `idx=9999 must be within the range [-10,9]`.
+    is_of_device = code is not None or _DEVICE_FAILURE.search(complaint) is not None
+    numberless = complaint if is_of_device else _NUMBER.sub("…", complaint)
+    return RunFailure(shortened(complaint, _node(text)), logged=shortened(numberless, _node(text)))
 
 
 def lack(error: Exception) -> str:

@@ -249,7 +249,9 @@ def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path:
 
     assert isinstance(failure, RunFailure)
     assert failure.code is Code.INTERNAL
-    assert failure.message.startswith("Gather: indices element out of data bounds")
+    assert failure.message.startswith("Gather: indices element out of data bounds, idx=99 ")
+    assert failure.for_log.startswith("Gather: indices element out of data bounds, idx=… ")
+    assert "99" not in failure.for_log
     assert arrays(model.run({"id": np.array([[3]])}))[0].tolist() == [[[6.0, 7.0]]]
 
 

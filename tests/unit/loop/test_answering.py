@@ -258,6 +258,22 @@ def test_a_model_of_a_fixed_number_of_rows_keeps_its_batches_where_memory_is_sho
     assert world.events.counted["ran"] - runs == 2
 
 
+def test_what_a_failure_quotes_of_a_request_is_told_to_its_publisher_alone() -> None:
+    """The log hears of it without the value, which is somebody's."""
+
+    def picky(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        return RunFailure("idx=9999 is no index", logged="idx=… is no index") if 9 in feeds["x"] else [feeds["x"]]
+
+    world = world_of(model=picky)
+    world.broker.append(record(0, 1), record(1, 9))
+
+    world.turn_for(0.1)
+
+    assert set(world.events.failures) == {"idx=… is no index"}
+    (rejection,) = world.events.rejections
+    assert rejection.message.endswith("idx=9999 is no index")
+
+
 def test_a_single_request_is_cut_where_memory_is_short() -> None:
     """Again and again if need be; it is answered as one."""
     world = world_of(model=with_memory_for(1), policy=dataclasses.replace(POLICY, max_rows=8))
