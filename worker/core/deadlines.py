@@ -78,9 +78,22 @@ def too_late(request: Request, now: float, home_at: float) -> Rejection:
 
 
 def answered_late(requests: Sequence[Request], now: float) -> int:
-    """How many records' deadlines are over; a run counts as a whole, by its most urgent record."""
-    late = [request for request in requests if request.deadline is not None and request.deadline < now]
-    return sum(len(request.records) if isinstance(request, Run) else 1 for request in late)
+    """How many records' deadlines are over; a run counts as a whole, by its most urgent record.
+
+    Of a request that was cut the pieces count as one, with the last of them.
+    """
+    late = [_answered(request) for request in requests if request.deadline is not None and request.deadline < now]
+    found = {id(request): request for request in late if request is not None}.values()
+    return sum(len(request.records) if isinstance(request, Run) else 1 for request in found)
+
+
+def _answered(request: Request) -> Request | None:
+    """What this is a piece of, or itself; None while other pieces are missing."""
+    while (reassembly := request.reassembly) is not None:
+        if not reassembly.is_over:
+            return None
+        request = reassembly.request
+    return request
 
 
 def _fitting(requests: Sequence[Request], rows: int, home_at: float) -> list[Request]:

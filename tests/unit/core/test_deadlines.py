@@ -10,8 +10,9 @@ import pytest
 from tests.builders import P0, floats, record, request
 from worker.core.deadlines import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
 from worker.core.failures import Code
-from worker.core.records import Reply, Request, Timeout
+from worker.core.records import Prediction, Reply, Request, Timeout
 from worker.core.runs import Run, run_of
+from worker.core.stacking import cut
 
 NOW, WALL = 50.0, 1_000.0
 SECOND = Timeout(1.0)
@@ -140,3 +141,15 @@ def test_late_answers_are_counted_by_record() -> None:
     late_run.deadline = NOW - 0.1
 
     assert answered_late([late_run, due(7, NOW - 1.0), due(8, NOW + 1.0), due(9, None)], NOW) == 3
+
+
+def test_a_late_answer_of_many_pieces_counts_once() -> None:
+    """When the last of them is home: until then there is no answer."""
+    pieces = cut(due(0, NOW - 1.0, rows=6), 2)
+    assert answered_late(pieces[:2], NOW) == 0
+
+    for piece in pieces:
+        assert piece.reassembly is not None
+        piece.reassembly.collect(piece, Prediction(piece, ()))
+
+    assert answered_late(pieces[1:], NOW) == 1
