@@ -544,19 +544,23 @@ class Worker:
     def _drain(self) -> None:
         """Finish and commit what is held. Raises `DeadlineMissed`, having committed nothing unsettled.
 
-        When `LEAVE_AFTER` of the time is gone, what no lane has begun is left to its next owner, as in a rebalance:
-        many small batches of a slow model would else take all of it, and end in an error that nothing had caused.
+        When `LEAVE_AFTER` of the time is gone, what no lane has begun is left to its next owner: many small batches of
+        a slow model would else take all of it, and end in an error that nothing had caused. Partitions are let go once
+        the group has taken the commit of what ran, for there are polls here to hear of that, unlike in a rebalance.
         """
         leave_at = self._clock() + LEAVE_AFTER * self._conduct.drain_timeout
         self._drain_deadline = self._clock() + self._conduct.drain_timeout
-        self._is_draining = True
+        self._is_draining, is_leaving = True, False
         self._is_behind = False  # nothing more is taken
         self._source.pause()
         self._pace()
         while self._ledger.records or not self._delivery.is_idle:
             self._check_deadline(self._ledger.records)
             if self._clock() > leave_at and self._has_waiting:
-                self._check_deadline(self._let_go(list(self._ledger.oldest_by_partition()), self._drain_deadline))
+                self._forget(list(self._ledger.oldest_by_partition()))
+                is_leaving = True
+            if is_leaving and self._is_all_home:
+                self._let_go(list(self._ledger.oldest_by_partition()), self._drain_deadline)
             # Polled for its callbacks: a record that still comes is its next owner's.
             self._source.poll(1, 0.0 if self._lanes.in_flight else SHORTEST_WAIT)
             self._hand_out(self._clock())
@@ -568,6 +572,12 @@ class Worker:
         """Something that was taken waits for a lane, or for its trial; one under way is taken back by `_withdraw`."""
         trial = self._trials.current
         return self._batcher.next_due is not None if trial is None else not trial.is_called
+
+    @property
+    def _is_all_home(self) -> bool:
+        """What ran is answered, and committed as far as it may be."""
+        is_running = bool(self._out) or self._suspicion.is_probing
+        return not (is_running or self._ledger.awaits_delivery() or self._ledger.committable())
 
     def _check_deadline(self, unsettled: int) -> None:
         if self._signals.hurry_asked or self._clock() > self._drain_deadline:

@@ -9,6 +9,7 @@ import pytest
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
 from tests.fakes import CommitFate
 from worker.core.failures import DeadlineMissed, KafkaFatal, ModelBroken
+from worker.core.loose import Order
 from worker.core.records import ClosedBy
 
 
@@ -144,6 +145,25 @@ def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once:
     assert world.broker.committed == {P0: answered}
     assert world.clock.now < 1000.0 + 5.5
     assert world.events.revocations[0][2] == 20 - answered
+
+
+@pytest.mark.parametrize("order", ["partition", "key", "none"])
+def test_a_drain_that_leaves_some_keeps_trying_to_commit_the_others(order: Order) -> None:
+    """Refused commits are repeated until one is taken, as in any drain: nobody answers again what was answered."""
+    world = world_of(
+        order=order,
+        policy=dataclasses.replace(POLICY, max_rows=1),
+        conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0),
+    )
+    world.lanes.seconds = lambda: 1.0
+    world.source.commit_fate = lambda: CommitFate(is_taken=not 1003.5 < world.clock.now < 1005.5)
+    world.broker.append(*[record(at) for at in range(20)])
+    stop_at(world, 0.5)
+
+    world.worker.run()
+
+    assert 0 < len(world.answered()) < 20
+    assert world.broker.committed == {P0: len(world.answered())}
 
 
 def test_a_second_signal_ends_the_drain_at_once() -> None:
