@@ -304,10 +304,14 @@ class KafkaSource:
             self._tell("assigned", [])
 
     def _since_assigned(self, standings: Mapping[Partition, Standing]) -> Mapping[Partition, Standing]:
-        """Of a partition that comes back the client still has its own last commit, whatever others did meanwhile."""
+        """Of a partition that comes back the client still has its own last commit, whatever others did meanwhile.
+
+        What the group has beyond the end is of records that are gone (`gates.py`): nothing is read up to there.
+        """
         return {
-            partition: seen._replace(next_offset=max(seen.next_offset, self._begun.get(partition, 0)))
+            partition: seen._replace(next_offset=max(seen.next_offset, begun)) if begun <= seen.end else seen
             for partition, seen in standings.items()
+            for begun in (self._begun.get(partition, 0),)
         }
 
     def _tell(self, what: str, positions: list[TopicPartition]) -> None:

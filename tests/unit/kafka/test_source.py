@@ -236,6 +236,18 @@ def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_bac
     assert lags == [90, 10, 5]
 
 
+def test_an_offset_beyond_the_end_hides_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its topic was made anew: what the new one holds is read from its beginning, and waits."""
+    world = new_world(monkeypatch, onlooker := Onlooker())
+    world.client.group = {P: (1000, "")}
+
+    world.assign(P)
+    found = {"fetch_state": "active", "ls_offset": 100, "committed_offset": 10}
+    world.client.config["stats_cb"](json.dumps({"topics": {"r": {"partitions": {"0": found | NOT_YET}}}}))
+
+    assert onlooker.standings[P] == Standing(next_offset=10, end=100)
+
+
 def test_statistics_that_cannot_be_read_are_told_and_passed_over(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
