@@ -176,8 +176,11 @@ class Batcher:
         return self._next(ClosedBy.PRESSURE)
 
     def drain(self) -> Group | None:
-        """What goes next when all must go; None when nothing is left."""
-        return self._next(ClosedBy.DRAIN)
+        """What goes next when all must go: that due first, for there may be no time for all; None: nothing is left."""
+        first = self._first_open()
+        if first is None or (self._full and self._full[0] < (first.due_at, first.age)):
+            return self._next(ClosedBy.DRAIN)
+        return self._close(first, ClosedBy.DRAIN)
 
     @property
     def linger(self) -> float:

@@ -155,6 +155,18 @@ def test_a_drain_lets_everything_go() -> None:
     assert waiting.drain() is None
 
 
+def test_a_drain_begins_with_what_is_due_first() -> None:
+    """It may have no time for all, and what runs before an older request cannot be committed."""
+    waiting = batcher(max_rows=2)
+    for offset, length in enumerate((3, 1, 1, 1, 1, 2)):
+        waiting.add(of_length(offset, length), float(offset))
+
+    drained = [waiting.drain() for _ in range(4)]
+
+    assert [offsets(group) for group in drained] == [[0], [1, 2], [3, 4], [5]]
+    assert waiting.drain() is None
+
+
 def test_nothing_is_due_while_nothing_waits() -> None:
     """An empty batcher has nothing to wake up for; one with a full group has had it since that group opened."""
     waiting = batcher(max_rows=1)

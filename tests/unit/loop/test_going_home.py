@@ -10,7 +10,7 @@ from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, recor
 from tests.fakes import CommitFate
 from worker.core.failures import DeadlineMissed, KafkaFatal, ModelBroken
 from worker.core.loose import Order
-from worker.core.records import ClosedBy
+from worker.core.records import ClosedBy, Rejection, Request
 
 
 def world_of(**fields: object) -> World:
@@ -19,6 +19,12 @@ def world_of(**fields: object) -> World:
 
 def stop_at(world: World, seconds: float) -> None:
     world.clock.at(world.clock.now + seconds, lambda: setattr(world.signals, "stop_asked", True))
+
+
+def wide(request: Request | Rejection) -> Request:
+    """One row of all its values, in a bucket of its own."""
+    assert isinstance(request, Request)
+    return dataclasses.replace(request, rows=1, shapes=((request.rows,),))
 
 
 def test_a_worker_told_to_stop_answers_and_commits_what_it_took() -> None:
@@ -145,6 +151,28 @@ def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once:
     assert world.broker.committed == {P0: answered}
     assert world.clock.now < 1000.0 + 5.5
     assert world.events.revocations[0][2] == 20 - answered
+
+
+@pytest.mark.parametrize("order", ["partition", "key", "none"])
+def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
+    """Nothing behind a request that never ran can be committed, whatever bucket that is alone in."""
+    world = world_of(
+        order=order,
+        policy=dataclasses.replace(POLICY, linger=50.0),
+        conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0),
+    )
+    world.lanes.seconds = lambda: 1.0
+    decode = world.codec.decode
+    world.codec.decode = (  # type: ignore[method-assign]
+        lambda record: wide(decode(record)) if record.offset == 0 else decode(record)
+    )
+    world.broker.append(record(0, 1.0, 2.0), *[record(at) for at in range(1, 41)])
+    stop_at(world, 0.5)
+
+    world.worker.run()
+
+    assert 10 < len(world.answered()) < 30
+    assert world.broker.committed == {P0: len(world.answered())}
 
 
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
