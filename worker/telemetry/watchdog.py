@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, Thread
 
@@ -104,7 +105,11 @@ class Watchdog:
                 return
 
     def _tell(self, reason: str) -> None:
-        """On a thread that may be left behind: a loop that hangs in writing a line keeps the log to itself."""
+        """On a thread that may be left behind: a loop that hangs in writing a line keeps the log to itself.
+
+        Where the system gives no thread any more, the process ends without a word.
+        """
         telling = Thread(target=self._report, args=(DeadlineMissed.exit_code, reason), name="last-word", daemon=True)
-        telling.start()
-        telling.join(REPORT_TIMEOUT)
+        with suppress(RuntimeError):
+            telling.start()
+            telling.join(REPORT_TIMEOUT)

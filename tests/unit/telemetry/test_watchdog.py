@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
+from threading import Event, Thread
+
 import pytest
 
 from worker.telemetry.watchdog import CHECK_EVERY, Limits, Watchdog
@@ -93,3 +96,26 @@ def test_a_process_that_stood_still_gets_its_time_anew(watched: Watched) -> None
 
     assert watched.after(8, turning=False) is None
     assert watched.after(5, turning=False) is not None
+
+
+def test_a_hang_is_ended_where_no_thread_is_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the limit of a container's processes the end is worth more than its reason."""
+    is_ended = Event()
+    watchdog = Watchdog(
+        Limits(turn=30.0, run=0.0, stop=20.0),
+        heartbeat=lambda: None,
+        running_since=lambda: 0.0,
+        stop_asked=lambda: False,
+        report=lambda _code, _reason: None,
+        clock=count(1).__next__,
+        end_process=lambda _: is_ended.set(),
+    )
+
+    watchdog.start()
+    monkeypatch.setattr(Thread, "start", _refuse)
+
+    assert is_ended.wait(10 * CHECK_EVERY)
+
+
+def _refuse(_: Thread) -> None:
+    raise RuntimeError("can't start new thread")
