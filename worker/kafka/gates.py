@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition, Record, Suspect
 from worker.kafka.attempts import NONE, SUSPECT_FROM, Attempts, read_attempts
@@ -220,23 +220,33 @@ class Gates:
 
     def _learn(self, asked: Sequence[Partition], assignments: Assignments) -> None:
         standings = self._ask(asked)
+        ends = self._ends(
+            [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
+        )
         is_known = len(standings) == len(asked)
         suspects: list[Suspect] = []
         for partition, standing in standings.items():
             if partition in self._shut:
-                is_known = self._find(partition, standing) and is_known
+                is_known = self._find(partition, standing, ends.get(partition)) and is_known
             else:
-                is_known = self._mark(partition, standing, suspects) and is_known
+                is_known = self._mark(partition, standing, ends.get(partition), suspects) and is_known
         if not is_known:
             self._ask_at = self._clock() + ASK_AGAIN_AFTER
         if suspects:
             assignments.suspected(suspects)
 
-    def _mark(self, partition: Partition, standing: _Standing, suspects: list[Suspect]) -> bool:
+    def _hangs_on_end(self, partition: Partition, standing: _Standing) -> bool:
+        """Whether what is done about it may depend on where it ends."""
+        if partition in self._shut:
+            return self._starts_at_end and standing.offset is None and self._first[partition] is None
+        is_behind = standing.offset is not None and self._held[partition][0].offset < standing.offset
+        return is_behind or standing.attempts.times >= SUSPECT_FROM
+
+    def _mark(self, partition: Partition, standing: _Standing, end: int | None, suspects: list[Suspect]) -> bool:
         """Say what must be marked before what is held is handed out. False when it is not known yet."""
         first = self._held[partition][0].offset
         if standing.offset is not None and first < standing.offset:
-            if (end := self._end(partition)) is None:
+            if end is None:
                 return False
             if standing.offset <= end:  # committed by an earlier assignment after the client had asked where to begin
                 self.rewind([partition])
@@ -246,9 +256,9 @@ class Gates:
         if self._own.get(partition) == Mark(offset, standing.attempts):  # nobody began it since, and we are alive
             times, is_trial = times - 1, False
         if times >= SUSPECT_FROM:
-            if (until := self._end(partition)) is None:
+            if end is None:
                 return False
-            suspects.append(Suspect(partition, times, standing.offset if is_trial else None, until))
+            suspects.append(Suspect(partition, times, standing.offset if is_trial else None, end))
         # A trial stays one until it is settled: this process may die before it is.
         self._wanted[partition] = self._own[partition] = Mark(offset, Attempts(times + 1, is_trial))
         self._attempts[partition] = times + 1
@@ -262,17 +272,17 @@ class Gates:
         self._bytes_held.pop(partition, None)
         self._pauses.release(partition, By.SOURCE)
 
-    def _find(self, partition: Partition, standing: _Standing) -> bool:
+    def _find(self, partition: Partition, standing: _Standing, end: int | None) -> bool:
         """Go on where the group stands. False when that is not known yet."""
         if standing.offset is None and self._starts_at_end:
-            return self._start(partition)
+            return self._start(partition, end)
         self._go_on(partition, self._first[partition] if standing.offset is None else standing.offset)
         return True
 
-    def _start(self, partition: Partition) -> bool:
+    def _start(self, partition: Partition, end: int | None) -> bool:
         """Begin at the end, or with what came since we asked in vain, and commit that first."""
-        start = self._first[partition]
-        if start is None and (start := self._end(partition)) is None:
+        start = end if self._first[partition] is None else self._first[partition]
+        if start is None:
             return False
         self._starts[partition] = start
         self._marks.note(partition, Mark(start, NONE))
@@ -308,13 +318,42 @@ class Gates:
             if at.error is None
         }
 
-    def _end(self, partition: Partition) -> int | None:
-        """Where the partition ends for us: at the first open transaction, if there is one."""
+    def _ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        """Where they end for us: each at its first open transaction, if there is one. Without those not known now.
+
+        All at once: the client asks for the end of one alone behind the fetch under way, and 300 took the loop 80 s.
+        But one that has no leader keeps it from asking about the others.
+        """
+        ends = self._ask_ends(partitions)
+        if partitions and not ends and (led := self._led(partitions)) != partitions:
+            ends = self._ask_ends(led)
+        return ends
+
+    def _ask_ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        if not partitions:
+            return {}
         try:
-            return self._consumer.get_watermark_offsets(TopicPartition(*partition), END_TIMEOUT)[1]
+            found = self._consumer.offsets_for_times([TopicPartition(*p, OFFSET_END) for p in partitions], END_TIMEOUT)
         except KafkaException as error:
-            self._log.tell("end", f"the broker does not tell where {partition} ends: {words_of(error)}")
-            return None
+            self._tell_unknown(len(partitions), words_of(error))
+            return {}
+        if unknown := [at.error for at in found if at.error is not None]:
+            self._tell_unknown(len(unknown), unknown[0].str())
+        return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+
+    def _led(self, partitions: Sequence[Partition]) -> Sequence[Partition]:
+        """Those of them that have a leader; none while that is not known."""
+        try:
+            topics = self._consumer.list_topics(timeout=END_TIMEOUT).topics
+        except KafkaException:  # the question before this one failed, too, and was told
+            return []
+        leaders = {
+            Partition(name, at.id): at.leader for name, topic in topics.items() for at in topic.partitions.values()
+        }
+        return [partition for partition in partitions if leaders.get(partition, -1) >= 0]
+
+    def _tell_unknown(self, count: int, why: str) -> None:
+        self._log.tell("end", f"the broker does not tell where partitions end, {_waiting(count)}: {why}")
 
 
 def _waiting(partitions: int) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
 from tests.unit.kafka.test_client_config import settings
@@ -69,9 +70,10 @@ class ScriptedClient:
         self.stopped: set[int] = set()
         self.group: dict[Partition, tuple[int, str]] = {}  # committed offsets and their metadata
         self.asked: list[list[int]] = []
+        self.ends_asked: list[list[int]] = []
         self.end = 100
         self.is_away = False  # the broker
-        self.is_leaderless = False  # the partitions: their end is not known
+        self.leaderless: set[int] = set()  # partitions: nobody's end is known who is asked about together with one
         self.is_stuck = False  # the fetcher: it takes no seek
         self.is_refusing = False  # the client: it takes no assignment
         self.begun: list[tuple[int, int]] = []  # where the client was told to begin
@@ -115,10 +117,21 @@ class ScriptedClient:
         partitions = [Partition(at.topic, at.partition) for at in positions]
         return [TopicPartition(*p, *self.group.get(p, (-1001,))) for p in partitions]
 
-    def get_watermark_offsets(self, _at: TopicPartition, _timeout: float) -> tuple[int, int]:
-        if self.is_away or self.is_leaderless:
+    def offsets_for_times(self, positions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        assert all(at.offset == OFFSET_END for at in positions)
+        self.ends_asked.append([at.partition for at in positions])
+        if self.is_away or any(at.partition in self.leaderless for at in positions):
             raise AWAY
-        return 0, self.end
+        return [TopicPartition(at.topic, at.partition, self.end) for at in positions]
+
+    def list_topics(self, timeout: float) -> ClusterMetadata:
+        assert timeout > 0
+        metadata = ClusterMetadata()
+        for partition in self.held:
+            topic = metadata.topics.setdefault(partition.topic, TopicMetadata())
+            at = topic.partitions[partition.number] = PartitionMetadata()
+            at.id, at.leader = partition.number, -1 if partition.number in self.leaderless else 1
+        return metadata
 
     def assignment(self) -> list[TopicPartition]:
         return [TopicPartition(*partition) for partition in self.held]

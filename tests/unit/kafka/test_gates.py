@@ -231,10 +231,10 @@ def test_a_suspect_is_told_in_the_poll_that_brings_its_first_record(world: World
 def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
     """Nobody could say when its trials end. It is not marked twice for that."""
     world.client.group = {P: (5, "attempts=3")}
-    world.client.is_leaderless = True
+    world.client.leaderless = {0}
     assert world.brings((P, 5)) == []
     assert not world.marks
-    world.client.is_leaderless = False
+    world.client.leaderless = set()
     world.clock.now += 1.0
 
     assert world.polled_twice() == [(P, 5)]
@@ -251,6 +251,15 @@ def test_a_trial_stays_one_when_the_next_attempt_is_marked(world: World) -> None
 
     assert world.assignments.suspects == [Suspect(P, 4, 5, 100)]
     assert world.marks == [[(0, 5, "attempts=5 trial")]]
+
+
+def test_all_suspects_of_a_poll_are_asked_about_together(world: World) -> None:
+    """One question after the other, each behind a fetch, would hold the loop up for minutes where they are many."""
+    world.client.group = {P: (5, "attempts=3"), Q: (7, "attempts=3")}
+
+    world.brings((P, 5), (Q, 7))
+
+    assert world.client.ends_asked == [[0, 1]]
 
 
 # Trials
@@ -414,9 +423,9 @@ def test_an_offset_beyond_the_end_is_of_records_that_are_gone(world: World) -> N
 def test_a_partition_whose_end_is_not_known_is_not_gone_back_to_yet(world: World) -> None:
     """Whether the group's offset is one of its own shows when the broker answers."""
     world.client.group = {P: (3, "")}
-    world.client.is_leaderless = True
+    world.client.leaderless = {0}
     assert world.brings((P, 0)) == []
-    world.client.is_leaderless = False
+    world.client.leaderless = set()
     assert not world.client.seeks
     world.clock.now += 1.0
 
@@ -574,6 +583,23 @@ def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(late
     assert latest.brings((P, 100)) == [(P, 100)]
     assert latest.client.seeks == [(0, 100)]
     assert latest.marks == [[(0, 100, "attempts=1")]]
+
+
+def test_the_ends_of_all_partitions_are_asked_for_at_once(latest: World) -> None:
+    """What is published while the last of many is asked about would lie before its start, and never be read."""
+    latest.joins(P, Q)
+
+    assert latest.client.ends_asked == [[0, 1]]
+    assert latest.marks == [[(0, 100, "attempts=0")], [(1, 100, "attempts=0")]]
+
+
+def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: World) -> None:
+    """The client tells no end of any that is asked about together with it."""
+    latest.client.leaderless = {0}
+
+    latest.joins(P, Q)
+
+    assert latest.marks == [[(1, 100, "attempts=0")]]
 
 
 def test_a_start_that_is_refused_is_committed_again(latest: World) -> None:
