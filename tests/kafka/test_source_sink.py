@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.contract.test_sink import collect, places
 from tests.contract.test_source import MEMBERSHIPS, Told
@@ -129,6 +130,35 @@ def test_a_replica_without_a_partition_is_told_that_it_is_in_the_group(kafka: Cl
     assert not stand_by.held
     second.close()
     first.close()
+
+
+@pytest.mark.parametrize("protocol", MEMBERSHIPS)
+def test_a_replica_without_a_partition_leaves_its_group_when_it_ends(kafka: Cluster, protocol: str) -> None:
+    """Nobody waits a session for a stand-by that has ended: it is missing from the group at once."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    config = settings(kafka, kafka.create_topic())
+    first = joined(config, holder := Told(), MEMBERSHIPS[protocol])
+    poll_until(first, lambda: bool(holder.held))
+    second = joined(config, Told(), MEMBERSHIPS[protocol])
+    deadline = time.monotonic() + PATIENCE
+    while members(admin, config.group_id) < 2:
+        assert time.monotonic() < deadline, "the stand-by does not join"
+        first.poll(1, 0.02)
+        second.poll(1, 0.02)
+
+    second.close()
+
+    deadline = time.monotonic() + PATIENCE / 3  # a classic session takes 45 s
+    while members(admin, config.group_id) != 1:
+        assert time.monotonic() < deadline, "the stand-by has ended, and its group waits for it"
+        first.poll(1, 0.02)
+    first.close()
+
+
+def members(admin: AdminClient, group: str) -> int:
+    """How many the group has, once nobody is about to join or leave; 0 before."""
+    found = admin.describe_consumer_groups([group])[group].result()
+    return len(found.members) if found.state is ConsumerGroupState.STABLE else 0
 
 
 def test_what_fails_in_a_callback_comes_out_of_the_poll(kafka: Cluster) -> None:
