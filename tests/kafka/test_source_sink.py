@@ -65,6 +65,18 @@ def poll_until(source: KafkaSource, is_so: Callable[[], bool]) -> None:
         source.poll(1, 0.05)
 
 
+class Counting(Told):
+    """Counts how often it was told of what it has, if it has nothing, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = 0
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        super().assigned(partitions)
+        self.times += 1
+
+
 class CommitsLast(Told):
     """Commits what it has settled as the last thing it does before its partitions move."""
 
@@ -108,13 +120,6 @@ def test_a_commit_sent_last_in_a_revoke_arrives_before_the_partitions_move(kafka
 def test_a_replica_without_a_partition_is_told_that_it_is_in_the_group(kafka: Cluster, protocol: str) -> None:
     """A stand-by is ready: a rollout with more replicas than partitions does not wait for ever."""
 
-    class Counting(Told):
-        times = 0
-
-        def assigned(self, partitions: Sequence[Partition]) -> None:
-            super().assigned(partitions)
-            self.times += 1
-
     config = settings(kafka, kafka.create_topic())
     first = joined(config, holder := Counting(), MEMBERSHIPS[protocol])
     poll_until(first, lambda: bool(holder.held))
@@ -130,6 +135,26 @@ def test_a_replica_without_a_partition_is_told_that_it_is_in_the_group(kafka: Cl
     assert not stand_by.held
     second.close()
     first.close()
+
+
+def test_a_replica_that_its_classic_group_has_not_let_in_is_told_nothing(kafka: Cluster) -> None:
+    """It is not ready while it waits for a member that does not answer, though its coordinator does."""
+    classic = MEMBERSHIPS["kafka-classic"]
+    config = settings(kafka, kafka.create_topic("requests", partitions=2))
+    first = joined(config, holder := Told(), classic)
+    poll_until(first, lambda: len(holder.held) == 2)
+    second = joined(config, in_it := Counting(), classic)
+    poll_until(second, lambda: in_it.times > 0)  # half of its rebalance: the first has not given up a partition yet
+    third = joined(config, newcomer := Counting(), classic)
+
+    for _ in range(80):  # 4 s: so many statistics
+        second.poll(1, 0.03)
+        third.poll(1, 0.02)
+
+    assert not newcomer.times
+    poll_until(first, lambda: len(holder.held) < 2)
+    for source in (third, second, first):
+        source.close()
 
 
 @pytest.mark.parametrize("protocol", MEMBERSHIPS)

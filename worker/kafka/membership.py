@@ -60,7 +60,8 @@ class StandBy:
     """Notices that we are in the group though it has no partition for us: under KIP-848 no callback says so (measured).
 
     The client's statistics do: once its coordinator is up, it beats every few hundred milliseconds, and a refusal comes
-    as an error. Owned by the source.
+    as an error. Not for classic members: a callback tells them, once all others have joined anew, and long before that
+    their coordinator is up. Owned by the source.
     """
 
     def __init__(self) -> None:

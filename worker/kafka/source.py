@@ -311,7 +311,8 @@ class KafkaSource:
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return
-        if self._assignments is not None and self._stand_by.heard(seen.coordinator):
+        is_in_the_dark = self._assignments is not None and self.membership.protocol == "consumer"
+        if is_in_the_dark and self._stand_by.heard(seen.coordinator):
             self._tell("assigned", [])
 
     def _since_assigned(self, standings: Mapping[Partition, Standing]) -> Mapping[Partition, Standing]:
