@@ -53,7 +53,7 @@ def test_a_worker_whose_password_was_changed_ends_and_logs_in_with_the_new_one(
         guarded.broker.start()
 
         assert replica.exit_code(LEAVES_WITHIN) == 4, replica.log
-        assert f"the brokers do not take our login any more, and {secret} changed" in replica.log
+        assert f"our login is not taken any more, and {secret} changed" in replica.log
         scene.publish([raw(number) for number in range(40, 60)])
         scene.replica()
         scene.verdict().expect_clean(repeats=20)

@@ -90,6 +90,7 @@ class Gates:
         self._asleep: set[Partition] = set()  # of these no record was handed out
         self._held: dict[Partition, list[Record]] = {}
         self._bytes_held: Counter[Partition] = Counter()
+        self._all_bytes_held = 0
         self._wanted: dict[Partition, Mark] = {}  # of what is held: to be taken before it is handed out
         self._ready: list[Record] = []
         self._attempts: dict[Partition, int] = {}  # of what was marked: the one under way
@@ -206,14 +207,16 @@ class Gates:
             return
         held = self._held.setdefault(partition, [])
         held.append(record)
-        self._bytes_held[partition] += len(record.value or b"")
-        if len(held) >= MOST_HELD or self._bytes_held.total() >= MOST_BYTES_HELD:
+        size = len(record.value or b"")
+        self._bytes_held[partition] += size
+        self._all_bytes_held += size
+        if len(held) >= MOST_HELD or self._all_bytes_held >= MOST_BYTES_HELD:
             self._pauses.stop(partition, By.SOURCE)
 
     def _drop(self, partition: Partition) -> None:
         self._flowing.stop(partition)
         self._wanted.pop(partition, None)
-        self._bytes_held.pop(partition, None)
+        self._all_bytes_held -= self._bytes_held.pop(partition, 0)
         if self._held.pop(partition, None):
             self._pauses.release(partition, By.SOURCE)
         self._ready = [record for record in self._ready if record.partition != partition]
@@ -269,7 +272,7 @@ class Gates:
         self._asleep.discard(partition)
         self._flowing.let(partition)
         self._ready += self._held.pop(partition)
-        self._bytes_held.pop(partition, None)
+        self._all_bytes_held -= self._bytes_held.pop(partition, 0)
         self._pauses.release(partition, By.SOURCE)
 
     def _find(self, partition: Partition, standing: _Standing, end: int | None) -> bool:

@@ -12,29 +12,31 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError
 
-# What the client says of a login that is refused, and of certificates that are not taken, theirs or ours.
-_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001 - librdkafka's own codes begin so
-
 
 class LoginFiles:
-    """Remembers what the files held when it was made, as digests."""
+    """Remembers what the files held when it was made, as digests. A folder of certificates is not looked at."""
 
-    def __init__(self, files: Iterable[Path]) -> None:
-        self._held = {file: _digest(file) for file in files}
+    def __init__(self, secrets: Iterable[Path], certificates: Iterable[Path]) -> None:
+        self._secrets = {file: _digest(file) for file in secrets}
+        self._certificates = {file: _digest(file) for file in certificates}
 
     def why_refused(self, error: KafkaError) -> str | None:
         """What to tell when a login is refused that another one could replace; None where a new start changes nothing.
 
         A file that is gone, or empty, is being replaced.
         """
-        if error.code() not in _REFUSED:
+        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - librdkafka's own codes begin so
+            files = self._secrets
+        elif error.code() == KafkaError._SSL:  # noqa: SLF001 - likewise
+            files = self._certificates | self._secrets  # one of which may open our key
+        else:
             return None
-        changed = [str(file) for file, held in self._held.items() if (now := _digest(file)) is not None and now != held]
+        changed = [str(file) for file, held in files.items() if (now := _digest(file)) is not None and now != held]
         if not changed:
             return None
         return (
-            f"the brokers do not take our login any more, and {' and '.join(changed)} changed since this worker "
-            f"started: start again, to log in with what is there now. The client says: {error.str()}"
+            f"our login is not taken any more, and {' and '.join(changed)} changed since this worker started: "
+            f"start again, to log in with what is there now. The client says: {error.str()}"
         )
 
 

@@ -52,7 +52,7 @@ class KafkaSource:
         self._kafka = kafka
         self._clock = clock
         self._log = ClientLog(logger)
-        self._login_files = LoginFiles(kafka.login_files)
+        self._login_files = LoginFiles(kafka.secret_files, kafka.certificate_files)
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
         self._flowing = Flowing()

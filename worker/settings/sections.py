@@ -186,10 +186,15 @@ class Connection(Section):
         self._secret_files = files
 
     @property
-    def login_files(self) -> tuple[Path, ...]:
-        """What we log in by, as far as it lies in files: secrets, our certificate and key, whom to trust."""
+    def secret_files(self) -> tuple[Path, ...]:
+        """Those that held passwords, as far as they lie in files."""
+        return self._secret_files
+
+    @property
+    def certificate_files(self) -> tuple[Path, ...]:
+        """Our certificate and key, and whom we trust."""
         named = (self.ssl_ca_location, self.ssl_certificate_location, self.ssl_key_location, self.ssl_crl_location)
-        return (*self._secret_files, *(file for file in named if file is not None))
+        return tuple(file for file in named if file is not None)
 
 
 class KafkaSettings(Connection):

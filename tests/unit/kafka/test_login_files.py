@@ -22,7 +22,7 @@ def password(tmp_path: Path) -> Path:
 
 def test_a_refusal_after_the_password_changed_wants_a_new_start(password: Path) -> None:
     """With the file's name, and the client's words."""
-    files = LoginFiles([password, password.with_name("never.there")])
+    files = LoginFiles([password, password.with_name("never.there")], [])
     password.write_text("new")
 
     why = files.why_refused(REFUSED)
@@ -33,17 +33,18 @@ def test_a_refusal_after_the_password_changed_wants_a_new_start(password: Path) 
 
 
 def test_a_certificate_that_is_new_counts_where_the_old_one_is_refused(password: Path) -> None:
-    """TLS says it in its own code."""
-    files = LoginFiles([password])
+    """TLS says it in its own code; a login that goes by a password is not refused for a certificate."""
+    files = LoginFiles([], [password])
     password.write_text("new")
 
     assert files.why_refused(KafkaError(KafkaError._SSL, "certificate expired")) is not None
+    assert files.why_refused(REFUSED) is None
 
 
 @pytest.mark.parametrize("now", ["old", "", None], ids=["as it was", "empty", "gone"])
 def test_a_refusal_while_nothing_new_is_there_is_waited_out(password: Path, now: str | None) -> None:
     """The brokers may be what is wrong; and a file that is gone or empty is being written."""
-    files = LoginFiles([password])
+    files = LoginFiles([password], [password])
     password.unlink()
     if now is not None:
         password.write_text(now)
@@ -53,7 +54,7 @@ def test_a_refusal_while_nothing_new_is_there_is_waited_out(password: Path, now:
 
 def test_a_broker_that_is_away_says_nothing_of_the_login(password: Path) -> None:
     """Though the file changed: connections that stand are not asked again."""
-    files = LoginFiles([password])
+    files = LoginFiles([password], [password])
     password.write_text("new")
 
     assert files.why_refused(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")) is None

@@ -187,7 +187,7 @@ def test_a_login_that_was_changed_ends_the_worker(monkeypatch: pytest.MonkeyPatc
     certificate.write_text("new")
 
     def fetch() -> list[Incoming]:
-        world.client.config["error_cb"](KafkaError(KafkaError._AUTHENTICATION, "invalid credentials"))
+        world.client.config["error_cb"](KafkaError(KafkaError._SSL, "certificate expired"))
         return []
 
     world.client.script.append(fetch)
