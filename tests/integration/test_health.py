@@ -5,12 +5,14 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry import HealthServer, Limits, Patience, Watchdog, WorkerEvents
+from worker.telemetry import HealthServer, Limits, Patience, Watchdog, WorkerEvents, health
 from worker.telemetry.health import HealthServer as Server
 
 
@@ -34,6 +36,30 @@ def ask(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
         return answer.status, answer.read().decode()
     finally:
         connection.close()
+
+
+def test_clients_that_never_finish_keep_no_probe_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many, and however busily they drip: the oldest go when there are too many, and all after a while."""
+    before = threading.active_count()
+    dripping = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * health.MOST_CONNECTIONS)]
+    for connection in dripping:
+        with suppress(OSError):  # it is closed already
+            connection.sendall(b"GET /heal")
+
+    assert ask(server, "/healthz") == (200, "ok\n")
+    wait_until(lambda: threading.active_count() <= before + health.MOST_CONNECTIONS)
+
+    monkeypatch.setattr(health, "CONNECTION_TIMEOUT", 0.1)
+    wait_until(lambda: threading.active_count() <= before)
+    for connection in dripping:
+        connection.close()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_probes_follow_the_worker_s_life(server: Server, events: WorkerEvents) -> None:

@@ -10,12 +10,13 @@ import socket
 import socketserver
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from worker.core.failures import BadConfiguration
 from worker.telemetry.tally import Snapshot
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from worker.telemetry.metrics_page import MetricsPage
 
 READ_TIMEOUT = 5.0  # seconds a client may take over its request line; probes and scrapers send it at once
+CONNECTION_TIMEOUT = 10.0  # seconds for all of it, however busily a client drips
+MOST_CONNECTIONS = 64  # at once; beyond them the oldest is closed, which is the slowest, so that a probe gets in
 TEXT = "text/plain; charset=utf-8"
 
 Answer = tuple[HTTPStatus, bytes, str]
@@ -132,10 +135,12 @@ def _verdict(trouble: str | None) -> Answer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 2 * MOST_CONNECTIONS  # with 5, the base's, whoever comes in a burst waits a second
     pages: Pages
 
     def __init__(self, address: str, port: int) -> None:
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._since: dict[socket.socket, float] = {}  # connections, the oldest first
         super().__init__((address, port), _RequestHandler)
 
     def server_bind(self) -> None:
@@ -144,6 +149,28 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away mid-answer is no news."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        for oldest in list(self._since)[: len(self._since) + 1 - MOST_CONNECTIONS]:
+            self._hang_up(oldest)
+        self._since[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._since.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called ten times a second, by the server's own thread."""
+        overdue = time.monotonic() - CONNECTION_TIMEOUT
+        for request in [request for request, since in self._since.copy().items() if since < overdue]:
+            self._hang_up(request)
+
+    def _hang_up(self, request: socket.socket) -> None:
+        """Its thread finds the connection at its end, and closes it."""
+        self._since.pop(request, None)
+        with suppress(OSError):  # it was closed just now
+            request.shutdown(socket.SHUT_RDWR)
 
 
 class _RequestHandler(BaseHTTPRequestHandler):
