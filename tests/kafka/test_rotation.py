@@ -15,7 +15,6 @@ from tests.kafka.scene import Scene, raw
 from tests.kafka.test_security import rights
 
 NEW_PASSWORD = b"another-secret"
-LEAVES_WITHIN = 60.0  # seconds: a KIP-848 member whose coordinator is out of reach takes up to 42 to close
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def test_a_worker_whose_password_was_changed_ends_and_logs_in_with_the_new_one(
         guarded.broker.stop()
         guarded.broker.start()
 
-        assert replica.exit_code(LEAVES_WITHIN) == 4, replica.log
+        assert replica.exit_code() == 4, replica.log
         assert f"our login is not taken any more, and {secret} changed" in replica.log
         scene.publish([raw(number) for number in range(40, 60)])
         scene.replica()

@@ -60,7 +60,7 @@ class KafkaSource:
         self._begun: dict[Partition, int] = {}  # where the group stood when they were assigned
         self._taken_away: set[Partition] = set()  # by the callbacks of the poll under way
         self._is_assignment_new = False
-        self._was_assigned = False
+        self._was_assigned = self._is_shut_out = False
         self._stand_by = StandBy()
         self._open()
 
@@ -154,6 +154,8 @@ class KafkaSource:
         Takes 3 s (classic) or 42 s (KIP-848) when a commit is under way and its coordinator gone (measured): the
         caller has a deadline of its own.
         """
+        if self._is_shut_out:  # nobody would hear it: a KIP-848 member whose login is refused waits for over a minute
+            return
         earlier = self._failure  # raised by the poll that found it
         try:
             if self._leaves_unsaid():
@@ -354,6 +356,7 @@ class KafkaSource:
 
     def _on_error(self, error: KafkaError) -> None:
         if (why := self._login_files.why_refused(error)) is not None:
+            self._is_shut_out = True
             self._failure = self._failure or KafkaFatal(why)
         elif error.fatal() and not self._may_fall_back():
             self._hear(error)

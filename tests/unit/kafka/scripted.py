@@ -73,6 +73,7 @@ class ScriptedClient:
         self.ends_asked: list[list[int]] = []
         self.end = 100
         self.is_away = False  # the broker
+        self.is_closed = False
         self.leaderless: set[int] = set()  # partitions: nobody's end is known who is asked about together with one
         self.is_stuck = False  # the fetcher: it takes no seek
         self.is_refusing = False  # the client: it takes no assignment
@@ -144,6 +145,7 @@ class ScriptedClient:
 
     def close(self) -> None:
         """Nothing is held."""
+        self.is_closed = True
 
 
 class Quiet:

@@ -194,6 +194,9 @@ def test_a_login_that_was_changed_ends_the_worker(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(KafkaFatal, match=f"{certificate} changed since this worker started"):
         world.polled()
+    world.source.close()
+
+    assert not world.client.is_closed  # which would wait for brokers that do not let it in
 
 
 def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:
