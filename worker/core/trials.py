@@ -71,6 +71,8 @@ class Trials:
     @property
     def has_postponed_enough(self) -> bool:
         """Whether no more should come until the trial is over."""
+        if not self._postponed:  # as in nearly every turn
+            return False
         size = sum(len(record.value or b"") for record in self._postponed)
         return len(self._postponed) >= MOST_POSTPONED or size >= MOST_BYTES_POSTPONED
 
