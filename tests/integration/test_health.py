@@ -55,6 +55,18 @@ def test_clients_that_never_finish_keep_no_probe_out(server: Server, monkeypatch
         connection.close()
 
 
+def test_no_client_is_hung_up_on_while_there_is_room(server: Server) -> None:
+    """Each of as many as may be has its time, the first one too."""
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(health.MOST_CONNECTIONS - 1)]
+    assert ask(server, "/healthz") == (200, "ok\n")  # all of them were let in before
+
+    for connection in silent:
+        connection.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nothing to read, and not its end either
+            connection.recv(1)
+        connection.close()
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10.0
     while not holds():

@@ -151,7 +151,8 @@ class _Server(ThreadingHTTPServer):
         """A client that went away mid-answer is no news."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        for oldest in list(self._since)[: len(self._since) + 1 - MOST_CONNECTIONS]:
+        known = list(self._since)
+        for oldest in known[: max(0, len(known) + 1 - MOST_CONNECTIONS)]:
             self._hang_up(oldest)
         self._since[request] = time.monotonic()
         super().process_request(request, client_address)
