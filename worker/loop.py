@@ -516,8 +516,7 @@ class Worker:
             return
         self._let_go(partitions, min(self._clock() + self._conduct.revoke_timeout, self._drain_deadline))
 
-    def _let_go(self, partitions: Sequence[Partition], deadline: float) -> int:
-        """Returns how many records leave unsettled."""
+    def _let_go(self, partitions: Sequence[Partition], deadline: float) -> None:
         began, trial = self._clock(), self._trials.current
         self._forget(partitions)
         self._trials.acquit(partitions)
@@ -527,7 +526,6 @@ class Worker:
         unsettled = self._delivery.revoke(partitions, deadline)
         self._acquit(trial, partitions)
         self._events.revoked(partitions, self._clock() - began, unsettled)
-        return unsettled
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """The partitions moved without us: forget, commit nothing. What runs comes home to no line and is dropped."""
@@ -555,7 +553,11 @@ class Worker:
         self._source.pause()
         self._pace()
         while self._ledger.records or not self._delivery.is_idle:
-            self._check_deadline(self._ledger.records)
+            if self._signals.hurry_asked or self._clock() > self._drain_deadline:
+                raise DeadlineMissed(
+                    f"stopped before all was settled: {self._ledger.records} records taken are unanswered or "
+                    "uncommitted and will be answered again"
+                )
             if self._clock() > leave_at and self._has_waiting:
                 self._forget(list(self._ledger.oldest_by_partition()))
                 is_leaving = True
@@ -578,13 +580,6 @@ class Worker:
         """What ran is answered, and committed as far as it may be."""
         is_running = bool(self._out) or self._suspicion.is_probing
         return not (is_running or self._ledger.awaits_delivery() or self._ledger.committable())
-
-    def _check_deadline(self, unsettled: int) -> None:
-        if self._signals.hurry_asked or self._clock() > self._drain_deadline:
-            raise DeadlineMissed(
-                f"stopped before all was settled: {unsettled} records taken are unanswered or "
-                "uncommitted and will be answered again"
-            )
 
 
 def _has_runs(requests: Iterable[Request]) -> bool:

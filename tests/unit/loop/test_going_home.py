@@ -17,6 +17,14 @@ def world_of(**fields: object) -> World:
     return World(**fields).start(P0, P1)  # type: ignore[arg-type]
 
 
+def short_of_time(**fields: object) -> World:
+    """A second for each batch, and told to stop half a second from now, with six to go home."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0), **fields)
+    world.lanes.seconds = lambda: 1.0
+    stop_at(world, 0.5)
+    return world
+
+
 def stop_at(world: World, seconds: float) -> None:
     world.clock.at(world.clock.now + seconds, lambda: setattr(world.signals, "stop_asked", True))
 
@@ -135,14 +143,8 @@ def test_a_drain_that_cannot_end_ends_at_its_deadline() -> None:
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
 def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once: bool) -> None:
     """Many small batches of a slow model: after half of its time what runs comes home, and the end is a good one."""
-    world = world_of(
-        exactly_once=exactly_once,
-        policy=dataclasses.replace(POLICY, max_rows=1),
-        conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0),
-    )
-    world.lanes.seconds = lambda: 1.0
+    world = short_of_time(exactly_once=exactly_once, policy=dataclasses.replace(POLICY, max_rows=1))
     world.broker.append(*[record(at) for at in range(20)])
-    stop_at(world, 0.5)
 
     world.worker.run()
 
@@ -156,18 +158,12 @@ def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once:
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
 def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
     """Nothing behind a request that never ran can be committed, whatever bucket that is alone in."""
-    world = world_of(
-        order=order,
-        policy=dataclasses.replace(POLICY, linger=50.0),
-        conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0),
-    )
-    world.lanes.seconds = lambda: 1.0
+    world = short_of_time(order=order, policy=dataclasses.replace(POLICY, linger=50.0))
     decode = world.codec.decode
     world.codec.decode = (  # type: ignore[method-assign]
         lambda record: wide(decode(record)) if record.offset == 0 else decode(record)
     )
     world.broker.append(record(0, 1.0, 2.0), *[record(at) for at in range(1, 41)])
-    stop_at(world, 0.5)
 
     world.worker.run()
 
@@ -178,15 +174,9 @@ def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
 def test_a_drain_that_leaves_some_keeps_trying_to_commit_the_others(order: Order) -> None:
     """Refused commits are repeated until one is taken, as in any drain: nobody answers again what was answered."""
-    world = world_of(
-        order=order,
-        policy=dataclasses.replace(POLICY, max_rows=1),
-        conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0),
-    )
-    world.lanes.seconds = lambda: 1.0
+    world = short_of_time(order=order, policy=dataclasses.replace(POLICY, max_rows=1))
     world.source.commit_fate = lambda: CommitFate(is_taken=not 1003.5 < world.clock.now < 1005.5)
     world.broker.append(*[record(at) for at in range(20)])
-    stop_at(world, 0.5)
 
     world.worker.run()
 
