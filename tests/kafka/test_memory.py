@@ -15,9 +15,10 @@ from tests.kafka.scene import WIDTH, Scene, raw
 from tests.models import hungry
 
 ROW_BYTES = 32 << 20  # what one row takes in the model, beside the weights
-COUNT, BATCH = 256, 32
-# Two batches are under way when memory runs out for the first time; each runs as one, two halves and four quarters.
-MOST_FAILURES = 2 * (1 + 2 + 4)
+COUNT, BATCH = 640, 32  # 20 batches, that would fail three times each if nothing were learned
+# Those closed when memory runs out for the first time: two under way, two that wait, the one that fills. Each may fail
+# as one, as two halves and as four quarters.
+MOST_FAILURES = (2 + 2 + 1) * (1 + 2 + 4)
 
 
 @contextmanager
