@@ -96,10 +96,10 @@ def _copies(topics: Sequence[TopicFacts]) -> Iterator[Finding]:
         yield Finding(
             f"{_named(lone)} at min.insync.replicas=1: an acknowledged record may be on one broker only; set it to 2"
         )
-    if brittle := [t.name for t in several if _config(t, "min.insync.replicas") == str(t.replication)]:
+    if brittle := [t.name for t in several if int(_config(t, "min.insync.replicas") or 0) >= t.replication]:
         yield Finding(
-            f"{_named(brittle)} at min.insync.replicas equal to the replication factor: while one broker is away "
-            "nothing is answered; lower it by one"
+            f"{_named(brittle)} at min.insync.replicas equal to the replication factor or above it: while one broker "
+            "is away nothing is answered; set it to one less than the replication factor"
         )
 
 

@@ -61,6 +61,7 @@ def test_a_good_cluster_is_not_warned_of() -> None:
         (topic("a", replication=1), "topic a is on one broker only (replication factor 1)"),
         (topic("a", config={"min.insync.replicas": "1"}), "topic a is at min.insync.replicas=1"),
         (topic("a", config={"min.insync.replicas": "3"}), "topic a is at min.insync.replicas equal to the replication"),
+        (topic("a", config={"min.insync.replicas": "4"}), "topic a is at min.insync.replicas equal to the replication"),
         (topic("a", config={"cleanup.policy": "compact"}), "topic a is compacted: only the last record of each key"),
         (topic("r", config={"cleanup.policy": "compact,delete"}), "topic r is compacted: a request is dropped"),
         (topic("r", config={"retention.ms": "3600000"}), "topic r keeps requests for 1 hour: those that wait longer"),
