@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from confluent_kafka import KafkaError
+
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher, read_producer
 
 ANY_PARTITION = -1  # the partitioner's choice
+
+# librdkafka's own codes begin with an underscore: what it cannot find for half a minute it refuses by itself.
+_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 
 
 def partition_of(topic: str, key: bytes | None, source: int, partitions: Mapping[str, int]) -> int:
@@ -16,6 +21,13 @@ def partition_of(topic: str, key: bytes | None, source: int, partitions: Mapping
     An empty key goes by the request's partition too: not every client counts it as a key, order holds either way.
     """
     return ANY_PARTITION if key else source % partitions[topic]
+
+
+def why_refused(topic: str | None, error: KafkaError) -> str:
+    """Why a message for this topic will never be durable."""
+    if error.code() in _GONE:
+        return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
+    return f"the broker refused a record for topic {topic}: {error.str()}"
 
 
 def tell(watcher: Watcher | None, log: ClientLog, statistics: str) -> None:

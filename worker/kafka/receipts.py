@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka import Message as Report
 
 from worker.core.ledger import Place
+from worker.kafka.producing import why_refused
 
 
 class Receipts:
@@ -55,7 +56,7 @@ class Receipt:
     def __call__(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside the producer, and never raises. Successes are not told (`delivery.report.only.error`)."""
         if error is not None:
-            self.refuse(f"the broker refused a record for topic {report.topic()}: {error.str()}")
+            self.refuse(why_refused(report.topic(), error))
 
     def refuse(self, why: str) -> None:
         """One of the place's messages will never be durable."""

@@ -21,7 +21,7 @@ from worker.core.records import Message
 from worker.kafka.client_config import Config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.errors import words_of
-from worker.kafka.producing import partition_of
+from worker.kafka.producing import partition_of, why_refused
 from worker.kafka.transaction_errors import Trouble, trouble_of
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
@@ -43,7 +43,7 @@ class _Found:
     def on_report(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside of any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
         if error is not None and error.code() not in _TAKEN_BACK:
-            self.fail(f"the broker refused a record for topic {report.topic()}: {error.str()}")
+            self.fail(why_refused(report.topic(), error))
 
 
 class TransactionalProducer:
