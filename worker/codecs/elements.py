@@ -15,7 +15,7 @@ import numpy as np
 
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor
-from worker.core.signature import Signature, TensorSpec
+from worker.core.signature import TensorSpec
 
 _KINDS: dict[str, frozenset[type]] = {
     "b": frozenset({bool}),
@@ -114,11 +114,11 @@ def _unnest(spec: TensorSpec, shape: Sequence[int], data: list[object]) -> list[
     return level
 
 
-def from_bytes(signature: Signature, spec: TensorSpec, elements: int, raw: bytes | memoryview) -> Tensor:
+def from_bytes(raw: bytes | memoryview, spec: TensorSpec, elements: int) -> Tensor:
     """The bytes themselves for numbers, a flat array of str for strings."""
     if spec.is_text:
         return np.array(_unpack(spec, elements, raw), object)
-    signature.check_length(spec, elements, len(raw))
+    spec.check_length(elements, len(raw))
     check_booleans(spec, raw)
     return raw
 

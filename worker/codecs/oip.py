@@ -19,7 +19,7 @@ from worker.core.records import Array, Reply, RequestedOutput, Tensor
 from worker.core.signature import Judged, NamedTensor, Signature, TensorSpec
 
 # Reads the elements of a claim that holds: its spec and how many there are.
-Elements = Callable[[Signature, TensorSpec, int], Tensor]
+Elements = Callable[[TensorSpec, int], Tensor]
 
 
 class Claim(NamedTuple):
@@ -78,7 +78,7 @@ def judge(signature: Signature, question: Question) -> Judged:
 
 def _tensor(signature: Signature, claim: Claim) -> NamedTensor:
     elements = signature.check_claim(claim.name, claim.datatype, claim.shape)
-    tensor = claim.elements(signature, signature.input(claim.name), elements)
+    tensor = claim.elements(signature.input(claim.name), elements)
     return NamedTensor(claim.name, claim.datatype, claim.shape, tensor)
 
 

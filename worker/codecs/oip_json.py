@@ -70,7 +70,7 @@ class JsonBody:
             if size is None:
                 elements = partial(_inline, entry)
             else:
-                elements = partial(_binary, self._slice(at, size, where))
+                elements = partial(from_bytes, self._slice(at, size, where))
                 at += size
             datatype = _required(entry, "datatype", str, where)
             claims.append(Claim(name, datatype, _required(entry, "shape", list, where), elements))
@@ -90,16 +90,12 @@ class JsonBody:
         return WantedOutput(name, _optional(_parameters(entry, where), "binary_data", bool, where))
 
 
-def _inline(entry: Object, _: Signature, spec: TensorSpec, elements: int) -> Tensor:
+def _inline(entry: Object, spec: TensorSpec, elements: int) -> Tensor:
     if "data" not in entry:
         raise Reject(
             f"input {spec.name}: expected `data`, or the parameter binary_data_size with bytes behind the head"
         )
     return from_values(spec, flat(spec, elements, entry["shape"], entry["data"]))
-
-
-def _binary(raw: memoryview, signature: Signature, spec: TensorSpec, elements: int) -> Tensor:
-    return from_bytes(signature, spec, elements, raw)
 
 
 def _objects(holder: Object, name: str) -> list[Object]:

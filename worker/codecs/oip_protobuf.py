@@ -94,14 +94,10 @@ def _elements(tensor: Any, raw: bytes | None) -> Elements:
         return partial(_contents, tensor.contents)
     if tensor.contents.ListFields():
         raise Reject(f"input {tensor.name[:80]!r}: given in raw_input_contents and in contents too")
-    return partial(_raw, raw)
+    return partial(from_bytes, raw)
 
 
-def _raw(raw: bytes, signature: Signature, spec: TensorSpec, elements: int) -> Tensor:
-    return from_bytes(signature, spec, elements, raw)
-
-
-def _contents(contents: Any, _: Signature, spec: TensorSpec, elements: int) -> Tensor:
+def _contents(contents: Any, spec: TensorSpec, elements: int) -> Tensor:
     field = _FIELDS.get(spec.datatype, "raw_input_contents")
     given = [descriptor.name for descriptor, _ in contents.ListFields()]
     if given != [field]:

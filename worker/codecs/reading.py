@@ -24,8 +24,6 @@ from worker.core.signature import DTYPES, Signature, TensorSpec
 
 Role = Literal["outputs", "inputs"]
 
-# Judges the lengths of tensors for no model in particular.
-_ANY_MODEL = Signature("", "", (), ())
 # What comes of a value that is not what it says, wherever in taking it apart that shows.
 _UNLIKE = (Reject, ValueError, KeyError, TypeError, AttributeError)
 # DEL and the C1 controls, which JSON takes raw and a terminal obeys, in UTF-8.
@@ -125,7 +123,7 @@ def _shape(shape: Sequence[object]) -> list[int]:
 
 def _from_bytes(name: str, datatype: str, shape: Sequence[int], raw: bytes | memoryview) -> ReadTensor:
     spec = TensorSpec(name, datatype, tuple(shape[1:]))
-    tensor = from_bytes(_ANY_MODEL, spec, math.prod(shape), raw)
+    tensor = from_bytes(raw, spec, math.prod(shape))
     # Strings are listed: of objects there is no array that JSON could take.
     listed = tensor.tolist() if isinstance(tensor, np.ndarray) else np.frombuffer(tensor, spec.dtype)
     return ReadTensor(name, datatype, shape, listed)

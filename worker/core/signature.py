@@ -81,6 +81,12 @@ class TensorSpec:
             return None
         return math.prod(d for d in self.dims if d is not None) * self.dtype.itemsize
 
+    def check_length(self, elements: int, got_bytes: int) -> None:
+        """Raises `Reject` unless a numeric tensor of so many elements has exactly the bytes that came."""
+        expected = elements * self.dtype.itemsize
+        if got_bytes != expected:
+            raise Reject(f"input {self.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
+
     def __str__(self) -> str:
         text = f"{self.name} {self.datatype}{['batch', *('?' if d is None else d for d in self.dims)]}".replace("'", "")
         return text if self.default is None else f"{text} ({json.dumps(self.default)} if left out)"
@@ -209,12 +215,6 @@ class Signature:
                 f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown(list(shape))}"
             )
         return dimension
-
-    def check_length(self, spec: TensorSpec, elements: int, got_bytes: int) -> None:
-        """Raises `Reject` unless a numeric tensor of so many elements has exactly the bytes that came."""
-        expected = elements * spec.dtype.itemsize
-        if got_bytes != expected:
-            raise Reject(f"input {spec.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
 
     def judge(self, tensors: Sequence[NamedTensor]) -> Judged:
         """The request as a whole: each input once, all with the same number of rows; those left out are filled in.

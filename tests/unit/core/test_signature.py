@@ -96,10 +96,10 @@ def test_a_long_claim_does_not_make_a_long_message() -> None:
 def test_bytes_must_be_exactly_as_many_as_claimed() -> None:
     """Neither less nor more: a join of two wrong lengths could look right."""
     model = signature()
-    model.check_length(model.inputs[0], 3, 12)
+    model.inputs[0].check_length(3, 12)
 
     with pytest.raises(Reject, match=r"expected 12 bytes \(3 elements\), got 13"):
-        model.check_length(model.inputs[0], 3, 13)
+        model.inputs[0].check_length(3, 13)
 
 
 def test_a_request_is_judged_in_the_models_order() -> None:
