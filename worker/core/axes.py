@@ -54,7 +54,7 @@ def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> N
     """Raises `BadConfiguration` where nobody says whether another input has the axis: left out, it would not fit."""
     for tensor, dimension in _in_its_place(signature, axis, taken):
         spec = signature.inputs[tensor]
-        if _symbol(spec, dimension) is None:
+        if spec.symbol(dimension) is None:
             raise BadConfiguration(
                 f"{SETTING}: {axis.name} is padded, and the model's file does not say whether axis {dimension + 1} of "
                 f"{spec.name} is the same: name it in shared_by if it is, else with boundaries of its own"
@@ -75,13 +75,13 @@ def _in_its_place(signature: Signature, axis: Axis, taken: Collection[Spot]) -> 
 
 def _axis(signature: Signature, axis: WantedAxis) -> Axis:
     named = _spot(signature, axis.input, axis.axis)
-    symbol = _symbol(signature.inputs[named.tensor], named.dimension)
+    symbol = signature.inputs[named.tensor].symbol(named.dimension)
     inputs = {named: blank(signature.inputs[named.tensor]) if axis.pad is None else axis.pad}
     for name, pad in axis.shared_by.items():
         inputs[_spot(signature, name, axis.axis)] = pad
     for at, spec in enumerate(signature.inputs):
         for dimension in range(len(spec.dims)):
-            if symbol is not None and _symbol(spec, dimension) == symbol:
+            if symbol is not None and spec.symbol(dimension) == symbol:
                 inputs.setdefault(Spot(at, dimension), blank(spec))
     for spot, pad in inputs.items():
         _check_pad(signature.inputs[spot.tensor], pad)
@@ -101,10 +101,6 @@ def _spot(signature: Signature, name: str, axis: int) -> Spot:
             f"{SETTING}: axis {axis} of {spec} has a fixed length, so every request has it: leave it out"
         )
     return Spot(names.index(name), axis - 1)
-
-
-def _symbol(spec: TensorSpec, dimension: int) -> str | None:
-    return spec.symbols[dimension] if spec.symbols else None
 
 
 def _check_pad(spec: TensorSpec, pad: Value) -> None:

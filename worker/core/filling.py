@@ -88,7 +88,7 @@ def filling_of(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> Filling:
 
 
 def _axes(spec: TensorSpec, at: int, others: Sequence[TensorSpec]) -> tuple[Axis, ...]:
-    symbol = spec.symbols[at] if spec.symbols else None
+    symbol = spec.symbol(at)
     if symbol is None:
         return tuple(Axis(other.name, at + 1) for other in others if len(other.dims) == len(spec.dims))
     return tuple(Axis(other.name, other.symbols.index(symbol) + 1) for other in others if symbol in other.symbols)

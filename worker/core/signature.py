@@ -87,6 +87,10 @@ class TensorSpec:
         if got_bytes != expected:
             raise Reject(f"input {self.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
 
+    def symbol(self, dimension: int) -> str | None:
+        """The name that the model's file gives to this dimension (0: the first after the batch axis), if any."""
+        return self.symbols[dimension] if self.symbols else None
+
     def __str__(self) -> str:
         text = f"{self.name} {self.datatype}{['batch', *('?' if d is None else d for d in self.dims)]}".replace("'", "")
         return text if self.default is None else f"{text} ({json.dumps(self.default)} if left out)"

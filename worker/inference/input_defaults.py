@@ -54,7 +54,7 @@ def _check_lengths(spec: TensorSpec, signature: Signature) -> None:
         return
     for at, known in enumerate(filling_of(spec, signature.inputs).lengths):
         if known == ():
-            symbol = spec.symbols[at] if spec.symbols else None
+            symbol = spec.symbol(at)
             lacks = f"has an axis named {symbol}" if symbol else f"has {len(spec.dims) + 1} dimensions"
             raise BadConfiguration(
                 f"{_VARIABLE}: nothing says how long axis {at + 1} of {spec.name} is where a request leaves it out, "

@@ -71,11 +71,10 @@ def axis_of(signature: Signature, asked: str | None) -> LengthAxis:
 def _groups(signature: Signature) -> list[list[InputAxis]]:
     groups: dict[object, list[InputAxis]] = {}
     for spec in signature.inputs:
-        symbols = spec.symbols or (None,) * len(spec.dims)
-        for at, (dim, symbol) in enumerate(zip(spec.dims, symbols, strict=True), 1):
+        for at, dim in enumerate(spec.dims):
             if dim is None:
-                place = InputAxis(spec.name, at)
-                groups.setdefault(symbol or place, []).append(place)
+                place = InputAxis(spec.name, at + 1)
+                groups.setdefault(spec.symbol(at) or place, []).append(place)
     return list(groups.values())
 
 
