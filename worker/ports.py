@@ -1,4 +1,4 @@
-"""What the loop calls: one protocol for each room, satisfied by shape and proven by mypy in `app.py`.
+"""What the loop calls: one protocol for each room, satisfied by shape and proven by mypy in `assembly.py`.
 
 Nothing here is implemented or owned. Every call is made by the loop's thread, but for `Signals`, whose flags are set by
 a signal handler.

@@ -47,7 +47,7 @@ class Spot(NamedTuple):
 class Axis:
     """One padded axis. `inputs` says where it is and what is put there; `outputs` are those as long as the inputs."""
 
-    name: str  # for messages: `input_ids axis 1`
+    name: str  # for messages: `input input_ids axis 1`
     boundaries: tuple[int, ...]  # ascending
     inputs: Mapping[Spot, Value]
     outputs: Sequence[Spot] = field(default=())

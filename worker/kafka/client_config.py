@@ -105,7 +105,7 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
         # travels; a disk that flips bits in an unpacked record goes unnoticed.
         "check.crcs": False,
         "allow.auto.create.topics": False,
-        # Five times a fifth of it is what a revoke may take; the watchdog ends a hung worker well before.
+        # Thirty times what a revoke may take (`REVOKE_TIMEOUT`); the watchdog ends a hung worker well before.
         "max.poll.interval.ms": 300_000,
         # Tells a stand-by replica that it is in the group, and operators the lag; 6 kB, 0.2 ms (measured).
         "statistics.interval.ms": 1_000,
@@ -171,7 +171,7 @@ def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int
 
 
 def admin_config(kafka: Connection) -> Config:
-    """For the checks at start."""
+    """For whoever neither consumes in the group nor answers: the checks at start, and the clients of commands."""
     return {**_shared_config(kafka), "allow.auto.create.topics": False, **kafka.config}
 
 

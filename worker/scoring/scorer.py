@@ -1,4 +1,4 @@
-"""The worker's loop between two files: everything but Kafka, wired as `app.py` wires it.
+"""The worker's loop between two files: everything but Kafka, wired as `assembly.py` wires it.
 
 A file has no hurry: batches wait for company until they are full or it ends, so the same file makes the same batches
 every time. A pipe is read along as a topic is, with the linger of the settings.

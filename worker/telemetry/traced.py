@@ -1,9 +1,9 @@
 """Codec, lanes and producer with tracing around them: where a request's spans begin and end.
 
-`app.py` puts these in the place of the bare ones when tracing is on, so nothing asks for it while it is off. A followed
-request is one whose reply is a `FollowedReply`: its trail travels with it, through batches, halves and rejections, to
-its messages. So nothing here lists what is under way but the messages not yet acknowledged; a request that a revoke or
-a failed transaction takes away is forgotten with its trail, and whoever reads it next tells of it.
+`assembly.py` puts these in the place of the bare ones when tracing is on, so nothing asks for it while it is off. A
+followed request is one whose reply is a `FollowedReply`: its trail travels with it, through batches, halves and
+rejections, to its messages. So nothing here lists what is under way but the messages not yet acknowledged; a request
+that a revoke or a failed transaction takes away is forgotten with its trail, and whoever reads it next tells of it.
 """
 
 from __future__ import annotations
