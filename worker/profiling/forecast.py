@@ -55,7 +55,6 @@ class Forecaster:
     inflight_batches: int = 2
     chunks: tuple[int, int] = (32, 256)
     requests: int = REQUESTS
-    seed: int = 0
 
     def __call__(self, batching: Batching, rate: float) -> Forecast:
         """At so many requests a second."""
@@ -71,11 +70,10 @@ class Forecaster:
     def _simulated(self, batching: Batching, rate: float) -> Simulated:
         max_rows, (fewest, most) = batching.max_rows, self.chunks
         return simulate(
-            poisson(rate, self.requests, self.seed),
+            poisson(rate, self.requests, seed=0),
             BatchPolicy(max_rows, self.max_bytes, batching.linger),
             self.costs,
             request_rows=self.request_rows,
             row_bytes=self.row_bytes,
             conduct=Conduct(self.inflight_batches, min(most, max(fewest, max_rows))),
-            seed=self.seed,
         )

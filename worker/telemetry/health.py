@@ -76,11 +76,10 @@ class HealthServer:
         *,
         latest: Callable[[], Snapshot],
         patience: Patience,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Port 0 takes any free one. Raises `BadConfiguration` when it cannot listen there."""
         self._server = _listen(address, port)
-        self._server.pages = Pages(latest, patience, clock)
+        self._server.pages = Pages(latest, patience, time.monotonic)
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True)
         self._thread.start()
 

@@ -5,7 +5,6 @@ Nothing else imports prometheus_client, and the first scrape does: a start would
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
@@ -29,7 +28,7 @@ PREFIX = "inference_worker_"
 class SnapshotCollector(Collector):
     """The latest snapshot, as Prometheus's client wants it. `clock` is the loop's: it turns instants into ages."""
 
-    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float]) -> None:
         self._latest = latest
         self._clock = clock
 
@@ -51,7 +50,7 @@ class SnapshotCollector(Collector):
 class MetricsPage:
     """`/metrics`: our metrics, and the process's own (memory, processor time, descriptors)."""
 
-    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(SnapshotCollector(latest, clock))
         ProcessCollector(registry=self._registry)

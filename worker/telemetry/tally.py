@@ -84,9 +84,6 @@ class Tally:
     def observe(self, metric: Metric, value: float, times: int = 1) -> None:
         self._histograms[metric].observe(value, times)
 
-    def number(self, metric: Metric, *labels: str) -> float:
-        return self._numbers[metric].get(labels, 0.0)
-
     def numbers(self) -> dict[Metric, Mapping[Labels, float]]:
         return {metric: dict(numbers) for metric, numbers in self._numbers.items()}
 

@@ -50,7 +50,7 @@ def test_what_was_handed_out_does_not_change() -> None:
 
     assert numbers == {EVENTS: {("good",): 2.0}}
     assert histograms[SIZES].counts == (0, 0, 0, 0)
-    assert tally.number(EVENTS, "bad") == 1.0
+    assert tally.numbers()[EVENTS]["bad",] == 1.0
 
 
 def test_every_metric_has_a_question_and_a_name_of_its_own() -> None:
