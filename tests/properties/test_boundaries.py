@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.profiling.boundaries import Floats, Work, advise, best, candidates, padded_elements
+from tests.unit.profiling.builders import padded_elements
+from worker.profiling.boundaries import Floats, Work, advise, best, candidates
 from worker.profiling.lengths import Ints
 from worker.profiling.padding import in_buckets, waste
 

@@ -4,8 +4,8 @@ For every number of buckets the best boundaries are found by dynamic programming
 
     best(k, j) = least over i < j of  best(k-1, i) + work(j, rows longer than i and no longer than j)
 
-What rows cost is passed in: padded elements, or seconds as they were measured, in which long rows may cost more than in
-proportion (attention) and a bucket with few rows has small batches.
+What rows cost is passed in: seconds as they were measured, in which long rows may cost more than in proportion
+(attention) and a bucket with few rows has small batches.
 """
 
 from __future__ import annotations
@@ -38,11 +38,6 @@ class Plan(NamedTuple):
 
     boundaries: tuple[int, ...]
     cost: float
-
-
-def padded_elements(length: int, rows: Floats) -> Floats:
-    """The work where nothing was measured."""
-    return length * rows
 
 
 def advise(lengths: Ints, longest: int | None, work: Work, buckets: int | None = None) -> Plan:

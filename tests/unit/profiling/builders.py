@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from worker.profiling.boundaries import Floats
 from worker.profiling.sweep import Measured, Timing
 
 
@@ -15,3 +16,8 @@ def measured(runs: Mapping[int, Sequence[float]], *, stack: float = 0.0, split: 
 def steady(sizes: Sequence[int], *, fixed: float, per_row: float = 0.0) -> list[Measured]:
     """Inferences that always take the same."""
     return measured({rows: [fixed + per_row * rows] * 10 for rows in sizes})
+
+
+def padded_elements(length: int, rows: Floats) -> Floats:
+    """Work in proportion to the padded length."""
+    return length * rows

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from worker.profiling.boundaries import MOST, Floats, Plan, advise, best, candidates, choose, padded_elements
+from tests.unit.profiling.builders import padded_elements
+from worker.profiling.boundaries import MOST, Floats, Plan, advise, best, candidates, choose
 from worker.profiling.lengths import Ints
 from worker.profiling.padding import in_batches, in_buckets, waste
 
