@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 from worker.codecs.examples import EncodedRequest, Encoding
 from worker.commands.check_examples import publish_function, sent
 from worker.settings import MASK
@@ -28,9 +32,58 @@ def test_the_password_is_taken_from_where_the_worker_has_it() -> None:
     assert " ".join(line.rstrip("\\").strip() for line in shown) == (
         "publish() { kcat -P -b 'a:9093, b:9093' -X partitioner=murmur2_random -X enable.idempotence=true "
         "-X security.protocol=SASL_SSL -X sasl.username='o'\"'\"'brien' "
-        '-X sasl.password="$WORKER_KAFKA__SASL_PASSWORD" -t requests -k example '
-        '"$@"; }'
+        '-X sasl.password="${WORKER_KAFKA__SASL_PASSWORD:-$(cat "$WORKER_KAFKA__SASL_PASSWORD_FILE")}" '
+        '-t requests -k example "$@"; }'
     )
+
+
+def test_whoever_logs_in_by_a_token_does_so_with_kcat_too() -> None:
+    """And what is not verified here is not verified there."""
+    shown = publish_function(
+        {
+            "WORKER_KAFKA__BOOTSTRAP_SERVERS": "a:9093",
+            "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+            "WORKER_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+            "WORKER_KAFKA__INSECURE_TLS": "true",
+            "WORKER_KAFKA__SASL_MECHANISM": "OAUTHBEARER",
+            "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL": "https://a/token",
+            "WORKER_KAFKA__OAUTH_CLIENT_ID": "me",
+            "WORKER_KAFKA__OAUTH_CLIENT_SECRET": MASK,
+        }
+    )
+
+    options = {option.partition(" ")[0] for line in shown for option in line.split("-X ")[1:]}
+    assert options >= {
+        "enable.ssl.certificate.verification=false",
+        "sasl.mechanism=OAUTHBEARER",
+        "sasl.oauthbearer.method=oidc",
+        "sasl.oauthbearer.token.endpoint.url=https://a/token",
+        "sasl.oauthbearer.client.id=me",
+    }
+
+
+def test_a_secret_in_a_file_is_read_by_the_shell(tmp_path: Path) -> None:
+    """In the environment it goes before the file, which is then not looked for."""
+    file = tmp_path / "password"
+    file.write_text("from the file\n")
+    lines = publish_function(
+        {
+            "WORKER_KAFKA__BOOTSTRAP_SERVERS": "a:9093",
+            "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+            "WORKER_KAFKA__SASL_PASSWORD": MASK,
+        }
+    )
+    script = "\n".join(["kcat() { printf '%s\\n' \"$@\"; }", *lines, "publish"])
+
+    def passed(environment: dict[str, str]) -> list[str]:
+        command = ["sh", "-c", script]
+        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)  # noqa: S603 - its lines are under test
+        assert not done.stderr
+        return [line for line in done.stdout.splitlines() if line.startswith("sasl.password=")]
+
+    in_file = {"WORKER_KAFKA__SASL_PASSWORD_FILE": str(file), "PATH": os.environ["PATH"]}
+    assert passed(in_file) == ["sasl.password=from the file"]
+    assert passed({"WORKER_KAFKA__SASL_PASSWORD": "from here"}) == ["sasl.password=from here"]
 
 
 def test_zeros_are_made_and_other_bytes_printed() -> None:

@@ -1,6 +1,7 @@
 """Requests to copy into a shell: one row in each encoding, sent by kcat as this deployment wants it.
 
-Pure. No secret is among them: the shell takes it from where the worker does.
+Pure. No secret is among them: the shell takes it from where the worker does, the environment or a file that is named
+there.
 """
 
 from __future__ import annotations
@@ -32,9 +33,19 @@ _SECURITY = {
     "SSL_CERTIFICATE_LOCATION": "ssl.certificate.location",
     "SSL_KEY_LOCATION": "ssl.key.location",
     "SSL_KEY_PASSWORD": "ssl.key.password",
+    "SSL_CRL_LOCATION": "ssl.crl.location",
     "SASL_MECHANISM": "sasl.mechanism",
     "SASL_USERNAME": "sasl.username",
     "SASL_PASSWORD": "sasl.password",
+    "OAUTH_TOKEN_ENDPOINT_URL": "sasl.oauthbearer.token.endpoint.url",
+    "OAUTH_CLIENT_ID": "sasl.oauthbearer.client.id",
+    "OAUTH_CLIENT_SECRET": "sasl.oauthbearer.client.secret",
+    "OAUTH_SCOPE": "sasl.oauthbearer.scope",
+}
+# What goes with a setting of this value, and has no setting of its own.
+_ALONG = {
+    ("SASL_MECHANISM", "OAUTHBEARER"): "sasl.oauthbearer.method=oidc",
+    ("INSECURE_TLS", "true"): "enable.ssl.certificate.verification=false",
 }
 
 
@@ -46,14 +57,22 @@ def publish_function(values: Mapping[str, str]) -> list[str]:
     options = [f"-b {shlex.quote(values['WORKER_KAFKA__BOOTSTRAP_SERVERS'])}", *_ORDERLY]
     for name, key in _SECURITY.items():
         if value := values.get(f"WORKER_KAFKA__{name}"):
-            shown = f'"$WORKER_KAFKA__{name}"' if value == MASK else shlex.quote(value)
+            shown = _secret(f"WORKER_KAFKA__{name}") if value == MASK else shlex.quote(value)
             if (name, value) != ("SECURITY_PROTOCOL", "PLAINTEXT"):
                 options.append(f"-X {key}={shown}")
+    options += [
+        f"-X {option}" for (name, value), option in _ALONG.items() if values.get(f"WORKER_KAFKA__{name}") == value
+    ]
     topic = values["WORKER_KAFKA__REQUEST_TOPICS"].split(",")[0]
     options += [f"-t {topic} -k example", '"$@"']
     first, *more = _joined(options)
     lines = [f"publish() {{ kcat -P {first}", *(f"    {line}" for line in more)]
     return [f"{line} \\" for line in lines[:-1]] + [f"{lines[-1]}; }}"]
+
+
+def _secret(variable: str) -> str:
+    # An empty variable counts as not set, as for the worker.
+    return f'"${{{variable}:-$(cat "${variable}_FILE")}}"'
 
 
 def _joined(options: Sequence[str]) -> list[str]:
