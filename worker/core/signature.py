@@ -204,12 +204,15 @@ class Signature:
         dims = [self._dimension(spec, shape, d) for d in shape]
         if any(want is not None and want != got for want, got in zip(spec.dims, dims[1:], strict=True)):
             raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(dims)}")
-        if dims[0] > self.max_rows:
+        self._check_rows(spec, dims[0])
+        return math.prod(dims)
+
+    def _check_rows(self, spec: TensorSpec, rows: int) -> None:
+        if rows > self.max_rows:
             raise Reject(
-                f"input {spec.name}: {dims[0]} rows, at most {self.max_rows} are taken in one request",
+                f"input {spec.name}: {rows} rows, at most {self.max_rows} are taken in one request",
                 Code.RESOURCE_EXHAUSTED,
             )
-        return math.prod(dims)
 
     @staticmethod
     def _dimension(spec: TensorSpec, shape: Sequence[object], dimension: object) -> int:
@@ -273,11 +276,7 @@ class Signature:
         rows, rest = divmod(got_bytes, spec.row_bytes)
         if rest or not rows:
             raise Reject(f"input {spec.name}: expected rows of {spec.row_bytes} bytes ({spec}), got {got_bytes} bytes")
-        if rows > self.max_rows:
-            raise Reject(
-                f"input {spec.name}: {rows} rows, at most {self.max_rows} are taken in one request",
-                Code.RESOURCE_EXHAUSTED,
-            )
+        self._check_rows(spec, rows)
         return rows
 
 
