@@ -60,8 +60,8 @@ def reach(topic: str, kafka: Connection, operation: str) -> Contact:
 
 def record_limit(topic: str, contact: Contact) -> int | None:
     """The bytes that the topic takes as one record; None where the broker does not tell us."""
-    if contact.cluster.controller_id not in contact.cluster.brokers:
-        return None  # a mock, which does not answer such questions
+    if contact.is_mock:
+        return None
     return record_limits(contact.admin, [topic], ANSWER_TIMEOUT)[topic]
 
 

@@ -40,6 +40,11 @@ class Contact(NamedTuple):
     log: ClientLog
     cluster: ClusterMetadata
 
+    @property
+    def is_mock(self) -> bool:
+        """Whether it is librdkafka's mock: it has no controller, and does not answer administrative requests."""
+        return self.cluster.controller_id not in self.cluster.brokers
+
 
 def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: str) -> Contact:
     """Ask for a topic, to have one small answer. It need not exist.

@@ -34,7 +34,7 @@ class OwnTopics:
         """`prefix`: a name that no topic has. Raises `BadConfiguration` when no broker answers."""
         self.partitions = partitions
         contact = connect(kafka, _LOGGER, ANSWER_TIMEOUT, prefix)
-        if contact.cluster.controller_id not in contact.cluster.brokers:
+        if contact.is_mock:
             raise BadConfiguration(f"{kafka.bootstrap_servers} is a mock, which makes no topics; try --embedded")
         self._admin = contact.admin
         self._topics: list[str] = []

@@ -97,18 +97,17 @@ class _Examination:
         self._with_transactions = with_transactions
         self._admin: AdminClient = contact.admin
         self._cluster: ClusterMetadata = contact.cluster
+        self._is_mock = contact.is_mock
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
         self._written = written(kafka)
 
     def run(self) -> Verdict:
-        # librdkafka's mock cluster has no controller, and does not answer administrative requests.
-        can_administer = self._cluster.controller_id in self._cluster.brokers
         if self._with_transactions:
-            self._check_transactions(is_mock=not can_administer)
+            self._check_transactions()
         partitions = self._count_partitions()
-        can_administer = can_administer and self._is_reachable()
+        can_administer = not self._is_mock and self._is_reachable()
         if can_administer:
             self._check_access()
         if self._problems:
@@ -131,9 +130,9 @@ class _Examination:
         self._problems.append(Finding(why))
         return False
 
-    def _check_transactions(self, *, is_mock: bool) -> None:
+    def _check_transactions(self) -> None:
         """Whether they hold what they promise there. What else may be wrong shows when the first is prepared."""
-        if is_mock:
+        if self._is_mock:
             why = "it has no controller, as librdkafka's mock, which takes no transaction back; use a real Kafka"
         elif not fences_by_group(known_requests(self._kafka, self._kafka.response_topic, self._timeout)):
             why = "Kafka before 2.5 lets a replica commit for partitions that it has lost; update it"
