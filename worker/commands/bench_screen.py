@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
@@ -20,7 +19,7 @@ from worker.benching.figures import QUANTILES
 from worker.benching.report import Account, Line, warnings
 from worker.benching.results import Spread
 from worker.commands.shown import printable
-from worker.commands.terminal import page
+from worker.commands.terminal import count, page, write
 
 MIB = 1024 * 1024
 # From this width on the tables have all columns.
@@ -86,14 +85,14 @@ def show(accounts: Sequence[Account], facts: Mapping[str, Any]) -> None:
 def _subject(facts: Mapping[str, Any]) -> Iterator[str]:
     request, machine, broker = facts["request"], facts["machine"], facts["broker"]
     where = "a mock broker inside this process" if broker["is_embedded"] else broker["bootstrap_servers"]
-    rows = _count(request["rows"], "row")
+    rows = count(request["rows"], "row")
     yield printable(f"{facts['model']['name']}, requests of {rows} ({request['encoding']}, {request['bytes']:,} bytes)")
     if request["open_axes"]:
         yield printable(_made_up(request["open_axes"]))
-    yield printable(f"on {where}, {broker['partitions']} partitions, {_count(facts['replicas'], 'replica')} of each")
+    yield printable(f"on {where}, {broker['partitions']} partitions, {count(facts['replicas'], 'replica')} of each")
     yield (
-        f"medians of {_count(facts['rounds'], 'round')}, {facts['seconds']:g} s a load; "
-        f"{_count(machine['processors'], 'processor')}, load average {machine['load_average']:g} before"
+        f"medians of {count(facts['rounds'], 'round')}, {facts['seconds']:g} s a load; "
+        f"{count(machine['processors'], 'processor')}, load average {machine['load_average']:g} before"
     )
     if broker["is_embedded"]:
         yield "A mock is not a Kafka: compare these figures with each other, and with no others."
@@ -106,16 +105,10 @@ def _made_up(axes: Mapping[str, Mapping[str, int]]) -> str:
     return f"{told}: the model's file leaves that open. All figures are for such lengths and no others."
 
 
-def _count(number: int, unit: str) -> str:
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
-
-
 def _print(screen: Console, title: str, table: Table) -> None:
     screen.print()
     screen.print(Text(title, "bold"))
-    with screen.capture() as written:
-        screen.print(Padding(table, (0, 0, 0, 2)))
-    screen.file.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+    write(screen, table)
 
 
 def _table(heads: Sequence[str]) -> Table:

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from worker.commands.check_examples import KINDS, publish_function, sent
 from worker.commands.check_report import ClusterFacts, DeliveryFacts, ModelFacts, Report
 from worker.commands.shown import printable
+from worker.commands.terminal import WIDEST, write
 from worker.kafka.access import Finding
 from worker.kafka.advice import duration
 from worker.kafka.survey import GroupFacts, TopicFacts
 from worker.settings import Effective
 
-# Lines longer than this are hard to read, however wide the terminal is.
-WIDEST = 110
 _LESS_ORDER = {
     "key": "that of the requests for answers of one key, none for others: a reader keeps each `source` to drop repeats",
     "none": "none: a reader keeps each `source` to drop repeats",
@@ -119,10 +117,7 @@ class _Screen:
             self._write(table)
 
     def _write(self, what: RenderableType) -> None:
-        """Two spaces in, without the spaces that a table fills its last column with."""
-        with self._console.capture() as written:
-            self._console.print(Padding(what, (0, 0, 0, 2)), width=self._width)
-        self._console.file.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+        write(self._console, what, width=self._width)
 
     def _commands(self, lines: Iterable[str], indent: int = 2) -> None:
         for line in lines:

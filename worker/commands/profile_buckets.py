@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from rich.padding import Padding
 from rich.table import Table
 
-from worker.commands.profile_page import Screen, count, figure
+from worker.commands.profile_page import Screen, figure
 from worker.commands.profile_report import is_unsteady, settings_of
+from worker.commands.terminal import count
 from worker.profiling.padding import BucketAdvice, Way
 from worker.profiling.sweep import Measured
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import shlex
 
 from rich.console import Console, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from worker.commands.shown import printable
-
-# Lines longer than this are hard to read, however wide the terminal is.
-WIDEST = 110
+from worker.commands.terminal import WIDEST, write
 
 
 class Screen:
@@ -28,10 +25,7 @@ class Screen:
         self._console.print(Text(printable(text), "bold"))
 
     def write(self, what: RenderableType, indent: int = 2) -> None:
-        """Without the spaces that a table fills its last column with."""
-        with self._console.capture() as written:
-            self._console.print(Padding(what, (0, 0, 0, indent)), width=min(self._console.width, WIDEST))
-        self._console.file.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+        write(self._console, what, indent, min(self._console.width, WIDEST))
 
     def text(self, text: str, style: str = "") -> None:
         """A paragraph."""
@@ -46,8 +40,3 @@ def figure(seconds: float) -> str:
     """Milliseconds, three digits or so."""
     milliseconds = seconds * 1000
     return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.2f}"
-
-
-def count(number: int, unit: str) -> str:
-    """`1 row`, `2,000 rows`."""
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"

@@ -18,7 +18,7 @@ from worker.commands.command_line import signature_if_any, signature_of_model, w
 from worker.commands.publication import Publication, Published
 from worker.commands.requests import Lines, Random, Requests, Rows, is_archive, is_array
 from worker.commands.roll_call import Answered, RollCall
-from worker.commands.terminal import console, print_json
+from worker.commands.terminal import console, count, print_json
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.signature import Signature
 from worker.kafka.publisher import Publisher
@@ -148,7 +148,7 @@ def _report(order: Order, topic: str, publication: Publication) -> None:
 
 
 def _lines(topic: str, published: Published, answered: Answered | None) -> Iterator[tuple[str, str]]:
-    yield "published", f"{_requests_in_words(published.acknowledged)} to {topic}"
+    yield "published", f"{count(published.acknowledged, 'request')} to {topic}"
     yield "", f"in {published.seconds:,.2f} s, {published.rate:,.0f} a second"
     if published.refused:
         yield "refused", f"{published.refused:,}"
@@ -159,10 +159,6 @@ def _lines(topic: str, published: Published, answered: Answered | None) -> Itera
         yield "", f"{answered.missing:,} missing, {answered.repeated:,} repeated"
     if answered is not None and answered.latency_ms:
         yield "latency", " · ".join(f"{name} {_milliseconds(ms)}" for name, ms in answered.latency_ms.items())
-
-
-def _requests_in_words(count: int) -> str:
-    return f"{count:,} request{'s' if count != 1 else ''}"
 
 
 def _milliseconds(milliseconds: float) -> str:
@@ -196,9 +192,9 @@ def _judge(order: Order, total: int | None, publication: Publication) -> None:
     elif not publication.is_whole:
         shortfalls.append(f"stopped after {published.handed_over:,} of {f'{total:,}' if total else 'the'} requests")
     if published.refused:
-        shortfalls.append(f"{_requests_in_words(published.refused)} refused: {published.refusal}")
+        shortfalls.append(f"{count(published.refused, 'request')} refused: {published.refusal}")
     if published.unknown:
-        shortfalls.append(f"{_requests_in_words(published.unknown)} not acknowledged when it was ended")
+        shortfalls.append(f"{count(published.unknown, 'request')} not acknowledged when it was ended")
     if order.wait and publication.is_whole:
         shortfalls += _unsatisfied(order, publication)
     if shortfalls:
@@ -209,15 +205,15 @@ def _unsatisfied(order: Order, publication: Publication) -> Iterator[str]:
     """Requests that got an error, and those that got nothing."""
     answered = publication.answered
     if answered.errors:
-        codes = ", ".join(f"{count:,} {code}" for code, count in answered.errors.items())
+        codes = ", ".join(f"{n:,} {code}" for code, n in answered.errors.items())
         topic = "" if order.response_topic is None else f" --topic {order.response_topic}"
         yield (
-            f"{answered.failed:,} of {_requests_in_words(publication.published.acknowledged)} got an error: {codes}; "
+            f"{answered.failed:,} of {count(publication.published.acknowledged, 'request')} got an error: {codes}; "
             f"`inference-worker consume --errors-only --last {answered.ok + answered.failed}{topic}` shows why"
         )
     if not answered.missing:
         return
-    missing = f"{_requests_in_words(answered.missing)} not answered"
+    missing = f"{count(answered.missing, 'request')} not answered"
     if publication.is_stop_asked:
         yield f"{missing} when it was ended"
     elif answered.ok or answered.failed:

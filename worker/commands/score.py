@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from worker.commands.terminal import progress
+from worker.commands.terminal import count, progress
 from worker.core.failures import Incomplete, Stop
 from worker.inference import load_as_set
 from worker.scoring.jobs import Asked, Job, open_job
@@ -72,9 +72,9 @@ def _bar(asked: Asked, job: Job) -> AbstractContextManager[Callable[[int], None]
 
 
 def _summarize(job: Job, tally: Tally, device: str, seconds: float) -> None:
-    _say(f"{_count(tally.outcomes, job.unit)} in {seconds:,.1f} s: {tally.outcomes / seconds:,.0f} a second")
+    _say(f"{count(tally.outcomes, job.unit)} in {seconds:,.1f} s: {tally.outcomes / seconds:,.0f} a second")
     share = tally.model_seconds / seconds
-    _say(f"{_count(tally.batches, 'batch', 'es')} on {device}; the model ran {share:.0%} of the time")
+    _say(f"{count(tally.batches, 'batch', 'es')} on {device}; the model ran {share:.0%} of the time")
     if written := [str(path) for path in job.outputs if path.is_file()]:
         _say(f"written: {', '.join(written)}")
 
@@ -84,18 +84,14 @@ def _judge(job: Job, tally: Tally, *, is_complete: bool) -> None:
     found = []
     if not is_complete:
         of_all = f" of {job.total:,}" if job.total else ""
-        found.append(f"stopped after {_count(tally.outcomes, job.unit)}{of_all}")
+        found.append(f"stopped after {count(tally.outcomes, job.unit)}{of_all}")
     if tally.refused:
         by_code = ", ".join(
-            f"{count:,} {code} (first: {job.unit} {first:,})" for code, (count, first) in tally.refused.items()
+            f"{many:,} {code} (first: {job.unit} {first:,})" for code, (many, first) in tally.refused.items()
         )
-        found.append(f"{tally.refusals:,} of {_count(tally.outcomes, job.unit)} refused: {by_code}")
+        found.append(f"{tally.refusals:,} of {count(tally.outcomes, job.unit)} refused: {by_code}")
     if found:
         raise Incomplete("\n".join(found))
-
-
-def _count(number: int, unit: str, plural: str = "s") -> str:
-    return f"{number:,} {unit}{'' if number == 1 else plural}"
 
 
 def _say(text: str) -> None:

@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 # DEL and the C1 controls, which JSON takes raw and a terminal obeys; halves of a character, which no encoding has.
 _ODD = re.compile("[\x7f-\x9f\ud800-\udfff]")
 # Columns that tables fit.
 NARROWEST = 80
+# Lines longer than this are hard to read, however wide the terminal is.
+WIDEST = 110
 
 
 def console() -> Console:
@@ -32,6 +35,18 @@ def page() -> Console:
     screen = console()
     screen.width = max(NARROWEST, screen.width)
     return screen
+
+
+def write(screen: Console, what: RenderableType, indent: int = 2, width: int | None = None) -> None:
+    """Indented, without the spaces that a table fills its last column with. `width`: columns; None: the screen's."""
+    with screen.capture() as written:
+        screen.print(Padding(what, (0, 0, 0, indent)), width=width)
+    screen.file.write("".join(f"{line.rstrip()}\n" for line in written.get().splitlines()))
+
+
+def count(number: int, unit: str, plural: str = "s") -> str:
+    """`1 row`, `2,000 rows`. `plural`: what the unit ends in then."""
+    return f"{number:,} {unit}{'' if number == 1 else plural}"
 
 
 def print_json(value: Any) -> None:
