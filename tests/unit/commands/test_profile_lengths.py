@@ -155,14 +155,14 @@ def test_lengths_may_come_through_a_pipe(model: Path) -> None:
 
 
 def test_a_rate_says_how_buckets_fill(model: Path, lengths: Path) -> None:
-    """A hundredth of a second's company is not a whole batch."""
+    """A tenth of a second's company is not a whole batch."""
     result = profile(
-        model, "--lengths", lengths, "--rate", 100, "--latency-budget-ms", 100, "--transport-ms", 80, "--buckets", 1
+        model, "--lengths", lengths, "--rate", 100, "--latency-budget-ms", 1000, "--transport-ms", 800, "--buckets", 1
     )
 
     text = " ".join(result.stdout.split())
     assert result.exit_code == 0, result.output
-    assert "if a replica gets 100 rows/s and a request waits 10 ms for company" in text
+    assert "if a replica gets 100 rows/s and a request waits 100 ms for company" in text
     assert "Simulated as one bucket of rows 64 long; several fill more slowly." in text
 
 
