@@ -514,16 +514,16 @@ class Worker:
             self._trials.forget(partitions)
             self._delivery.lost(partitions)
             return
-        self._let_go(partitions, min(self._clock() + self._conduct.revoke_timeout, self._drain_deadline))
+        self._let_go(partitions, self._clock() + self._conduct.revoke_timeout)
 
     def _let_go(self, partitions: Sequence[Partition], deadline: float) -> None:
         began, trial = self._clock(), self._trials.current
         self._forget(partitions)
         self._trials.acquit(partitions)
-        while self._is_out(partitions) and self._clock() < deadline and not self._signals.hurry_asked:
+        while self._is_out(partitions) and self._clock() < min(deadline, self._stop_by()):
             self._bring_home(LANE_SLICE)
             self._record_progress()
-        unsettled = self._delivery.revoke(partitions, deadline)
+        unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
         self._acquit(trial, partitions)
         self._events.revoked(partitions, self._clock() - began, unsettled)
 
@@ -546,14 +546,13 @@ class Worker:
         a slow model would else take all of it, and end in an error that nothing had caused. Partitions are let go once
         the group has taken the commit of what ran, for there are polls here to hear of that, unlike in a rebalance.
         """
-        leave_at = self._clock() + LEAVE_AFTER * self._conduct.drain_timeout
-        self._drain_deadline = self._clock() + self._conduct.drain_timeout
+        leave_at = self._stop_by() - (1 - LEAVE_AFTER) * self._conduct.drain_timeout
         self._is_draining, is_leaving = True, False
         self._is_behind = False  # nothing more is taken
         self._source.pause()
         self._pace()
         while self._ledger.records or not self._delivery.is_idle:
-            if self._signals.hurry_asked or self._clock() > self._drain_deadline:
+            if self._clock() > self._stop_by():
                 raise DeadlineMissed(
                     f"stopped before all was settled: {self._ledger.records} records taken are unanswered or "
                     "uncommitted and will be answered again"
@@ -562,12 +561,23 @@ class Worker:
                 self._forget(list(self._ledger.oldest_by_partition()))
                 is_leaving = True
             if is_leaving and self._is_all_home:
-                self._let_go(list(self._ledger.oldest_by_partition()), self._drain_deadline)
+                self._let_go(list(self._ledger.oldest_by_partition()), self._stop_by())
             # Polled for its callbacks: a record that still comes is its next owner's.
             self._source.poll(1, 0.0 if self._lanes.in_flight else SHORTEST_WAIT)
             self._hand_out(self._clock())
             self._bring_home(LANE_SLICE)
             self._record_progress()
+
+    def _stop_by(self) -> float:
+        """When the drain must be over: never before a stop is asked for, at once when it is asked for again.
+
+        Its time begins when the wish is first seen, perhaps in the middle of a revoke, for so the watchdog counts.
+        """
+        if self._signals.hurry_asked:
+            return -inf
+        if self._signals.stop_asked:
+            self._drain_deadline = min(self._drain_deadline, self._clock() + self._conduct.drain_timeout)
+        return self._drain_deadline
 
     @property
     def _has_waiting(self) -> bool:

@@ -155,6 +155,38 @@ def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once:
     assert world.events.revocations[0][2] == 20 - answered
 
 
+@pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
+def test_a_drain_counts_its_time_from_a_stop_in_the_middle_of_a_revoke(*, exactly_once: bool) -> None:
+    """Four batches fit into a drain, and two of them ran for the revoke: the end is a good one, and in time."""
+    conduct = dataclasses.replace(CONDUCT, drain_timeout=20.0, revoke_timeout=10.0)
+    world = world_of(exactly_once=exactly_once, policy=dataclasses.replace(POLICY, max_rows=1), conduct=conduct)
+    world.lanes.seconds = lambda: 4.9
+    world.broker.append(record(0), record(1))
+    world.clock.at(1000.3, lambda: world.broker.append(*[record(at, partition=P1) for at in range(30)]))
+    world.clock.at(1001.0, lambda: world.source.revoke(P0))
+    stop_at(world, 1.1)
+
+    world.worker.run()
+
+    assert world.clock.now < 1001.1 + 20.0
+    assert world.broker.committed == {P0: 2, P1: 2}
+
+
+def test_a_stop_in_the_middle_of_a_revoke_is_kept_by_the_drains_deadline() -> None:
+    """It waits no longer for a batch than a drain would, and leaves the group by itself."""
+    world = world_of(conduct=dataclasses.replace(CONDUCT, drain_timeout=1.0, revoke_timeout=10.0))
+    world.lanes.seconds = lambda: 8.0
+    world.broker.append(record(0), record(0, partition=P1))
+    world.clock.at(1001.0, lambda: world.source.revoke(P0))
+    stop_at(world, 2.0)
+
+    with pytest.raises(DeadlineMissed):
+        world.worker.run()
+
+    assert world.clock.now == pytest.approx(1003.0, abs=0.3)
+    assert world.source.is_closed
+
+
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
 def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
     """Nothing behind a request that never ran can be committed, whatever bucket that is alone in."""
