@@ -135,6 +135,10 @@ class FakeSource:
     def subscribe(self, assignments: Assignments) -> None:
         self._assignments = assignments
 
+    @property
+    def is_subscribed(self) -> bool:
+        return self._assignments is not None
+
     def assign(self, *partitions: Partition) -> None:
         self._rebalances.append(lambda: self._assign(partitions))
 

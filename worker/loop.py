@@ -101,7 +101,8 @@ class Worker:
     def run(self) -> None:
         """Until told to stop; then drain and leave the group. Raises `Stop` when it cannot go on."""
         try:
-            self._source.subscribe(self)
+            if not self._signals.stop_asked:  # perhaps while the model was warmed: no rebalance for a moment's sake
+                self._source.subscribe(self)
             while not self._signals.stop_asked:
                 self.turn()
             self._drain()

@@ -62,6 +62,20 @@ def test_an_idle_worker_leaves_at_once() -> None:
     assert world.clock.now < 1000.0 + 0.5
 
 
+def test_a_worker_told_to_stop_before_it_began_does_not_join_its_group() -> None:
+    """Others would give up partitions for it, and take them again."""
+    world = World()
+    world.source.assign(P0)
+    world.broker.append(record(0))
+    world.signals.stop_asked = True
+
+    world.worker.run()
+
+    assert not world.source.is_subscribed
+    assert world.source.is_closed
+    assert world.answered() == []
+
+
 def test_a_draining_worker_does_not_wait_for_the_next_commit() -> None:
     """However long the interval, the last commit goes as soon as there is something to commit."""
     world = world_of(commit_interval=15.0)
