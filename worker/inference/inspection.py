@@ -49,8 +49,7 @@ def signature_of(session: ort.InferenceSession, settings: ModelSettings, max_row
         max_rows,
     )
     _check_batch_axis(inputs)
-    if fixed_rows(session) is None or settings.fixed_batch == "refuse":
-        _check_dynamic(inputs, settings)
+    _check_rows(inputs, fixed_rows(session), settings)
     return with_defaults(signature, settings.input_defaults)
 
 
@@ -91,16 +90,19 @@ def _check_batch_axis(inputs: Sequence[Any]) -> None:
         )
 
 
-def _check_dynamic(inputs: Sequence[Any], settings: ModelSettings) -> None:
+def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings) -> None:
+    """Raises `BadConfiguration` unless all take any number of rows, or `rows` where that is allowed."""
     fixed = [node for node in inputs if isinstance(node.shape[0], int)]
-    if not fixed:
+    if not fixed or (rows and settings.fixed_batch == "pad"):
         return
-    if settings.fixed_batch == "refuse":
+    if rows:
         raise BadConfiguration(_fixed_axis(fixed, len(inputs)))
     claims = ", ".join(f"{node.name} {list(node.shape)}" for node in inputs)
+    padded = "WORKER_MODEL__FIXED_BATCH is pad, and " if settings.fixed_batch == "pad" else ""
     raise BadConfiguration(
-        f"WORKER_MODEL__FIXED_BATCH is pad, and the inputs have no number of rows in common ({claims}): export the "
-        "model with one for all of them, or with a dynamic first axis"
+        f"{padded}the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
+        "or with a dynamic first axis. An input whose rows are another axis, as those of a recurrent state are, has to "
+        "be transposed inside the model"
     )
 
 

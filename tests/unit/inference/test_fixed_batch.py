@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnxruntime as ort
@@ -136,6 +136,25 @@ def test_inputs_that_are_not_fixed_at_one_number_are_refused(model: bytes, claim
     """There is no number of rows to fill up to."""
     with pytest.raises(BadConfiguration, match=rf"FIXED_BATCH is pad, and .* in common \({claims}\): export"):
         loaded(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("model", "claims"),
+    [
+        (models.identities({"": "FP32", "_more": "FP32"}, fixed={"_more": 1}), r"x \['batch', 2\], x_more \[1, 2\]"),
+        (models.fixed_batch(rows=0), r"x \[0, 3\]"),
+    ],
+)
+@pytest.mark.parametrize("fixed_batch", ["refuse", "pad"])
+def test_padding_is_no_cure_where_there_is_nothing_to_fill_up_to(
+    model: bytes, claims: str, fixed_batch: Literal["refuse", "pad"], tmp_path: Path
+) -> None:
+    """A recurrent state has its rows in another axis, and some exporters write 0 for a number that they do not know."""
+    settings = ModelSettings(path=models.save(model, tmp_path), device="cpu", fixed_batch=fixed_batch)
+
+    with pytest.raises(BadConfiguration, match=rf"in common \({claims}\): export") as refusal:
+        load(settings, max_batch_size=8)
+    assert "=pad" not in str(refusal.value)
 
 
 def test_the_refusal_names_the_setting_as_a_cure(tmp_path: Path) -> None:
