@@ -558,6 +558,15 @@ def column_sums(width: int = 2) -> bytes:
     )
 
 
+def with_empty_past() -> bytes:
+    """x FP32 (batch, 2) and past FP32 (batch, 0) → y FP32 (batch, 2): both side by side, so x."""
+    return _model(
+        [helper.make_node("Concat", ["past", "x"], ["y"], axis=1)],
+        [_value("x", "FP32", 2), _value("past", "FP32", 0)],
+        [_value("y", "FP32", 2)],
+    )
+
+
 def scalar_input() -> bytes:
     """x FP32 (batch, 2) and scale FP32 () → y = x · scale: an input without a batch axis."""
     return _model(

@@ -12,7 +12,7 @@ from typing import Any
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.core.signature import DTYPES, Signature, TensorSpec
+from worker.core.signature import DTYPES, MAX_DIMENSIONS, Signature, TensorSpec
 from worker.inference.input_defaults import with_defaults
 from worker.settings import ModelSettings
 
@@ -50,7 +50,9 @@ def signature_of(session: ort.InferenceSession, settings: ModelSettings, max_row
     )
     _check_batch_axis(inputs)
     _check_rows(inputs, fixed_rows(session), settings)
-    return with_defaults(signature, settings.input_defaults)
+    signature = with_defaults(signature, settings.input_defaults)
+    _check_askable(signature)
+    return signature
 
 
 def fixed_rows(session: ort.InferenceSession) -> int | None:
@@ -88,6 +90,21 @@ def _check_batch_axis(inputs: Sequence[Any]) -> None:
         raise BadConfiguration(
             f"input {', '.join(scalars)} has no batch axis: make it a constant, or give it one value per row"
         )
+
+
+def _check_askable(signature: Signature) -> None:
+    """Raises `BadConfiguration` for inputs that no request can bring."""
+    for spec in signature.required:
+        if 0 in spec.dims:
+            raise BadConfiguration(
+                f"input {spec} has no elements, and no request may bring an empty tensor: "
+                f"WORKER_MODEL__INPUT_DEFAULTS='{{\"{spec.name}\": …}}' lets requests leave it out"
+            )
+        if len(spec.dims) >= MAX_DIMENSIONS:
+            raise BadConfiguration(
+                f"input {spec} has {len(spec.dims) + 1} dimensions, and a request's tensor at most {MAX_DIMENSIONS}: "
+                "export the model so that it reshapes that input itself"
+            )
 
 
 def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings) -> None:

@@ -46,6 +46,23 @@ def test_the_signature_says_what_the_model_takes_and_gives(tmp_path: Path) -> No
     assert [str(spec) for spec in signature.outputs] == ["total FP32[batch, 1]", "doubled INT64[batch, 2]"]
 
 
+def test_an_input_that_no_request_can_bring_is_refused(tmp_path: Path) -> None:
+    """A tensor without elements, a decoder's empty past, and one of more dimensions than are taken."""
+    without = models.identities({"": "FP32"}, dims=(0, 2))
+    deep = models.identities({"": "FP32"}, dims=(1,) * 8)
+
+    assert "input x FP32[batch, 0, 2] has no elements" in refusal(without, tmp_path)
+    assert "has 9 dimensions, and a request's tensor at most 8" in refusal(deep, tmp_path)
+
+
+def test_an_empty_input_that_is_filled_in_is_served(tmp_path: Path) -> None:
+    """Nothing of it has to be brought."""
+    model = models.with_empty_past()
+
+    assert "INPUT_DEFAULTS='{\"past\": …}'" in refusal(model, tmp_path)
+    assert loaded(model, tmp_path, input_defaults={"past": 0}).signature.raw_input is not None
+
+
 def test_every_datatype_goes_in_and_comes_out(tmp_path: Path) -> None:
     """A model of all thirteen datatypes gives back what it was given, strings and half floats too."""
     model = loaded(models.every_datatype(), tmp_path)
