@@ -38,7 +38,7 @@ def signature_of(session: ort.InferenceSession, settings: ModelSettings, max_row
 
     Raises `BadConfiguration` naming the cure.
     """
-    inputs, outputs = session.get_inputs(), session.get_outputs()
+    inputs, outputs = _declared(session)
     if not inputs or not outputs:
         raise BadConfiguration(f"the model has {len(inputs)} inputs and {len(outputs)} outputs; it needs one of each")
     signature = Signature(
@@ -53,6 +53,19 @@ def signature_of(session: ort.InferenceSession, settings: ModelSettings, max_row
     signature = with_defaults(signature, settings.input_defaults)
     _check_askable(signature)
     return signature
+
+
+def _declared(session: ort.InferenceSession) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Its inputs and outputs. Raises `BadConfiguration` when one has a name that is no text."""
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    try:
+        _ = [(node.name, node.shape) for node in (*inputs, *outputs)]  # decoded when they are asked for
+    except UnicodeDecodeError as error:
+        raise BadConfiguration(
+            f"an input, an output or an axis of the model is named {error.object!r}, which is not UTF-8: export it "
+            "with other names"
+        ) from error
+    return inputs, outputs
 
 
 def fixed_rows(session: ort.InferenceSession) -> int | None:

@@ -63,6 +63,14 @@ def test_an_empty_input_that_is_filled_in_is_served(tmp_path: Path) -> None:
     assert loaded(model, tmp_path, input_defaults={"past": 0}).signature.raw_input is not None
 
 
+@pytest.mark.parametrize("name", [b"x", b"batch"])
+def test_names_that_are_no_text_are_refused(name: bytes, tmp_path: Path) -> None:
+    """Some exporters write those of another encoding; requests and answers could not have them."""
+    model = models.identity().replace(name, b"\xc4" * len(name))
+
+    assert rf"is named b'{chr(92)}xc4" in refusal(model, tmp_path)
+
+
 def test_every_datatype_goes_in_and_comes_out(tmp_path: Path) -> None:
     """A model of all thirteen datatypes gives back what it was given, strings and half floats too."""
     model = loaded(models.every_datatype(), tmp_path)
