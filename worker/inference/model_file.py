@@ -14,16 +14,26 @@ from worker.inference.device import Graph
 # How ONNX stores the name of a file that holds a tensor: a StringStringEntryProto with the key `location`.
 _EXTERNAL_DATA = b"\x0a\x08location\x12"
 
+# A model is one protobuf message, and protobuf reads none that is larger. ONNX Runtime says `narrowing_error`.
+LARGEST_FILE = 2**31 - 1
+
 
 def read(path: Path, sha256: str | None) -> Graph:
     """The model's bytes, or its path where other files hold its weights. Raises `BadConfiguration`."""
     try:
-        content = path.read_bytes()
+        size = path.stat().st_size
+        content = path.read_bytes() if size <= LARGEST_FILE else b""
     except OSError as error:
         raise BadConfiguration(
             f"{path}: the model cannot be read: {error.strerror or error}; "
             "WORKER_MODEL__PATH or the command line names it"
         ) from error
+    if size > LARGEST_FILE:
+        raise BadConfiguration(
+            f"{path}: the model has {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: export it anew "
+            "with its weights in another file (torch.onnx.export(…, external_data=True), onnx.save(…, "
+            "save_as_external_data=True))"
+        )
     if not content:
         raise BadConfiguration(f"{path}: the model is empty")
     if content.startswith(b"version https://git-lfs"):

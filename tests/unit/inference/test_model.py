@@ -71,6 +71,16 @@ def test_names_that_are_no_text_are_refused(name: bytes, tmp_path: Path) -> None
     assert rf"is named b'{chr(92)}xc4" in refusal(model, tmp_path)
 
 
+def test_a_file_too_large_for_protobuf_is_refused_unread(tmp_path: Path) -> None:
+    """With the way to keep its weights beside it."""
+    path = models.save(b"", tmp_path)
+    with path.open("wb") as file:
+        file.truncate(2**31)  # it takes no room on the disk
+
+    with pytest.raises(BadConfiguration, match=r"has 2147483648 bytes, and an ONNX file .*save_as_external_data=True"):
+        load(ModelSettings(path=path), max_batch_size=8)
+
+
 def test_every_datatype_goes_in_and_comes_out(tmp_path: Path) -> None:
     """A model of all thirteen datatypes gives back what it was given, strings and half floats too."""
     model = loaded(models.every_datatype(), tmp_path)
