@@ -1,7 +1,8 @@
 """Answers as records to produce: a result or an error, in the encoding its requester wants.
 
 An answer carries the request's key and the headers `content-type`, `status`, `error-code` for errors, `source`,
-`request-id` when that is another name than the source, and the echoes. What is too large is decided by the caller.
+`request-id` when that is another name than the source, and the echoes. The caller decides what is too large, but for
+JSON that need not be written to know it.
 """
 
 from __future__ import annotations
@@ -47,11 +48,15 @@ class Answers:
     def __init__(self, signature: Signature, wire: Wire) -> None:
         self._signature = signature
         self._topic = wire.response_topic
+        self._max_bytes = wire.max_answer_bytes
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
         self._cut_last = _Cut((), b"", 0)
 
     def result(self, prediction: Prediction) -> Message:
-        """The answer to a request that the model answered. Raises `Reject` for one its encoding cannot express."""
+        """The answer to a request that the model answered.
+
+        Raises `Reject` for one that its encoding cannot express, or that is too large for its topic whatever it says.
+        """
         request = prediction[0]
         reply, record = request.reply, request.record
         headers, value = self._body(prediction, reply)
@@ -104,6 +109,7 @@ class Answers:
             from worker.codecs import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
 
             return oip_protobuf.answer(self._signature, outputs, reply.body_id)
+        self._check_size(outputs)
         if self._is_non_finite_unfit:
             _check_finite(outputs)
         head = oip_json.answer(self._signature, outputs, reply.body_id)
@@ -111,6 +117,15 @@ class Answers:
             return head
         headers.append((HEAD_LENGTH, b"%d" % len(head)))
         return b"".join([head, *(output.raw for output in outputs if output.raw is not None)])
+
+    def _check_size(self, outputs: Sequence[Output]) -> None:
+        """A hundred megabytes of JSON take seconds to write, in which the loop does nothing else."""
+        least = sum([2 * output.array.size for output in outputs if output.raw is None])  # a digit and a comma for each
+        if least > self._max_bytes:
+            raise Reject(
+                f"the answer takes more than {least} bytes, the response topic at most {self._max_bytes}",
+                Code.RESOURCE_EXHAUSTED,
+            )
 
 
 def _error_writer(reply: Reply) -> tuple[str, Callable[[str, str | None], bytes]]:

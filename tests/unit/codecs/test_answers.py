@@ -23,6 +23,7 @@ from tests.unit.codecs.builders import (
     request,
     tensor,
 )
+from worker.codecs import oip_json
 from worker.codecs.sizes import OVERHEAD, ROOM_FOR_HEADERS, fits, size_of
 from worker.core.failures import Code
 from worker.core.records import Message, Partition, Prediction, Record, Rejection, Reply
@@ -205,6 +206,21 @@ def test_an_answer_that_does_not_fit_becomes_an_error() -> None:
     assert json_of(error)["error"] == f"the answer takes {takes} bytes, the response topic at most 400"
     assert letter.value == rows().value
     assert size_of(error) <= 400
+    assert [rejection.code for rejection in told] == ["RESOURCE_EXHAUSTED"]
+
+
+def test_an_answer_in_json_that_cannot_fit_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millions of numbers take seconds, in which the worker does nothing else."""
+    monkeypatch.setattr(oip_json, "answer", lambda *_: pytest.fail("it was written"))
+    told: list[Rejection] = []
+    codec = sizes(max_answer_bytes=1000, tell=told.append)
+    asked = request(codec, rows(("accept", b"application/json")))
+
+    error, letter = codec.encode(Prediction(asked, (np.zeros((1, 501), "<f4"),)))
+
+    assert headers_of(error)["error-code"] == "RESOURCE_EXHAUSTED"
+    assert b"the answer takes more than 1002 bytes, the response topic at most 1000" in (error.value or b"")
+    assert letter.value == rows().value
     assert [rejection.code for rejection in told] == ["RESOURCE_EXHAUSTED"]
 
 
