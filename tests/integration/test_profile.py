@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from typer.testing import CliRunner
 
@@ -24,6 +26,7 @@ BUDGET_MS = 400.0
 SECONDS = 2.5
 # Other work on the machine makes latencies worse and never better, so the best of these counts.
 ATTEMPTS = 3
+TRIALS = 20
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +38,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def rate(model: Path) -> float:
     """Requests a second that are three times as many as one at a time could serve, if that were all there is to do.
 
-    The most of several measurements: a machine that has other work just then would say too few, and be idle later.
+    By seconds of a core: a machine that has other work just then would say too few, and be idle later.
     """
-    return 3.0 * max(float(profile(model, "--batch-sizes", "1")["sizes"][0]["rows_per_s"]) for _ in range(ATTEMPTS))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    taken = []
+    for _ in range(TRIALS):
+        began = time.thread_time()
+        session.run(None, {session.get_inputs()[0].name: np.zeros((1, 1), np.int64)})
+        taken.append(time.thread_time() - began)
+    return 3.0 / min(taken)
 
 
 @pytest.fixture
@@ -64,7 +75,6 @@ def served(
             yield asked.latencies(poisson(rate, round(rate * SECONDS), attempt), ROW)
 
 
-@pytest.mark.timeout(120)
 def test_a_worker_with_the_advised_settings_keeps_the_budget(
     broker: EmbeddedBroker, model: Path, rate: float, tmp_path: Path
 ) -> None:
@@ -83,7 +93,6 @@ def test_a_worker_with_the_advised_settings_keeps_the_budget(
     assert min(p99s) <= BUDGET_MS, (p99s, advice)
 
 
-@pytest.mark.timeout(120)
 def test_against_the_advice_the_budget_is_missed(
     broker: EmbeddedBroker, model: Path, rate: float, tmp_path: Path
 ) -> None:

@@ -27,13 +27,13 @@ def turns(seconds: float) -> int:
 
 @cache
 def _turn() -> float:
-    """Seconds. One core did it in 4 µs on one day, in 10 on another; the quickest trial is not some neighbour's."""
+    """Seconds of a core: a busy machine takes longer, never less. One did it in 4 µs on one day, in 10 on another."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(spinner(), options, providers=["CPUExecutionProvider"])
     taken = []
     for _ in range(TRIALS):
-        began = time.perf_counter()
+        began = time.thread_time()
         session.run(None, {"turns": np.array([[TRIAL_TURNS]], np.int64)})
-        taken.append(time.perf_counter() - began)
+        taken.append(time.thread_time() - began)
     return min(taken) / TRIAL_TURNS
