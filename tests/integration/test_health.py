@@ -15,6 +15,8 @@ from worker.core.failures import BadConfiguration
 from worker.telemetry import HealthServer, Limits, Patience, Watchdog, WorkerEvents, health
 from worker.telemetry.health import HealthServer as Server
 
+PATIENCE = 60.0  # longer than any machine needs, seconds
+
 
 @pytest.fixture
 def events() -> WorkerEvents:
@@ -29,7 +31,7 @@ def server(events: WorkerEvents) -> Iterator[Server]:
 
 
 def ask(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -40,6 +42,7 @@ def ask(server: Server, path: str, method: str = "GET") -> tuple[int, str]:
 
 def test_clients_that_never_finish_keep_no_probe_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many, and however busily they drip: the oldest go when there are too many, and all after a while."""
+    monkeypatch.setattr(health._RequestHandler, "timeout", PATIENCE)  # that of a silent one is another
     before = threading.active_count()
     dripping = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * health.MOST_CONNECTIONS)]
     for connection in dripping:
@@ -55,8 +58,10 @@ def test_clients_that_never_finish_keep_no_probe_out(server: Server, monkeypatch
         connection.close()
 
 
-def test_no_client_is_hung_up_on_while_there_is_room(server: Server) -> None:
+def test_no_client_is_hung_up_on_while_there_is_room(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of as many as may be has its time, the first one too."""
+    monkeypatch.setattr(health, "CONNECTION_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(health._RequestHandler, "timeout", PATIENCE)
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(health.MOST_CONNECTIONS - 1)]
     assert ask(server, "/healthz") == (200, "ok\n")  # all of them were let in before
 
@@ -68,7 +73,7 @@ def test_no_client_is_hung_up_on_while_there_is_room(server: Server) -> None:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10.0
+    deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -130,7 +135,7 @@ def test_the_watchdog_ends_a_hung_worker_from_its_own_thread() -> None:
 
     watchdog.start()
 
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE)
     assert codes == [3]
     watchdog.close()
 
@@ -153,6 +158,6 @@ def test_the_watchdog_ends_a_worker_that_hangs_in_its_log() -> None:
 
     watchdog.start()
 
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE)
     unread.set()
     watchdog.close()
