@@ -11,7 +11,6 @@ from worker.commands.demo import demo
 from worker.core.failures import BadConfiguration
 
 
-@pytest.mark.timeout(120)
 def test_the_demo_answers_everything_and_compares_two_workers(capsys: pytest.CaptureFixture[str]) -> None:
     """Every request has one answer, both workers leave with exit code 0, and the table shows both."""
     code = demo(at_once=200, seconds=0.5)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from tests import models
@@ -20,7 +19,6 @@ def request(length: int, rows: int = 1) -> dict[str, object]:
     return {"inputs": [{"name": "ids", **tensor}, {"name": "mask", **tensor}]}
 
 
-@pytest.mark.timeout(60)
 def test_requests_in_a_topic_are_a_sample_of_lengths(tmp_path: Path) -> None:
     """Every row of each, read as its headers say; what is no request is counted, with the reason."""
     model = models.save(embedder(), tmp_path)

@@ -118,7 +118,6 @@ def stage(kafka: Cluster) -> Iterator[Stage]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_replay_killed_anywhere_loses_and_repeats_nothing(stage: Stage) -> None:
     """Killed at ten points of its work, one after the other: a reader of committed records finds each request once."""
     places = stage.reject(1000)
@@ -135,7 +134,6 @@ def test_a_replay_killed_anywhere_loses_and_repeats_nothing(stage: Stage) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_replay_that_was_frozen_sends_nothing_more(kafka: Cluster, stage: Stage) -> None:
     """Another has taken over by then: the frozen one is refused and says so, and nothing goes twice."""
     places = stage.reject(600)
@@ -348,7 +346,6 @@ def test_what_cannot_be_done_is_said_in_one_line(stage: Stage, words: list[str],
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_request_sent_back_is_answered_under_its_first_name(kafka: Cluster, stage: Stage, tmp_path: Path) -> None:
     """Rejected for its size, sent back to a worker that takes it: the answer names the place where it lay first.
 

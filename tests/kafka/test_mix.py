@@ -18,7 +18,6 @@ PACE = 0.25  # of the long run's times
 # Seeds whose further member is an idle one: whole replicas join in the other tests.
 
 
-@pytest.mark.timeout(240)  # 30 s on an idle machine
 @pytest.mark.parametrize(
     ("guarantee", "protocol", "ids", "seed"),
     [
