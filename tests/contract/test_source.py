@@ -106,6 +106,7 @@ class KafkaStage:
             group_id=fresh("group"),
             config={"fetch.wait.max.ms": "10"},
         )
+        self.group = self._kafka.group_id
         self.partitions = tuple(Partition(topic, number) for number in range(4))
 
     def send(self, partition: Partition, count: int) -> None:
@@ -132,7 +133,9 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     else:
         cluster: Cluster = request.getfixturevalue("kafka")
         topic = cluster.create_topic("requests", partitions=4)
-        yield KafkaStage(cluster, topic, MEMBERSHIPS[request.param])
+        kafka_stage = KafkaStage(cluster, topic, MEMBERSHIPS[request.param])
+        cluster.set_session(kafka_stage.group)
+        yield kafka_stage
 
 
 class Member:

@@ -130,6 +130,12 @@ class Auditor:
         while not self._answered.issuperset(positions) and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.02)
 
+    def wait_for_count(self, count: int) -> None:
+        """Until so many answers are read, or the time is over."""
+        deadline = time.monotonic() + TIMEOUT
+        while len(self.answers) < count and time.monotonic() < deadline and self._thread.is_alive():
+            time.sleep(0.02)
+
     def close(self) -> None:
         """Look a last time, take in what is there, and stop. Raises what went wrong in the thread."""
         self._stop.set()

@@ -9,7 +9,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self, TypeVar, cast
 
 from confluent_kafka import (
     Consumer,
@@ -22,14 +22,20 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from tests.kafka.broker import Login
 
+T = TypeVar("T")
 Report = Callable[[KafkaError | None, object], None]
 
 TIMEOUT = 30.0
+
+# For how long a silent member of a KIP-848 group is waited for, seconds.
+MORTAL = 3.0  # the test brokers' own: what a dead one held moves soon
+NEVER_DEAD = 45.0  # nobody is given up because the machine, or the broker, stood still for a while
 
 # Names are fresh per process and per call: tests never meet each other's topics and groups, nor those of the last run.
 _RUN = f"{os.getpid():x}{int(time.time()) & 0xFFFFFF:x}"
@@ -60,6 +66,18 @@ def fresh(prefix: str) -> str:
     return f"{prefix}-{_RUN}-{next(_COUNTER)}"
 
 
+def patiently(ask: Callable[[], T]) -> T:
+    """What the broker answers, asked again while it says that it is not ready for that."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            return ask()
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 class Cluster:
     """A running Kafka, seen by a test. Owns an admin client. `login` is what every client needs to be let in."""
 
@@ -68,6 +86,14 @@ class Cluster:
         # Critical alone: brokers are killed here, and each client would tell so many times a second.
         self.login = {"bootstrap.servers": bootstrap_servers, "log_level": "2", **(login or {})}
         self.admin = AdminClient(dict(self.login))
+
+    def wait_until_coordinating(self) -> None:
+        """Until groups and transactions are served: a new broker makes the topics for them when it is first asked."""
+        consumer = Consumer({**self.login, "group.id": fresh("first")})
+        producer = Producer({**self.login, "transactional.id": fresh("first")})
+        patiently(lambda: consumer.committed([TopicPartition("nothing", 0)], TIMEOUT))
+        patiently(lambda: producer.init_transactions(TIMEOUT))
+        consumer.close()
 
     def create_topic(
         self, prefix: str = "topic", *, partitions: int = 1, config: Mapping[str, str] | None = None
@@ -158,6 +184,14 @@ class Cluster:
         ends = self.end_offsets(topic)  # first: what is not committed below them even later is open
         committed = self.end_offsets(topic, IsolationLevel.READ_COMMITTED)
         return any(end > committed[partition] for partition, end in ends.items())
+
+    def set_session(self, group: str, seconds: float = NEVER_DEAD) -> None:
+        """For how long a silent member of this group is waited for, if it is one of KIP-848."""
+        entry = ConfigEntry("consumer.session.timeout.ms", str(int(seconds * 1000)))
+        entry.incremental_operation = AlterConfigOpType.SET
+        resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[entry])
+        for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result(TIMEOUT)
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """The group's committed next offsets, by partition; partitions without one are left out."""

@@ -29,7 +29,9 @@ class NewBroker(Protocol):
 def kafka() -> Iterator[Cluster]:
     """A running Kafka that all tests share: make your own topics and groups, and never stop it."""
     broker = or_skip(any_broker)
-    yield Cluster(broker.bootstrap_servers)
+    cluster = Cluster(broker.bootstrap_servers)
+    cluster.wait_until_coordinating()
+    yield cluster
     broker.remove()
 
 

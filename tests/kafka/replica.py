@@ -99,10 +99,24 @@ class Replica:
 
     def wait_until_settled(self, count: int, timeout: float = START_TIMEOUT) -> None:
         """Until its metrics say that so many requests are; they may be a quarter of a second behind."""
+        self._wait_until_counted("inference_worker_records_settled_total", count, timeout)
+
+    def wait_until_taken(self, count: int, timeout: float = START_TIMEOUT) -> None:
+        """Until its metrics say that it began to answer for so many requests."""
+        self._wait_until_counted("inference_worker_records_taken_total", count, timeout)
+
+    def _wait_until_counted(self, name: str, count: int, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        while (settled := self.metric("inference_worker_records_settled_total")) < count:
-            assert time.monotonic() < deadline, f"{settled:.0f} of {count} settled after {timeout} s"
+        while (counted := self.metric(name)) < count:
+            assert time.monotonic() < deadline, f"{name} is {counted:.0f} after {timeout} s, not {count}"
             time.sleep(0.05)
+
+    def wait_until_logged(self, event: str, timeout: float = START_TIMEOUT) -> None:
+        """Until it says this in its log."""
+        deadline = time.monotonic() + timeout
+        while event not in self.log:
+            assert time.monotonic() < deadline, f"{self.name} does not say {event} in {timeout} s:\n{self.log}"
+            time.sleep(0.02)
 
     @property
     def failed_transactions(self) -> float:
@@ -110,7 +124,7 @@ class Replica:
         return self.metric("inference_worker_transactions_total", result="failed")
 
     def _ask(self, path: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=2.0)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=START_TIMEOUT)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

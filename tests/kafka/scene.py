@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.kafka.auditor import ANSWER_WITHIN, Auditor, Commits
 from tests.kafka.checker import RAW, Answer, Reference, Verdict, dead_letters, judge
-from tests.kafka.cluster import TIMEOUT, Cluster, Read, Reader, Sent, fresh
+from tests.kafka.cluster import NEVER_DEAD, TIMEOUT, Cluster, Read, Reader, Sent, fresh, patiently
 from tests.kafka.publisher import Acknowledged, Make, SteadyPublisher, publish
 from tests.kafka.replica import Replica
 from tests.models import mlp, save
@@ -56,7 +56,8 @@ def raw(number: int, *, key: bytes | None = None, partition: int = -1) -> Sent:
 class Scene:
     """Owns what a test starts; `with` ends it. `settings` are for every replica (`{"KAFKA__GROUP_ID": "g"}`).
 
-    Under `exactly_once` nothing may be repeated, whatever a test allows.
+    Under `exactly_once` nothing may be repeated, whatever a test allows. `session` is for how long a silent member of a
+    KIP-848 group is waited for: where one dies, or its broker, it must be `MORTAL`.
     """
 
     def __init__(
@@ -70,9 +71,11 @@ class Scene:
         partitions: int = 4,
         request_topics: int = 1,
         response_config: Mapping[str, str] | None = None,
+        session: float = NEVER_DEAD,
     ) -> None:
         self.kafka = kafka
         self.group = fresh("group")
+        kafka.set_session(self.group, session)
         self.topics = [kafka.create_topic("requests", partitions=partitions) for _ in range(request_topics)]
         self.response_topic = kafka.create_topic("answers", partitions=partitions, config=response_config)
         self.dead_letter_topic = kafka.create_topic("dead", config={"max.message.bytes": "4000000"})
@@ -163,7 +166,7 @@ class Scene:
     def _keyed(self, number: int) -> tuple[str, Sent]:
         return self.topics[number % len(self.topics)], raw(number, key=b"key-%d" % (number % 97))
 
-    def wait_for_progress(self, answers: int, timeout: float = TIMEOUT) -> None:
+    def wait_for_progress(self, answers: int, timeout: float = 2 * TIMEOUT) -> None:
         """Until that many more requests of every partition are committed."""
         deadline = time.monotonic() + timeout
         before: dict[int, int] | None = None
@@ -172,12 +175,17 @@ class Scene:
             assert time.monotonic() < deadline, f"committed {before}, then {now} after {timeout} s"
             time.sleep(0.05)
             with suppress(KafkaException):  # the broker is away
-                now = self.committed()
+                now = self._commits.of(self.topic, self._partitions)
                 before = now if before is None else before
 
     def committed(self, topic: str | None = None) -> dict[int, int]:
-        """The group's next offsets of a request topic, by partition."""
-        return self._commits.of(topic or self.topic, self._partitions)
+        """The group's next offsets of a request topic, by partition. A slow broker is waited for."""
+        return patiently(lambda: self._commits.of(topic or self.topic, self._partitions))
+
+    def not_committed(self) -> int:
+        """How many answers lie in the response topic of requests that are not committed. At least once only."""
+        committed = sum(sum(self.committed(topic).values()) for topic in self.topics)
+        return max(0, sum(self.kafka.end_offsets(self.response_topic).values()) - committed)
 
     def wait_for_offsets(self, timeout: float = TIMEOUT) -> None:
         """Until the group has an offset of each partition of the first topic."""
@@ -205,6 +213,7 @@ class Scene:
         self.expect_all_committed()
         with Reader(self.kafka, self.response_topic) as late:
             read_late = sorted((found.partition, found.offset) for found in late.read_to_end())
+        self.auditor.wait_for_count(len(read_late))  # repeats of what it has read may be on their way to it
         assert read_late == sorted((found.partition, found.offset) for found in self.auditor.answers)
         letters = dead_letters(self.kafka.read_all(self.dead_letter_topic))
         assert set(letters) == {found.source for found in self.auditor.answers if found.is_error}
@@ -215,7 +224,7 @@ class Scene:
         wrong = Reference(self._model).wrong_values(self.auditor.answers, self.acknowledged)
         assert not wrong, f"{len(wrong)} wrong values: {wrong[:3]}"
 
-    def expect_all_committed(self, timeout: float = 5.0) -> None:
+    def expect_all_committed(self, timeout: float = TIMEOUT) -> None:
         """Fail the test unless the group's offsets come to stand at the log's end."""
         deadline = time.monotonic() + timeout
         while list(self._uncommitted()):

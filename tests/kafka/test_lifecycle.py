@@ -10,10 +10,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.kafka.broker import JvmBroker, free_port
-from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent, fresh
 from tests.kafka.replica import Replica
 from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw
 from tests.kafka.spins import spin, turns
+from tests.kafka.test_killers import wait_until_running
 from tests.models import column_sums, fixed_batch, identity, save, slow_lookup, spinner
 
 
@@ -21,7 +22,7 @@ from tests.models import column_sums, fixed_batch, identity, save, slow_lookup, 
 def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Exit 3 after RUN_TIMEOUT_S; what hangs is neither answered nor committed, what came before is."""
     with Scene(
-        kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "1"}, guarantee=guarantee, model=spinner(), partitions=1
+        kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "3"}, guarantee=guarantee, model=spinner(), partitions=1
     ) as scene:
         replica = scene.replica()
         scene.publish([spin(0.001) for _ in range(20)])
@@ -31,8 +32,8 @@ def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guaran
         began = time.monotonic()
         scene.publish([spin(1e6)])
 
-        assert replica.exit_code(15.0) == 3, replica.log
-        assert time.monotonic() - began > 1.0
+        assert replica.exit_code() == 3, replica.log
+        assert time.monotonic() - began > 3.0
         assert scene.committed() == {0: 20}
         assert len(scene.auditor.answers) == 20
 
@@ -46,21 +47,18 @@ def test_a_stop_is_kept_while_an_inference_hangs(kafka: Cluster, tmp_path: Path,
         scene.publish([spin(1e-5)] * 200)
         scene.verdict().expect_clean()
         scene.publish([spin(1e6)])
-        while not replica.metric("inference_worker_inference_running_seconds"):
-            time.sleep(0.05)
+        wait_until_running(replica)
 
-        began = time.monotonic()
         replica.terminate()
 
         assert replica.exit_code() == 3, replica.log
-        assert time.monotonic() - began < 10.0
         assert len(scene.auditor.answers) == 200
 
 
 @quick_at_least_once
 def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """Dozens of short runs that take five timeouts together: each run is short, so nothing trips."""
-    settings = {"MODEL__RUN_TIMEOUT_S": "1", "BATCHING__LINGER_MS": "200"}
+    """Dozens of short runs that take longer than the timeout together: each run is short, so nothing trips."""
+    settings = {"MODEL__RUN_TIMEOUT_S": "3", "BATCHING__LINGER_MS": "200"}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(turns(0.15)), partitions=1) as scene:
         replica = scene.replica()
         ids = [11 if n % 4 == 3 else n % 4 for n in range(32)]
@@ -80,29 +78,30 @@ def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path,
     with Scene(kafka, tmp_path, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         scene.publish([spin(1.5)] * 3)
-        time.sleep(0.5)
+        replica.wait_until_taken(3)
 
         replica.terminate()
 
         assert replica.exit_code() == 0, replica.log
-        assert len(scene.answers(1.0)) == 3
+        assert len(scene.answers()) == 3
         scene.expect_all_committed(timeout=0.0)
 
 
 @quick_at_least_once
 def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Non-zero, long before the inference ends, with nothing committed that is not answered."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, model=spinner(), partitions=1) as scene:
+    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "600"}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
-        scene.publish([spin(20.0)])
-        time.sleep(0.5)
+        scene.publish([spin(1000.0)])
+        wait_until_running(replica)
         replica.terminate()
-        time.sleep(0.5)
+        replica.wait_until_logged("stop_asked")
         assert replica.is_running
 
         replica.terminate()
 
-        assert replica.exit_code(5.0) == 3, replica.log
+        assert replica.exit_code() == 3, replica.log
         assert not any(scene.committed().values()), "it is marked where it begins, and no further"
 
 
@@ -113,13 +112,13 @@ def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path,
         kafka, tmp_path, {"DELIVERY__DRAIN_TIMEOUT_S": "1"}, guarantee=guarantee, model=spinner(), partitions=1
     ) as scene:
         replica = scene.replica()
-        scene.publish([spin(20.0)])
-        time.sleep(0.5)
+        scene.publish([spin(1000.0)])
+        wait_until_running(replica)
 
         began = time.monotonic()
         replica.terminate()
 
-        assert replica.exit_code(5.0) == 3, replica.log
+        assert replica.exit_code() == 3, replica.log
         assert time.monotonic() - began >= 1.0
         assert not any(scene.committed().values()), "it is marked where it begins, and no further"
 
@@ -127,13 +126,14 @@ def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path,
 @quick_at_least_once
 def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """SIGTERM with nothing held: exit 0 without waiting for anything, and the group is left."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
+    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "600"}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
         replica = scene.replica()
 
         replica.terminate()
 
-        assert replica.exit_code(5.0) == 0, replica.log
-        scene.wait_for_members(0, timeout=1.0)
+        assert replica.exit_code() == 0, replica.log
+        scene.wait_for_members(0)
 
 
 @quick_at_least_once
@@ -146,25 +146,23 @@ def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path,
 
             replica.terminate()
 
-            assert replica.exit_code(10.0) in (0, -15, 143), replica.log
+            assert replica.exit_code() in (0, -15, 143), replica.log
             assert "Traceback" not in replica.log
 
 
 def test_a_worker_can_be_stopped_while_the_broker_is_away(hurt_broker: JvmBroker, tmp_path: Path) -> None:
     """SIGTERM ends it by the drain's deadline; the next worker answers what it could not, and nothing is lost."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "2"}
-    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, settings, partitions=1) as scene:
+    with Scene(Cluster(hurt_broker.bootstrap_servers), tmp_path, settings, partitions=1, session=MORTAL) as scene:
         replica = scene.replica()
         with scene.publishing(1000.0) as load:
             scene.wait_for_progress(100)
             hurt_broker.kill()
             time.sleep(0.5)
 
-            began = time.monotonic()
             replica.terminate()
-            code = replica.exit_code(15.0)
+            code = replica.exit_code()
 
-            assert time.monotonic() - began < 8.0, replica.log
             assert code in (0, 3), replica.log
             hurt_broker.start()
             scene.replica()
@@ -276,7 +274,7 @@ def test_an_operator_can_see_that_it_works(kafka: Cluster, tmp_path: Path) -> No
 
 def _any_total(replica: Replica, count: int) -> bool:
     """Whether some counter stands at so many, within its snapshot's age."""
-    deadline = time.monotonic() + 3.0
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         families = text_string_to_metric_families(replica.text("/metrics"))
         if any(s.value == count for family in families if family.type == "counter" for s in family.samples):

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
+from tests.kafka.cluster import MORTAL
 from tests.kafka.fixtures import or_skip
 from tests.kafka.guarded import GuardedKafka, rule
 from tests.kafka.scene import GUARANTEES, Scene, both_guarantees, raw
@@ -29,7 +30,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
 def test_a_worker_that_may_not_answer_any_more_stops(guarded: GuardedKafka, tmp_path: Path, guarantee: str) -> None:
     """WRITE on the response topic is taken away: exit 4, with nothing committed past; given back, all is answered."""
     settings = {**guarded.scram(), **GUARANTEES[guarantee]}
-    with Scene(guarded.cluster, tmp_path, settings, guarantee=guarantee, partitions=1) as scene:
+    with Scene(guarded.cluster, tmp_path, settings, guarantee=guarantee, partitions=1, session=MORTAL) as scene:
         guarded.grant(rights(scene.settings))
         replica = scene.replica()
         scene.publish([raw(number) for number in range(20)])

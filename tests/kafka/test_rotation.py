@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from tests.kafka.cluster import TIMEOUT
+from tests.kafka.cluster import MORTAL, TIMEOUT
 from tests.kafka.fixtures import or_skip
 from tests.kafka.guarded import PASSWORD, USER, GuardedKafka
 from tests.kafka.scene import Scene, raw
@@ -33,7 +33,8 @@ def test_a_worker_whose_password_was_changed_ends_and_logs_in_with_the_new_one(
     secret.write_text(PASSWORD)
     door = guarded.scram()
     del door["KAFKA__SASL_PASSWORD"]
-    with Scene(guarded.cluster, tmp_path, {**door, "KAFKA__SASL_PASSWORD_FILE": str(secret)}) as scene:
+    settings = {**door, "KAFKA__SASL_PASSWORD_FILE": str(secret)}
+    with Scene(guarded.cluster, tmp_path, settings, session=MORTAL) as scene:
         without_file = {name: value for name, value in scene.settings.items() if not name.endswith("_FILE")}
         guarded.grant(rights({**without_file, "KAFKA__SASL_PASSWORD": PASSWORD}))
         replica = scene.replica()
