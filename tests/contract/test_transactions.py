@@ -85,6 +85,7 @@ class KafkaStage:
             group_id=fresh("group"),
             config=config or {},
         )
+        cluster.set_session(self.kafka.group_id)
         self.consumer = member_of(self.kafka)
         self.member: Callable[[], object] = self.consumer.consumer_group_metadata
         self.producer = KafkaTransactions(

@@ -18,6 +18,7 @@ from typing import Any, Self
 from tests.kafka.broker import free_port
 
 CHUNK = 65_536
+PATIENCE = 30.0  # seconds for the loop's thread to do what it is asked
 REPETITION = 0.2  # seconds until TCP repeats a packet: Linux's least
 
 
@@ -100,13 +101,13 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(5.0)
+        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(PATIENCE)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(5.0)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5.0)
+        self._thread.join(PATIENCE)
         self._loop.close()
 
     async def _end(self) -> None:

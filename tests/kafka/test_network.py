@@ -60,7 +60,7 @@ def test_a_transaction_whose_end_nobody_hears_of_is_answered_once(
     proxied: tuple[Cluster, Proxy], tmp_path: Path
 ) -> None:
     """Cut off while transactions end, for longer than they may stay open: what became of them is asked, not guessed."""
-    with staged(proxied, tmp_path, "exactly_once") as scene:
+    with staged(proxied, tmp_path, "exactly_once", DELIVERY__COMMIT_INTERVAL_MS="500") as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
             for _ in range(2):

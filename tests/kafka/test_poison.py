@@ -270,8 +270,10 @@ def test_an_answer_too_large_for_the_response_topic_becomes_an_error(
     """1,000 rows answer with 16 KB where the topic takes 4 KB: an error instead, and its neighbours are answered."""
     requests = [raw(n, key=b"k") for n in range(200)]
     requests.insert(100, Sent(b"big", b"".join(row(n) for n in range(1000)), [RAW_HEADER]))
+    # None fails because the machine is slow.
+    settings = {"DELIVERY__TRANSACTION_TIMEOUT_MS": "60000"} if guarantee == "exactly_once" else {}
     with Scene(
-        kafka, tmp_path, guarantee=guarantee, partitions=1, response_config={"max.message.bytes": "4096"}
+        kafka, tmp_path, settings, guarantee=guarantee, partitions=1, response_config={"max.message.bytes": "4096"}
     ) as scene:
         replica = scene.replica()
 
