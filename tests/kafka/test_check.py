@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from tests import models
 from tests.kafka.broker import free_port
-from tests.kafka.cluster import Cluster, Read, Sent, fresh
+from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent, fresh
 from worker import cli
 from worker.codecs import Codecs, Wire
 from worker.commands.check import examined
@@ -155,13 +155,13 @@ def test_a_look_shuts_no_replica_out(kafka: Cluster, deployment: Deployment) -> 
     name = f"{deployment.group}-fixed"
     wanted = {**deployment.environment, "WORKER_DELIVERY__GUARANTEE": "exactly_once"}
     serving = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name})
-    serving.init_transactions(10)
+    serving.init_transactions(TIMEOUT)
     serving.begin_transaction()
     serving.produce(deployment.answers, b"v")
 
     result = check({**wanted, "WORKER_DELIVERY__TRANSACTIONAL_ID": name, "COLUMNS": "80"})
 
-    serving.commit_transaction(10)
+    serving.commit_transaction(TIMEOUT)
     assert result.exit_code == 0, result.output
     assert f"transactional id  {name} (the same after a restart)" in result.stdout
     assert "after a kill      readers wait until the replica is back, or 10 to 20 s" in result.stdout
@@ -195,7 +195,7 @@ def test_nothing_is_left_behind(kafka: Cluster, deployment: Deployment) -> None:
 
     assert check(deployment.environment).exit_code == 0
 
-    groups = kafka.admin.list_consumer_groups(request_timeout=10).result().valid
+    groups = kafka.admin.list_consumer_groups(request_timeout=TIMEOUT).result().valid
     assert deployment.group not in [group.group_id for group in groups]
     assert kafka.end_offsets(deployment.answers) == before
 
@@ -227,7 +227,7 @@ def commit(kafka: Cluster, deployment: Deployment, offsets: Mapping[int, int]) -
     """Set the group's offsets by hand."""
     at = [TopicPartition(deployment.requests, number, offset) for number, offset in offsets.items()]
     asked = kafka.admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(deployment.group, at)])
-    asked[deployment.group].result(10)
+    asked[deployment.group].result(TIMEOUT)
 
 
 # Clusters that are not as they should be
@@ -245,7 +245,7 @@ def test_a_broker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     report = json.loads(result.stdout)
     (problem,) = report["problems"]
     assert result.exit_code == 2
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert problem["text"].startswith(f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at {where} answers within 1 s: ")
     assert report["model"]["takes"] == ["x FP32[batch, 4]"]
 

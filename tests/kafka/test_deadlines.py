@@ -39,19 +39,21 @@ def test_what_comes_too_late_is_answered_without_an_inference(kafka: Cluster, tm
 
         replica = scene.replica()
         answers = {answer.source: answer for answer in scene.answers()}
+        replica.wait_until_settled(len(late))
 
         assert set(answers) == set(late)
         assert {answer.headers["error-code"] for answer in answers.values()} == {"DEADLINE_EXCEEDED"}
         assert all(b"not run: the deadline was " in (answer.value or b"") for answer in answers.values())
         assert runs(replica.text("/metrics")) == 0
 
-        in_time = scene.publish([within(60_000, number) for number in range(40)])
-        in_time |= scene.publish([by(time.time() + 60.0, number) for number in range(40)])
+        in_time = scene.publish([within(600_000, number) for number in range(40)])
+        in_time |= scene.publish([by(time.time() + 600.0, number) for number in range(40)])
         bad = scene.publish([Sent(b"k", raw(0).value, [RAW_HEADER, ("timeout-ms", b"soon")])])
         answers = {answer.source: answer for answer in scene.answers()}
 
         assert not any(answers[position].is_error for position in in_time)
         (refused,) = (answers[position] for position in bad)
+        replica.wait_until_settled(len(scene.acknowledged))
         assert refused.headers["error-code"] == "INVALID_ARGUMENT"
         assert runs(replica.text("/metrics")) > 0
         assert replica.metric("inference_worker_rejections_total", code="DEADLINE_EXCEEDED") == len(late)

@@ -176,7 +176,7 @@ def test_an_answer_to_the_same_file_published_before_is_nobodys(kafka: Cluster, 
     line = {"inputs": [], "id": "same"}
     path = written(tmp_path, line, line)
     with Scene(kafka, tmp_path) as scene:
-        waiting = started(scene, "publish", str(path), "--wait", "--timeout", "5", "--json")
+        waiting = started(scene, "publish", str(path), "--wait", "--timeout", "60", "--json")
         topic = scene.topic.encode()
         places = [b"%b/%d/%d" % (topic, record.partition, record.offset) for record in kafka.read(scene.topic, 2)]
         answers = [(b"error", b"%b/0/999" % topic), *((b"ok", place) for place in places)]
