@@ -548,6 +548,56 @@ def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
     )
 
 
+def softmax_of_columns(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → y: each number's part of what is in its column, whoever's rows these are."""
+    return _of_one_node(width, helper.make_node("Softmax", ["x"], ["y"], axis=0))
+
+
+def running_sums(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → y: each row with all rows before it, as a recurrent model has time on its first axis."""
+    return _of_one_node(
+        width, helper.make_node("CumSum", ["x", "axis"], ["y"]), _constant("axis", np.array(0, np.int64))
+    )
+
+
+def quantised_together(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → y, the same in 256 steps of one size for the whole batch (dynamic quantisation)."""
+    return _model(
+        [
+            helper.make_node("DynamicQuantizeLinear", ["x"], ["steps", "size", "zero"]),
+            helper.make_node("DequantizeLinear", ["steps", "size", "zero"], ["y"]),
+        ],
+        [_value("x", "FP32", width)],
+        [_value("y", "FP32", width)],
+    )
+
+
+def shifted_ids(width: int = 4) -> bytes:
+    """ids INT64 (batch, width) → y, the same less the row before, the last one for the first."""
+    return _model(
+        [
+            helper.make_node("Slice", ["ids", "minus_one", "end", "axis"], ["last"]),
+            helper.make_node("Sub", ["ids", "last"], ["y"]),
+        ],
+        [_value("ids", "INT64", width)],
+        [_value("y", "INT64", width)],
+        [_constant("minus_one", np.array([-1])), _constant("end", np.array([2**62])), _constant("axis", np.array([0]))],
+    )
+
+
+def noisy(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → y, with noise: never the same twice."""
+    return _model(
+        [helper.make_node("RandomNormalLike", ["x"], ["noise"]), helper.make_node("Add", ["x", "noise"], ["y"])],
+        [_value("x", "FP32", width)],
+        [_value("y", "FP32", width)],
+    )
+
+
+def _of_one_node(width: int, node: onnx.NodeProto, *constants: TensorProto) -> bytes:
+    return _model([node], [_value("x", "FP32", width)], [_value("y", "FP32", width)], constants)
+
+
 def column_sums(width: int = 2) -> bytes:
     """x FP32 (batch, width) → sums FP32 (width): not one row per row, though with `width` rows it looks right."""
     return _model(

@@ -25,7 +25,7 @@ from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.ending import GIVE_UP_TIMEOUT, Ending
-from worker.inference import InferenceLanes, Model, load_as_set
+from worker.inference import InferenceLanes, Model, entanglement, load_as_set
 from worker.kafka import KafkaSink, KafkaSource, KafkaTransactions, Topics, resolve_transactional_id
 from worker.loop import Conduct, Worker
 from worker.settings import BatchingSettings, Settings
@@ -222,6 +222,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     events.padded(signature.buckets)
     if model.fixed_rows is not None:
         events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
+    if why := entanglement(model, batching.max_batch_size):
+        events.warned("rows_depend_on_each_other", why=why)
     return model
 
 

@@ -19,7 +19,7 @@ from worker.commands.check_screen import show
 from worker.commands.open_axes import open_axes
 from worker.commands.terminal import page, print_json
 from worker.core.failures import Stop
-from worker.inference import Model, load_as_set
+from worker.inference import Model, entanglement, load_as_set
 from worker.kafka.access import Finding
 from worker.kafka.advice import advice
 from worker.kafka.capabilities import capabilities, try_clients
@@ -101,6 +101,8 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
         fixed_rows=model.fixed_rows,
         padded=[f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in signature.axes],
     )
+    if why := entanglement(model, batching.max_batch_size):
+        report.warnings.append(Finding(why))
 
 
 def _run_seconds(model: Model, rows: int) -> float:
