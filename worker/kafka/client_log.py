@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from worker.settings import LOGIN_IN_ADDRESS, MASK
+from worker.core.secrets import without_login
 
 REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still away
 
@@ -37,7 +37,7 @@ class ClientLog:
         """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
         if facility in _QUIET or (facility in _MARKERS_FACILITIES and _MARKERS in text):
             return
-        thread, _, said = LOGIN_IN_ADDRESS.sub(f"://{MASK}@", text).partition("]: ")
+        thread, _, said = without_login(text).partition("]: ")
         # A connection that the broker closed is told at level info, and may be all there is to say.
         if level >= logging.WARNING or facility == "FAIL":
             self.last = said or text

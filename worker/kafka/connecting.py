@@ -17,11 +17,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 
 from worker.core.failures import BadConfiguration
+from worker.core.secrets import without_login
 from worker.kafka.client_config import admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
 from worker.kafka.errors import words_of
 from worker.kafka.troubles import explained, trouble_in
-from worker.settings import LOGIN_IN_ADDRESS, MASK, Connection
+from worker.settings import Connection
 
 # Seconds until the first look at what the client has met, which it tells only when it is polled. Each next glance is
 # twice as long: an answer that is slow to come must fit into one.
@@ -102,7 +103,7 @@ def _no_token(errors: Sequence[KafkaError]) -> str | None:
     said = [error.str() for error in errors if error.str().startswith(_NO_TOKEN)]
     if not said:
         return None
-    why = LOGIN_IN_ADDRESS.sub(f"://{MASK}@", said[-1].removeprefix(_NO_TOKEN))
+    why = without_login(said[-1].removeprefix(_NO_TOKEN))
     return (
         f"WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: no token is issued there: {why}; check it, "
         "WORKER_KAFKA__OAUTH_CLIENT_ID and WORKER_KAFKA__OAUTH_CLIENT_SECRET"

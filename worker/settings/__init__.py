@@ -4,7 +4,8 @@
 from here, the patterns by which others' words are judged as ours are, and nothing else.
 """
 
-from worker.settings.effective import LOGIN_IN_ADDRESS, MASK, Effective, effective
+from worker.core.secrets import MASK
+from worker.settings.effective import Effective, effective
 from worker.settings.loading import Parts, load, load_client, load_parts, load_scoring
 from worker.settings.sections import (
     TOPIC_NAME,
@@ -21,7 +22,6 @@ from worker.settings.sections import (
 )
 
 __all__ = [
-    "LOGIN_IN_ADDRESS",
     "MASK",
     "TOPIC_NAME",
     "BatchingSettings",

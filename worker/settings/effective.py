@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from pydantic import SecretStr
 
+from worker.core import secrets
 from worker.settings.sections import SECTIONS, PaddedAxis, Settings, variable
-
-MASK = "***"
-
-# Keys of CONFIG are librdkafka's, which has secrets under these words, in what a login is given as a whole
-# (`sasl.oauthbearer.config`), and in addresses that name a user.
-_SECRET_KEY = re.compile(
-    r"password|passphrase|secret|token|jaas|key|pem|jwt|assertion|credential|extensions|\.config$|\.cmd$", re.IGNORECASE
-)
-# A user and a password in an address: `http://user:password@host`.
-LOGIN_IN_ADDRESS = re.compile(r"://[^/\s@]*:[^/\s@]*@")
 
 Value = str | int | float | bool | None | list[str] | dict[str, str]
 
@@ -60,18 +50,18 @@ def effective(settings: Settings) -> Iterator[Effective]:
 def _shown(value: object) -> Value:
     match value:
         case SecretStr():
-            return MASK
+            return secrets.MASK
         case tuple():
             return [str(part) for part in value]
         case dict():
             # A number is no secret, whatever it is called: `token_type_ids`.
             return {
-                key: MASK if isinstance(held, str) and _is_secret(key, held) else _held(held)
+                key: secrets.MASK if isinstance(held, str) and _is_secret(key, held) else _held(held)
                 for key, held in value.items()
             }
         case None | bool() | int() | float():
             return value
-    return MASK if LOGIN_IN_ADDRESS.search(str(value)) else str(value)
+    return secrets.MASK if secrets.LOGIN.search(str(value)) else str(value)
 
 
 def _held(value: object) -> str:
@@ -82,4 +72,4 @@ def _held(value: object) -> str:
 
 
 def _is_secret(key: str, value: str) -> bool:
-    return bool(_SECRET_KEY.search(key) or LOGIN_IN_ADDRESS.search(value))
+    return bool(secrets.NAME.search(key) or secrets.LOGIN.search(value))

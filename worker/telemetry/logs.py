@@ -14,21 +14,15 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from worker.core import secrets
+
 REDACTED = "[redacted]"
 LONGEST_ID = 128  # a request id is whatever the publisher sent; a line must stay a line
 
-_SECRET_NAME = re.compile(r"password|passphrase|secret|token|key|pem|jaas|credential", re.IGNORECASE)
 _SECRETS_IN_TEXT = (
     (re.compile(r"-----BEGIN [A-Z ]+-----.*?(?:-----END [A-Z ]+-----|$)", re.DOTALL), REDACTED),
     (re.compile(r"(://[^/\s:@]*:)[^/\s@]+(?=@)"), rf"\1{REDACTED}"),
-    (
-        re.compile(
-            r"((?<![\w.-])[\w.-]*(?:password|passphrase|secret|token|jaas|\bkey|[._]key|pem)[\w.-]*\s*[=:]\s*)"
-            r"(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
-            re.IGNORECASE,
-        ),
-        rf"\1{REDACTED}",
-    ),
+    (secrets.SETTING, rf"\1{REDACTED}"),
 )
 
 
@@ -86,7 +80,7 @@ def _headed(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def _clean(name: str, value: Any) -> Any:
-    if _SECRET_NAME.search(name):
+    if secrets.NAME.search(name):
         return REDACTED
     if isinstance(value, str):
         return _clean_text(value)

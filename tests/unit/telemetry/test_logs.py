@@ -90,6 +90,12 @@ def test_fields_named_like_secrets_are_blanked(stream: io.StringIO) -> None:
         ("at redis://:hunter2@host/x", "at redis://:[redacted]@host/x"),
         ("-----BEGIN PRIVATE KEY-----\nhunter2\n-----END PRIVATE KEY-----", "[redacted]"),
         ("monkey=3 tokenless", "monkey=3 tokenless"),
+        ("sasl.oauthbearer.assertion.claim.iss=me", "sasl.oauthbearer.assertion.claim.iss=[redacted]"),
+        ("sasl.oauthbearer.config=secret=x", "sasl.oauthbearer.config=[redacted]"),
+        ("sasl.oauthbearer.extensions=a=b", "sasl.oauthbearer.extensions=[redacted]"),
+        ("accessToken=hunter2", "accessToken=[redacted]"),
+        ("input token_type_ids: expected 3", "input token_type_ids: expected 3"),
+        ("input tokens: expected 3", "input tokens: expected 3"),
         ("partition requests/0: 3 records", "partition requests/0: 3 records"),
     ],
 )
