@@ -1,6 +1,7 @@
-"""What the clients say of themselves once a second: whether brokers answer, how far we are, what cannot leave.
+"""What the clients say of themselves once a second: whether brokers answer, how far we are.
 
 librdkafka says it as JSON in a callback, whatever the load; nothing here is done per record. Pure: reads one such text.
+`outstanding.py` reads what the producer says.
 """
 
 from __future__ import annotations
@@ -34,40 +35,29 @@ class ConsumerStatistics(NamedTuple):
     standings: Mapping[Partition, Standing]
 
 
-class ProducerStatistics(NamedTuple):
-    """`undelivered` counts, for each topic, the messages that no broker has acknowledged."""
-
-    connections: int
-    undelivered: Mapping[str, int]
-
-
 def read_consumer(text: str) -> ConsumerStatistics:
     """What the consumer said."""
     said = json.loads(text)
     standings = {
         Partition(topic, int(number)): standing
-        for topic, numbers in _partitions(said).items()
+        for topic, numbers in partitions_of(said).items()
         for number, found in numbers.items()
         if (standing := _standing(found)) is not None
     }
-    return ConsumerStatistics(said.get("cgrp", {}).get("state", ""), _connections(said), standings)
+    return ConsumerStatistics(said.get("cgrp", {}).get("state", ""), connections_of(said), standings)
 
 
-def read_producer(text: str) -> ProducerStatistics:
-    """What the producer said."""
-    said = json.loads(text)
-    undelivered = {
-        topic: sum(found["msgq_cnt"] + found["xmit_msgq_cnt"] + found["msgs_inflight"] for found in numbers.values())
-        for topic, numbers in _partitions(said).items()
-    }
-    return ProducerStatistics(_connections(said), undelivered)
-
-
-def _partitions(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def partitions_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is said of each partition, by topic and by its number, which is a string."""
     return {
         topic: {number: found for number, found in told["partitions"].items() if number != _NO_PARTITION}
         for topic, told in said.get("topics", {}).items()
     }
+
+
+def connections_of(said: Mapping[str, Any]) -> int:
+    """How many connections to brokers are open."""
+    return sum(broker["state"] == "UP" for broker in said.get("brokers", {}).values())
 
 
 def _standing(found: Mapping[str, Any]) -> Standing | None:
@@ -80,7 +70,3 @@ def _standing(found: Mapping[str, Any]) -> Standing | None:
         return None
     positions: list[int] = [found["committed_offset"], found["app_offset"], found["next_offset"]]
     return Standing(next((at for at in positions if at >= 0), end), end)
-
-
-def _connections(said: Mapping[str, Any]) -> int:
-    return sum(broker["state"] == "UP" for broker in said.get("brokers", {}).values())

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from worker.kafka.client_log import ClientLog
-from worker.kafka.client_statistics import Watcher, read_producer
+from worker.kafka.client_statistics import Watcher
+from worker.kafka.outstanding import Outstanding
 
 ANY_PARTITION = -1  # the partitioner's choice
 
@@ -30,12 +31,23 @@ def why_refused(topic: str | None, error: KafkaError) -> str:
     return f"the broker refused a record for topic {topic}: {error.str()}"
 
 
-def tell(watcher: Watcher | None, log: ClientLog, statistics: str) -> None:
-    """Nobody's answer waits for a number on a page: what goes wrong is told, and nothing raised."""
+def tell(watcher: Watcher | None, log: ClientLog, outstanding: Outstanding, statistics: str) -> None:
+    """To the watcher, and to the log of a topic that takes nothing: the client says nothing of it.
+
+    Nobody's answer waits for a number on a page: what goes wrong is told, and nothing raised.
+    """
     if watcher is None:
         return
     try:
-        seen = read_producer(statistics)
+        seen = outstanding.read(statistics)
         watcher.producer_seen(seen.connections, seen.undelivered)
     except Exception as error:  # noqa: BLE001  # see above
         log.tell("statistics", f"the producer's statistics are not understood: {error!r}")
+    else:
+        for topic, partitions in seen.refusing.items():
+            log.tell(
+                f"refusing {topic}",
+                f"topic {topic} takes nothing of what is sent to {partitions} of its partitions again and again; up to "
+                f"{seen.undelivered[topic]} messages wait for it; has it as many in-sync replicas as its "
+                "min.insync.replicas asks for? kafka-topics.sh --describe --under-min-isr-partitions",
+            )

@@ -21,6 +21,7 @@ from worker.kafka.client_config import producer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
 from worker.kafka.errors import words_of
+from worker.kafka.outstanding import Outstanding
 from worker.kafka.producing import partition_of, tell
 from worker.kafka.receipts import Receipt, Receipts
 from worker.kafka.topics import Topics
@@ -38,6 +39,7 @@ class KafkaSink:
     ) -> None:
         """`watcher` is told once a second what is not acknowledged yet; None: nobody asks."""
         self._watcher = watcher
+        self._outstanding = Outstanding()
         self._partitions: Mapping[str, int] = topics.partitions
         self._log = ClientLog(logger)
         self._receipts = Receipts()
@@ -131,7 +133,7 @@ class KafkaSink:
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""
-        tell(self._watcher, self._log, statistics)
+        tell(self._watcher, self._log, self._outstanding, statistics)
 
     def __repr__(self) -> str:
         refusal = self._receipts.refusal

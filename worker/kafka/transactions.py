@@ -23,6 +23,7 @@ from worker.kafka.client_config import transaction_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
 from worker.kafka.committer import Asked, Committer
+from worker.kafka.outstanding import Outstanding
 from worker.kafka.producing import tell
 from worker.kafka.topics import Topics
 from worker.kafka.transactional_id import TransactionalId
@@ -54,6 +55,7 @@ class KafkaTransactions:
         self._timeout_ms = timeout_ms
         self._member = member
         self._watcher = watcher
+        self._outstanding = Outstanding()
         self._log = ClientLog(logger)
         self._partitions = topics.partitions
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
@@ -107,11 +109,13 @@ class KafkaTransactions:
 
     def ended(self, timeout: float) -> Ending | None:
         """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
-        self._tell()
         if self._dead is None:
             told = self._committer.told(timeout)
+            self._tell()
             if told is None and self._committer.is_stuck():
                 self._abandon()
+            if isinstance(told, Ending):
+                self._outstanding.forget()
             if told is None or isinstance(told, Ending):
                 return told
             self._dead = told
@@ -139,7 +143,7 @@ class KafkaTransactions:
     def _tell(self) -> None:
         statistics, self._statistics = self._statistics, None
         if statistics is not None:
-            tell(self._watcher, self._log, statistics)
+            tell(self._watcher, self._log, self._outstanding, statistics)
 
     def _new_committer(self, failure: str | None = None) -> Committer:
         return Committer(self._kafka, self._name, self._timeout_ms, self._new_producer, self._log, failure)

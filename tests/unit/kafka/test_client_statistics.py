@@ -7,7 +7,7 @@ import json
 import pytest
 
 from worker.core.records import Partition, Standing
-from worker.kafka.client_statistics import read_consumer, read_producer
+from worker.kafka.client_statistics import read_consumer
 
 UNKNOWN = -1001
 
@@ -70,24 +70,6 @@ def test_connections_that_are_open_are_counted() -> None:
     assert (seen.connections, seen.coordinator) == (2, "up")
 
 
-def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
-    """Whether it waits for company, to be sent, or for its acknowledgement."""
-    queued = {"msgq_cnt": 1, "xmit_msgq_cnt": 2, "msgs_inflight": 4}
-    nothing = dict.fromkeys(queued, 0)
-    text = json.dumps(
-        {
-            "brokers": {"a:9092/1": {"state": "UP"}},
-            "topics": {
-                "answers": {"partitions": {"0": queued, "1": queued, "-1": nothing}},
-                "rejected": {"partitions": {"0": nothing, "-1": nothing}},
-            },
-        }
-    )
-
-    assert read_producer(text) == (1, {"answers": 14, "rejected": 0})
-
-
 def test_the_first_statistics_say_little() -> None:
     """The client speaks before it knows of a broker, a topic or a group."""
     assert read_consumer("{}") == ("", 0, {})
-    assert read_producer("{}") == (0, {})

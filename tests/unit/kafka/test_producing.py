@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 import pytest
 from confluent_kafka import KafkaError
 
-from worker.kafka.producing import ANY_PARTITION, partition_of, why_refused
+from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
+from worker.core.records import Partition, Standing
+from worker.kafka.client_log import ClientLog
+from worker.kafka.outstanding import Outstanding
+from worker.kafka.producing import ANY_PARTITION, partition_of, tell, why_refused
+
+
+class Onlooker:
+    """Remembers what waits for each topic, as last told."""
+
+    def __init__(self) -> None:
+        self.undelivered: Mapping[str, int] = {}
+
+    def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None: ...
+
+    def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
+        assert connections == 1
+        self.undelivered = undelivered
 
 
 def test_a_key_decides() -> None:
@@ -30,3 +50,26 @@ def test_a_refusal_of_the_brokers_is_told_as_one() -> None:
     told = why_refused("answers", KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
     assert told == "the broker refused a record for topic answers: Broker: Message size too large"
+
+
+def test_a_topic_that_takes_nothing_is_told_with_what_may_mend_it(caplog: pytest.LogCaptureFixture) -> None:
+    """The client is silent of it: it tries again and waits. Once, as all that repeats itself."""
+    onlooker, log, outstanding = Onlooker(), ClientLog(logging.getLogger("kafka"), lambda: 1.0), Outstanding()
+
+    for sent in [WELL, *BELOW]:
+        tell(onlooker, log, outstanding, text(119 if sent != WELL else 0, answers=topic(sent)))
+
+    assert onlooker.undelivered == {"answers": 119}
+    (told,) = caplog.messages
+    assert told == (
+        "topic answers takes nothing of what is sent to 2 of its partitions again and again; up to 119 messages wait "
+        "for it; has it as many in-sync replicas as its min.insync.replicas asks for? "
+        "kafka-topics.sh --describe --under-min-isr-partitions"
+    )
+
+
+def test_statistics_that_cannot_be_read_are_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """An exception would come out of whatever call serves the client."""
+    tell(Onlooker(), ClientLog(logging.getLogger("kafka")), Outstanding(), '{"topics": {"answers": {}}}')
+
+    assert caplog.messages == ["the producer's statistics are not understood: KeyError('partitions')"]

@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.contract.test_sink import places
+from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
+from tests.unit.kafka.test_producing import Onlooker
 from tests.unit.kafka.test_transaction_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.ledger import Place
@@ -82,7 +84,11 @@ class Stage:
         self._opened: list[KafkaTransactions] = []
 
     def opened(
-        self, *producers: ScriptedProducer, is_unique: bool = False, timeout_ms: int = 10_000
+        self,
+        *producers: ScriptedProducer,
+        is_unique: bool = False,
+        timeout_ms: int = 10_000,
+        watcher: Onlooker | None = None,
     ) -> KafkaTransactions:
         coming = iter(producers)
         self._monkeypatch.setattr(transactions, "TransactionalProducer", lambda *_: next(coming))
@@ -91,7 +97,8 @@ class Stage:
         )
         topics = Topics({"answers": 1}, {"answers": 1_000}, Membership("consumer", "test", None))
         name = TransactionalId("worker-0", "worker-", is_unique=is_unique)
-        made = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: "member", logging.getLogger("kafka"))
+        logger = logging.getLogger("kafka")
+        made = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: "member", logger, watcher)
         self._opened.append(made)
         return made
 
@@ -341,3 +348,24 @@ def test_a_process_that_stood_still_gives_nobody_up(stage: Stage) -> None:
     ending = opened.ended(PATIENCE)
     assert ending is not None
     assert ending.failure is None
+
+
+def test_what_a_producer_gave_up_is_undelivered_until_its_transaction_has_ended(stage: Stage) -> None:
+    """Another one waits meanwhile, with nothing to send. An operator sees for which topic."""
+    onlooker, heir = Onlooker(), text(0, client="rdkafka#producer-2")
+    opened = stage.opened(ScriptedProducer(), watcher=onlooker)
+    opened.wait_until_ready(PATIENCE)
+    opened.begin()
+    seen = []
+
+    for said in (text(0, answers=topic(WELL)), text(119, answers=topic(BELOW[0])), heir, heir):
+        opened._on_statistics(said)
+        opened.serve(0)
+        seen.append(onlooker.undelivered)
+    opened.abort()
+    opened.ended(PATIENCE)
+    opened._on_statistics(heir)
+    opened.serve(0)
+
+    assert seen == [{"answers": 0}, *[{"answers": 119}] * 3]
+    assert onlooker.undelivered == {}
