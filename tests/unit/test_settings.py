@@ -360,6 +360,11 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
         ({"KAFKA__BOOTSTRAP_SERVERS": "kafka:9092"}, "WORKER_KAFKA__SECURITY_PROTOCOL: PLAINTEXT to kafka:9092"),
         ({"KAFKA__BOOTSTRAP_SERVERS": "localhost:kafka"}, "WORKER_KAFKA__BOOTSTRAP_SERVERS: 'localhost:kafka' is no"),
         ({"KAFKA__BOOTSTRAP_SERVERS": "[::1]:65536"}, "WORKER_KAFKA__BOOTSTRAP_SERVERS: '[::1]:65536' is no broker"),
+        ({"KAFKA__BOOTSTRAP_SERVERS": "::1:9092"}, "WORKER_KAFKA__BOOTSTRAP_SERVERS: '::1:9092' is one long IPv6"),
+        (
+            {"KAFKA__BOOTSTRAP_SERVERS": "fd00::5:19092", "KAFKA__ALLOW_PLAINTEXT": "true"},
+            "WORKER_KAFKA__BOOTSTRAP_SERVERS: 'fd00::5:19092' is one long IPv6",
+        ),
         ({"KAFKA__INSECURE_TLS": "true"}, "WORKER_KAFKA__INSECURE_TLS: there is no TLS"),
         ({"KAFKA__SSL_CA_LOCATION": "/etc"}, "WORKER_KAFKA__SSL_CA_LOCATION: has no effect with PLAINTEXT"),
         (
@@ -478,6 +483,12 @@ def test_oauth_names_everything_it_lacks() -> None:
 def test_plaintext_is_fine_on_this_machine(servers: str) -> None:
     """Loopback crosses no network."""
     assert loaded(bootstrap_servers=servers).kafka.security_protocol == "PLAINTEXT"
+
+
+@pytest.mark.parametrize("servers", ["fd00::5", "2001:db8::1:5", "1:2:3:4:5:6:7:8080", "fd00::9092", "fd00::ab12"])
+def test_an_ipv6_address_without_a_port_needs_no_brackets(servers: str) -> None:
+    """Where nobody could take its end for a port."""
+    assert loaded(bootstrap_servers=servers, allow_plaintext="true").kafka.bootstrap_servers == servers
 
 
 def test_plaintext_to_another_machine_must_be_allowed() -> None:

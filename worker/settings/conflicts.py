@@ -23,6 +23,8 @@ from worker.settings.sections import (
 )
 
 LAST_PORT = 65_535
+# Digits: at the end of an IPv6 address without brackets, so many are taken for a port, which brokers have above 1023.
+SHORTEST_PORT = 4
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
@@ -57,7 +59,12 @@ def _connection(kafka: Connection) -> Iterator[str]:
 def _addresses(kafka: Connection) -> Iterator[str]:
     for server in kafka.bootstrap_servers.split(","):
         host, port = _host_and_port(server.strip())
-        if not host or (port and not (port.isdecimal() and 0 < int(port) <= LAST_PORT)):
+        if port and ":" in host and "[" not in server:
+            yield (
+                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server.strip()!r} is one long IPv6 address to the client; "
+                f"with a port it wants brackets, write [{host}]:{port}"
+            )
+        elif not host or (port and not (port.isdecimal() and 0 < int(port) <= LAST_PORT)):
             yield (
                 f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server.strip()!r} is no broker; write host:port, with a port "
                 f"from 1 to {LAST_PORT}, or the host alone for Kafka's 9092"
@@ -95,24 +102,31 @@ def _encryption(kafka: Connection) -> Iterator[str]:
 
 def _is_loopback(server: str) -> bool:
     host = _host_and_port(server)[0]
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def _host_and_port(server: str) -> tuple[str, str]:
-    """As the client reads `[protocol://]host[:port]`; an address with several colons needs brackets to have a port."""
+    """As the client reads `[protocol://]host[:port]`; an address with several colons needs brackets to have a port.
+
+    One without them is read as it was meant, where it ends in what may be a port behind a whole address.
+    """
     address = server.rpartition("://")[2]
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         return host, rest.removeprefix(":")
     if address.count(":") > 1:
-        return address, ""
+        host, _, port = address.rpartition(":")
+        return (host, port) if _is_ip(host) and port.isdecimal() and len(port) >= SHORTEST_PORT else (address, "")
     host, _, port = address.partition(":")
     return host, port
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _certificates(kafka: Connection) -> Iterator[str]:
