@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TURN_TIMEOUT = 60.0
 # A turn may have an inference in it, and one that hangs is to be told of as such.
 BEYOND_RUN = 5.0
+# After the drain's deadline: what leaving the group may take before the watchdog ends the process. With a broker it is
+# milliseconds, and the group's others need not wait for a session to end; without one it is 42 s (measured).
+CLOSE_TIMEOUT = 3.0
 # What a collector of spans gets to take the last ones. One that is away must not hold up a restart.
 EXPORT_TIMEOUT = 1.0
 # Python's cycle collector, run by default at every 700 new objects, finds nothing here: what a record makes is freed by
@@ -43,8 +46,17 @@ def run(settings: Settings) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
-    with stop_signals() as signals, told(events) as ending, ExitStack() as closing:
-        _started(settings, signals, events, ending, closing).run()
+    run_timeout = settings.model.run_timeout_s
+    patience = telemetry.Patience(max(TURN_TIMEOUT, run_timeout + BEYOND_RUN), run_timeout)
+    with (
+        stop_signals() as signals,
+        told(events) as ending,
+        ExitStack() as closing,
+        _watchdog(settings, signals, events, patience) as watchdog,  # ends first: what closes has its own time limits
+    ):
+        worker = _started(settings, signals, events, patience, ending, closing)
+        watchdog.let_begin()
+        worker.run()
     if ending.is_lane_running:
         # The interpreter's own end would kill that thread in the middle of native code, and abort (SIGABRT).
         sys.stderr.flush()
@@ -52,13 +64,28 @@ def run(settings: Settings) -> int:
     return ending.exit_code
 
 
+def _watchdog(
+    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, patience: telemetry.Patience
+) -> telemetry.Watchdog:
+    return telemetry.Watchdog(
+        telemetry.Limits(patience.turn, patience.run, stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT),
+        heartbeat=lambda: events.heartbeat,
+        running_since=lambda: events.running_since,
+        stop_asked=lambda: signals.stop_sent,
+        report=events.stopped,
+    )
+
+
 def _started(
-    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, ending: Ending, closing: ExitStack
+    settings: Settings,
+    signals: StopSignals,
+    events: telemetry.WorkerEvents,
+    patience: telemetry.Patience,
+    ending: Ending,
+    closing: ExitStack,
 ) -> Worker:
     """A worker ready to run. Raises `BadConfiguration`."""
     tracing = _tracing(settings, events, closing)
-    run_timeout = settings.model.run_timeout_s
-    patience = telemetry.Patience(max(TURN_TIMEOUT, run_timeout + BEYOND_RUN), run_timeout)
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     health = telemetry.HealthServer(address, port, latest=lambda: events.latest, patience=patience)
     closing.callback(health.close)
@@ -80,7 +107,6 @@ def _started(
         signals=signals,
         events=events,
         tracing=tracing,
-        patience=patience,
         ending=ending,
         closing=closing,
     )

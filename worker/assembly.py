@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 
 # Seconds. A revoke may take a fifth of `max.poll.interval.ms` (300 s), and no longer than the group's others will wait.
 REVOKE_TIMEOUT = 10.0
-# After the drain's deadline: what leaving the group may take before the watchdog ends the process. With a broker it is
-# milliseconds, and the group's others need not wait for a session to end; without one it is 42 s (measured).
-CLOSE_TIMEOUT = 3.0
 # Seconds of the processor for a batch. On two busy cores one of 230 µs is answered a quarter faster on the loop's
 # thread than in a lane (105,000 rows/s against 80,000, measured), and one of 760 µs a tenth slower; with cores to spare
 # the lane would win by a tenth from 230 µs on, by the loop's own time.
@@ -54,14 +51,13 @@ PROBES_OF_LANES = 10
 SMALLEST_CHUNK, LARGEST_CHUNK = 32, 256
 
 
-def assemble(  # noqa: PLR0913 - what a start has found out, once
+def assemble(
     settings: Settings,
     topics: Topics,
     *,
     signals: StopSignals,
     events: telemetry.WorkerEvents,
     tracing: Tracing | None,
-    patience: telemetry.Patience,
     ending: Ending,
     closing: ExitStack,
 ) -> Worker:
@@ -93,7 +89,6 @@ def assemble(  # noqa: PLR0913 - what a start has found out, once
         size=bounds.size,
         run=settings.model.run_timeout_s,
     )
-    _watchdog(settings, signals, events, lanes, patience, closing)
     if model.is_accelerated:
         _warm_lanes(lanes, settings)
 
@@ -236,25 +231,6 @@ def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
             f"{settings.model.path}: the model ran, and fails in its lanes (WORKER_BATCHING__LANES is "
             f"{settings.batching.lanes}): {failures[0].message}"
         )
-
-
-def _watchdog(
-    settings: Settings,
-    signals: StopSignals,
-    events: telemetry.WorkerEvents,
-    lanes: InferenceLanes,
-    patience: telemetry.Patience,
-    closing: ExitStack,
-) -> None:
-    watchdog = telemetry.Watchdog(
-        telemetry.Limits(patience.turn, patience.run, stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT),
-        heartbeat=lambda: events.heartbeat,
-        running_since=lambda: lanes.running_since,
-        stop_asked=lambda: signals.stop_sent,
-        report=events.stopped,
-    )
-    watchdog.start()
-    closing.callback(watchdog.close)
 
 
 def _wire_contract(settings: Settings, topics: Topics) -> Wire:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.deploy.settings import settings_of
-from worker.assembly import CLOSE_TIMEOUT
+from worker.app import CLOSE_TIMEOUT
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,7 +16,7 @@ import yaml
 from tests.deploy.manifests import Manifest, MissingToolError, faults, keda_parameters, only, render
 from tests.deploy.settings import settings_of
 from tests.readme import blocks
-from worker.assembly import CLOSE_TIMEOUT
+from worker.app import CLOSE_TIMEOUT
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 OVERLAYS = ("base", "overlays/gpu", "overlays/autoscaling", "overlays/exactly-once")

@@ -133,11 +133,10 @@ def test_the_watchdog_ends_a_hung_worker_from_its_own_thread() -> None:
         end_process=lambda _: ended.set(),
     )
 
-    watchdog.start()
+    with watchdog:
+        assert ended.wait(PATIENCE)
 
-    assert ended.wait(PATIENCE)
     assert codes == [3]
-    watchdog.close()
 
 
 def test_the_watchdog_ends_a_worker_that_hangs_in_its_log() -> None:
@@ -156,8 +155,6 @@ def test_the_watchdog_ends_a_worker_that_hangs_in_its_log() -> None:
         end_process=lambda _: ended.set(),
     )
 
-    watchdog.start()
-
-    assert ended.wait(PATIENCE)
-    unread.set()
-    watchdog.close()
+    with watchdog:
+        assert ended.wait(PATIENCE)
+        unread.set()

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.kafka.broker import JvmBroker, free_port
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent, fresh
-from tests.kafka.replica import Replica
+from tests.kafka.replica import Replica, cpu_seconds
 from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw
 from tests.kafka.spins import spin, turns
 from tests.kafka.test_killers import wait_until_running
@@ -53,6 +53,47 @@ def test_a_stop_is_kept_while_an_inference_hangs(kafka: Cluster, tmp_path: Path,
 
         assert replica.exit_code() == 3, replica.log
         assert len(scene.auditor.answers) == 200
+
+
+@quick_at_least_once
+def test_a_stop_is_heard_while_a_warm_up_hangs(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Nothing is held yet: it ends at once, and well. Until then it counts as alive, whatever RUN_TIMEOUT_S says."""
+    settings = {"MODEL__RUN_TIMEOUT_S": "1"}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(10**12), partitions=1) as scene:
+        replica = scene.start()
+        while "cluster_examined" not in replica.log:
+            time.sleep(0.05)
+        spent = cpu_seconds(replica.pid)
+        while cpu_seconds(replica.pid) < spent + 2.0:
+            time.sleep(0.05)
+        assert replica.status("/healthz") == 200
+
+        began = time.monotonic()
+        replica.terminate()
+
+        assert replica.exit_code() == 0, replica.log
+        assert time.monotonic() - began < 2.0
+        assert "asked to before it began; nothing was taken" in replica.log
+
+
+def test_a_stop_is_heard_while_no_broker_answers(tmp_path: Path) -> None:
+    """The start asks for 15 s."""
+    settings = {
+        "KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",
+        "KAFKA__REQUEST_TOPICS": "requests",
+        "KAFKA__RESPONSE_TOPIC": "answers",
+        "KAFKA__GROUP_ID": "group",
+        "MODEL__PATH": str(save(identity(), tmp_path)),
+    }
+    with Replica(settings, tmp_path) as replica:
+        while replica.status("/healthz") != 200:
+            time.sleep(0.05)
+
+        began = time.monotonic()
+        replica.terminate()
+
+        assert replica.exit_code() == 0, replica.log
+        assert time.monotonic() - began < 2.0
 
 
 @quick_at_least_once
@@ -138,9 +179,10 @@ def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path, guarantee:
 
 @quick_at_least_once
 def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """A worker told to stop while it starts ends soon and without a traceback, whenever that is."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
-        for wait in (0.2, 0.6, 1.0):
+    """A worker told to stop while it starts ends soon and without a traceback, whenever that is, and loses nothing."""
+    with Scene(kafka, tmp_path, guarantee=guarantee, model=slow_lookup(turns(0.1)), partitions=1) as scene:
+        scene.publish([Sent(b"k", np.int64(n % 4).tobytes(), [RAW_HEADER]) for n in range(40)])
+        for wait in (0.2, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6):
             replica = scene.start()
             time.sleep(wait)
 
@@ -148,6 +190,9 @@ def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path,
 
             assert replica.exit_code() in (0, -15, 143), replica.log
             assert "Traceback" not in replica.log
+        scene.start()
+
+        scene.verdict().expect_clean()
 
 
 def test_a_worker_can_be_stopped_while_the_broker_is_away(hurt_broker: JvmBroker, tmp_path: Path) -> None:

@@ -56,7 +56,10 @@ class Signals(Protocol):
 
 
 class WorkerEvents:
-    """Satisfies the `Events` of the loop and of the delivery. `latest` and `heartbeat` may be read by any thread."""
+    """Satisfies the `Events` of the loop and of the delivery.
+
+    `latest`, `heartbeat` and `running_since` may be read by any thread.
+    """
 
     def __init__(
         self,
@@ -89,7 +92,7 @@ class WorkerEvents:
     @property
     def latest(self) -> Snapshot:
         """The last one published, with the age of what runs now: that may be what keeps the loop from the next."""
-        since = self._lanes.running_since if self._lanes else None
+        since = self.running_since
         ages: Mapping[Labels, float] = {} if since is None else {(): since}
         return replace(self._latest, running_since=since, numbers={**self._latest.numbers, metrics.RUNNING: ages})
 
@@ -97,6 +100,11 @@ class WorkerEvents:
     def heartbeat(self) -> float | None:
         """When the last turn of the loop ended; None before the first."""
         return self._heartbeat
+
+    @property
+    def running_since(self) -> float | None:
+        """When the inference began that runs for longest in a lane."""
+        return self._lanes.running_since if self._lanes else None
 
     # Life
 

@@ -1,5 +1,8 @@
 """Ends the process when it hangs: Python cannot interrupt a native call that does not come back.
 
+Before the worker begins, a wish to stop is reason enough: loading and warming a model are native calls too, which take
+minutes where an engine is built, and nothing is held that would have to be let go.
+
 Watches the loop's heartbeat, the age of the inference that runs now, and the time a drain may take. Many short
 inferences, as in a long bisect, are no hang: each has its own age. Nothing unsettled has been committed, so what is
 lost is answered again. Owns its thread and the right to end the process, nothing else.
@@ -13,6 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event, Thread
+from types import TracebackType
+from typing import Self
 
 from worker.core.failures import DeadlineMissed
 
@@ -32,8 +37,16 @@ class Limits:
     stop: float
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The process must end now: with which exit code, and why."""
+
+    exit_code: int
+    reason: str
+
+
 class Watchdog:
-    """Checks every half second, on its own thread from `start` to `close`."""
+    """Checks every half second, on its own thread while its context lasts."""
 
     def __init__(
         self,
@@ -58,26 +71,37 @@ class Watchdog:
         self._end_process = end_process
         self._checked_at = self._awake_since = clock()
         self._stopping_since: float | None = None
+        self._has_begun = Event()
         self._closed = Event()
         self._thread = Thread(target=self._watch, name="watchdog", daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Nothing is watched any more. Returns when no check can be under way."""
         self._closed.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
-    def check(self, now: float) -> str | None:
-        """Why the process must end now; None while all is well."""
+    def let_begin(self) -> None:
+        """From now on the worker sees to a wish to stop, and gets its time for it.
+
+        It must look for one before it joins its group: one that was seen here before may be the process's end.
+        """
+        self._has_begun.set()
+
+    def check(self, now: float) -> Verdict | None:
+        """How the process must end now; None while all is well."""
         if now - self._checked_at > STOOD_STILL:
             self._awake_since = now
         self._checked_at = now
         if self._stopping_since is None and self._stop_asked():
             self._stopping_since = now
-        return self._hung_run(now) or self._hung_loop(now) or self._missed_end(now)
+        if self._stopping_since is not None and not self._has_begun.is_set():
+            return Verdict(0, "asked to before it began; nothing was taken")
+        reason = self._hung_run(now) or self._hung_loop(now) or self._missed_end(now)
+        return None if reason is None else Verdict(DeadlineMissed.exit_code, reason)
 
     def _hung_run(self, now: float) -> str | None:
         age = self._age(self._running_since(), now)
@@ -98,18 +122,18 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._closed.wait(CHECK_EVERY):
-            reason = self.check(self._clock())
-            if reason is not None:
-                self._tell(reason)
-                self._end_process(DeadlineMissed.exit_code)
+            verdict = self.check(self._clock())
+            if verdict is not None:
+                self._tell(verdict)
+                self._end_process(verdict.exit_code)
                 return
 
-    def _tell(self, reason: str) -> None:
+    def _tell(self, verdict: Verdict) -> None:
         """On a thread that may be left behind: a loop that hangs in writing a line keeps the log to itself.
 
         Where the system gives no thread any more, the process ends without a word.
         """
-        telling = Thread(target=self._report, args=(DeadlineMissed.exit_code, reason), name="last-word", daemon=True)
+        telling = Thread(target=self._report, args=(verdict.exit_code, verdict.reason), name="last-word", daemon=True)
         with suppress(RuntimeError):
             telling.start()
             telling.join(REPORT_TIMEOUT)

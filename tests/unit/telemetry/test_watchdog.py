@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from worker.telemetry.watchdog import CHECK_EVERY, Limits, Watchdog
+from worker.telemetry.watchdog import CHECK_EVERY, Limits, Verdict, Watchdog
 
 
 class Watched:
@@ -18,6 +18,7 @@ class Watched:
         self.heartbeat: float | None = None
         self.running_since: float | None = None
         self.stop_asked = False
+        self.verdict: Verdict | None = None
         self.watchdog = Watchdog(
             Limits(turn=30.0, run=10.0, stop=20.0),
             heartbeat=lambda: self.heartbeat,
@@ -27,21 +28,25 @@ class Watched:
             clock=lambda: self.now,
         )
 
+    def begin(self) -> Watched:
+        self.watchdog.let_begin()
+        return self
+
     def after(self, seconds: float, *, turning: bool = True) -> str | None:
-        """The verdict after so many seconds of regular checks: the first one that is not None."""
+        """The reason of the first verdict in so many seconds of regular checks, if there is one."""
         for _ in range(round(seconds / CHECK_EVERY)):
             self.now += CHECK_EVERY
             if turning:
                 self.heartbeat = self.now
-            verdict = self.watchdog.check(self.now)
-            if verdict is not None:
-                return verdict
+            self.verdict = self.watchdog.check(self.now)
+            if self.verdict is not None:
+                return self.verdict.reason
         return None
 
 
 @pytest.fixture
 def watched() -> Watched:
-    return Watched()
+    return Watched().begin()
 
 
 def test_a_turning_loop_is_left_alone(watched: Watched) -> None:
@@ -52,6 +57,25 @@ def test_a_turning_loop_is_left_alone(watched: Watched) -> None:
 def test_a_worker_that_has_not_begun_to_turn_is_starting(watched: Watched) -> None:
     """A large model takes its time to load."""
     assert watched.after(3600, turning=False) is None
+
+
+def test_a_stop_ends_at_once_a_worker_that_has_not_begun() -> None:
+    """And well: it holds nothing. Its main thread may be in a native call that takes minutes."""
+    starting = Watched()
+    assert starting.after(3600, turning=False) is None
+
+    starting.stop_asked = True
+
+    assert starting.after(CHECK_EVERY, turning=False) == "asked to before it began; nothing was taken"
+    assert starting.verdict is not None
+    assert starting.verdict.exit_code == 0
+
+
+def test_a_stop_that_came_as_the_worker_began_gets_its_time(watched: Watched) -> None:
+    """From then on it may be a member of its group, which it has to leave."""
+    watched.stop_asked = True
+
+    assert watched.after(20, turning=False) is None
 
 
 def test_a_loop_that_stops_turning_is_ended(watched: Watched) -> None:
@@ -86,6 +110,8 @@ def test_a_drain_that_takes_too_long_is_ended(watched: Watched) -> None:
 
     assert watched.after(20) is None
     assert watched.after(1) == "still not stopped 20 s after being asked to"
+    assert watched.verdict is not None
+    assert watched.verdict.exit_code == 3
 
 
 def test_a_process_that_stood_still_gets_its_time_anew(watched: Watched) -> None:
@@ -111,10 +137,10 @@ def test_a_hang_is_ended_where_no_thread_is_to_be_had(monkeypatch: pytest.Monkey
         end_process=lambda _: is_ended.set(),
     )
 
-    watchdog.start()
-    monkeypatch.setattr(Thread, "start", _refuse)
+    with watchdog:
+        monkeypatch.setattr(Thread, "start", _refuse)
 
-    assert is_ended.wait(10 * CHECK_EVERY)
+        assert is_ended.wait(10 * CHECK_EVERY)
 
 
 def _refuse(_: Thread) -> None:
