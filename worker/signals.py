@@ -1,9 +1,11 @@
-"""SIGTERM and SIGINT as two flags that the loop reads once a turn.
+"""SIGTERM, SIGINT and SIGHUP as two flags that the loop reads once a turn.
 
 A handler only counts: an exception raised in it would leave a Kafka call half done and drop the batch it had fetched
-(measured). The first signal asks to stop, the second to stop at once. Python runs no handler while the main thread is
-inside a native call, and an inference may be one: the watchdog listens to a pipe, into which the interpreter writes the
-number of each signal when it comes.
+(measured). The first signal asks to stop, the second to stop at once. A hang-up only asks: of a terminal that closes
+both kernel and shell tell, and a service manager may send it beside SIGTERM.
+
+Python runs no handler while the main thread is inside a native call, and an inference may be one: the watchdog listens
+to a pipe, into which the interpreter writes the number of each signal when it comes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-STOPPING = (signal.SIGTERM, signal.SIGINT)
+STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopSignals:
@@ -23,12 +25,13 @@ class StopSignals:
     def __init__(self, pipe: int | None = None) -> None:
         """`pipe` is the end from which the numbers of signals can be read, without waiting."""
         self._received = 0
+        self._is_hung_up = False
         self._pipe = pipe
         self._was_sent = False
 
     @property
     def stop_asked(self) -> bool:
-        return self._received > 0
+        return self._received > 0 or self._is_hung_up
 
     @property
     def hurry_asked(self) -> bool:
@@ -42,19 +45,26 @@ class StopSignals:
                 self._was_sent |= any(number in STOPPING for number in os.read(self._pipe, 64))
         return self._was_sent or self.stop_asked
 
-    def count(self, _signal: int, _frame: FrameType | None) -> None:
+    def count(self, number: int, _frame: FrameType | None) -> None:
         """The handler."""
-        self._received += 1
+        if number == signal.SIGHUP:
+            self._is_hung_up = True
+        else:
+            self._received += 1
 
 
 @contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """Listens for SIGTERM and SIGINT; puts back the handlers it found. For the main thread."""
+    """Listens for what stops us, but for a SIGHUP that is ignored (nohup); puts back the handlers it found.
+
+    For the main thread.
+    """
     pipe, into = os.pipe()
     os.set_blocking(pipe, False)
     os.set_blocking(into, False)
     signals = StopSignals(pipe)
-    found = {number: signal.signal(number, signals.count) for number in STOPPING}
+    is_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    found = {n: signal.signal(n, signals.count) for n in STOPPING if not (is_nohup and n == signal.SIGHUP)}
     told = signal.set_wakeup_fd(into, warn_on_full_buffer=False)
     try:
         yield signals

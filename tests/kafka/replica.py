@@ -136,6 +136,10 @@ class Replica:
         """SIGTERM: please stop."""
         self._process.send_signal(signal.SIGTERM)
 
+    def hang_up(self) -> None:
+        """SIGHUP: its terminal closes."""
+        self._process.send_signal(signal.SIGHUP)
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         self._process.kill()

@@ -129,6 +129,23 @@ def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path,
 
 
 @quick_at_least_once
+def test_a_terminal_that_closes_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Kernel and shell both tell it, and neither is the second signal that hurries."""
+    with Scene(kafka, tmp_path, guarantee=guarantee, model=spinner(), partitions=1) as scene:
+        replica = scene.replica()
+        scene.publish([spin(1.5)] * 3)
+        time.sleep(0.5)
+
+        replica.hang_up()
+        time.sleep(0.2)
+        replica.hang_up()
+
+        assert replica.exit_code() == 0, replica.log
+        assert len(scene.answers(1.0)) == 3
+        scene.expect_all_committed(timeout=0.0)
+
+
+@quick_at_least_once
 def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Non-zero, long before the inference ends, with nothing committed that is not answered."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "600"}

@@ -23,6 +23,30 @@ def test_the_first_signal_asks_to_stop_and_the_second_to_hurry() -> None:
     assert seen == [(False, False, False), (False, False, False), (True, False, True), (True, True, True)]
 
 
+def test_a_hang_up_asks_to_stop_and_never_to_hurry() -> None:
+    """Kernel and shell both send one when a terminal closes, and a service manager may send it beside SIGTERM."""
+    with stop_signals() as signals:
+        signal.raise_signal(signal.SIGHUP)
+        seen = [(signals.stop_asked, signals.hurry_asked, signals.stop_sent)]
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM):
+            signal.raise_signal(number)
+            seen.append((signals.stop_asked, signals.hurry_asked, signals.stop_sent))
+
+    assert seen == [(True, False, True), (True, False, True), (True, False, True), (True, True, True)]
+
+
+def test_a_hang_up_that_is_ignored_stays_ignored() -> None:
+    """That is how nohup keeps a command through the end of its terminal."""
+    found = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with stop_signals() as signals:
+        signal.raise_signal(signal.SIGHUP)
+        seen = (signals.stop_asked, signals.stop_sent)
+    after = signal.signal(signal.SIGHUP, found)
+
+    assert seen == (False, False)
+    assert after is signal.SIG_IGN
+
+
 def asked_from_outside() -> tuple[bool, bool]:
     """`stop_sent` and `stop_asked` as another thread sees them right after SIGTERM."""
     seen: list[tuple[bool, bool]] = []
