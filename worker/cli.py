@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,7 @@ Brokers = Annotated[
 
 
 def main() -> None:
-    """The console script."""
+    """What the process does, once all this is imported."""
     gc.disable()  # what is imported stays; looking through it took 70 ms of a start (measured). `_end` enables it again
     # Nobody's plugin stands between a setting and us; to look for some is to read the metadata of every package: 6 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -615,6 +616,8 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
 
 def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     """Call it and exit as it says. `imports_on`: it goes on importing, and enables the cycle collector itself."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `__main__` left it: from here on Ctrl-C unwinds
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not imports_on:
         gc.enable()
     try:

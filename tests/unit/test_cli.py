@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,19 @@ def test_version_is_shown() -> None:
 
     assert result.exit_code == 0
     assert result.stdout.startswith("inference-worker ")
+
+
+def test_ctrl_c_during_the_imports_ends_in_silence() -> None:
+    """A shell says 130 whether the signal ended the process or, a moment later, the command did."""
+    command = [sys.executable, "-v", "-m", "worker", "run"]  # tells each import, into a pipe that holds few of them
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("import 'typer'"))
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+
+    assert process.returncode in (-signal.SIGINT, 130)
+    assert "Traceback" not in said
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
