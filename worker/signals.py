@@ -74,3 +74,10 @@ def stop_signals() -> Iterator[StopSignals]:
             signal.signal(number, handler)
         os.close(into)
         os.close(pipe)
+
+
+def unwind_when_told() -> None:
+    """From now on each of them unwinds like Ctrl-C, but for what is ignored (nohup, a script's background)."""
+    for number in STOPPING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)

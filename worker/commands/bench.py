@@ -29,10 +29,9 @@ from worker.commands.bench_screen import Steps, say, show
 from worker.commands.terminal import print_json
 from worker.core.failures import Incomplete
 from worker.kafka.own_topics import OwnTopics
+from worker.signals import STOPPING, unwind_when_told
 from worker.version import VERSION
 
-# Beside Ctrl-C; SIGHUP comes when a terminal closes.
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 # Of a closed loop's window, where the broker would keep more.
 _MOST = 10_000
 
@@ -57,9 +56,7 @@ def bench(order: Order) -> int:
 
 def _measure(plan: Plan) -> tuple[Found, bool]:
     """What was found, and whether that is all."""
-    # They unwind like Ctrl-C, so that no process and no topic is left behind.
-    for number in _ENDING:
-        signal.signal(number, signal.default_int_handler)
+    unwind_when_told()  # so that no process and no topic is left behind
     course: Course | None = None
     try:
         with ExitStack() as stack:
@@ -99,7 +96,7 @@ def _place(plan: Plan) -> Iterator[Place]:
     try:
         yield Cluster(plan.settings.kafka, topics, prefix)
     finally:
-        found = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *_ENDING)}
+        found = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
         left = topics.close()  # a second Ctrl-C would leave them behind
         for number, handler in found.items():
             signal.signal(number, handler)

@@ -7,7 +7,6 @@ once, which shows what each can do; then a steady rate at which the batching wor
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from worker.demo.digits import held_out
 from worker.demo.load import Tally
 from worker.demo.screen import Screen, comparison
 from worker.kafka.embedded import PARTITIONS, EmbeddedBroker
+from worker.signals import unwind_when_told
 
 # A mock partition keeps 5 MB and silently drops the oldest: 16,000 requests of about 450 bytes are 1.8 MB in each.
 MOST_REQUESTS = 16_000
@@ -51,8 +51,7 @@ class Result(NamedTuple):
 
 def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
     """0 when no answer was an error. Raises `Stop` when a worker or the broker fails, never for being slow."""
-    # SIGTERM unwinds like Ctrl-C, so that no worker is left behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    unwind_when_told()  # so that no worker is left behind
     console = Console()
     console.print(
         "[bold]Handwritten digits, classified by two workers.[/bold]\nThe broker is a mock (librdkafka's own, inside "
