@@ -17,6 +17,7 @@ from worker.kafka import reader
 from worker.kafka.reader import Reader
 
 ELECTED = KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH)
+NOT_NAMED = KafkaError(KafkaError._UNKNOWN_PARTITION)
 CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 
 
@@ -57,6 +58,21 @@ def test_a_leader_that_was_elected_just_now_is_asked_again(
     found = made(monkeypatch, refusal, refusal)
 
     assert found.ends == {Partition("answers", 0): 7}
+
+
+def test_partitions_that_a_broker_does_not_name_for_a_moment_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topic is there: it was looked at just before."""
+    found = made(monkeypatch, KafkaException(NOT_NAMED), NOT_NAMED)
+
+    assert found.ends == {Partition("answers", 0): 7}
+
+
+def test_partitions_that_nobody_names_for_long_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic was deleted meanwhile."""
+    with pytest.raises(BadConfiguration, match="there is no topic answers"):
+        made(monkeypatch, *[NOT_NAMED] * 1000)
 
 
 def test_a_leader_that_refuses_for_good_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
