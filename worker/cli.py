@@ -513,7 +513,7 @@ def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="With --random: the same makes the same requests.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="With --random: the same makes the same requests.")] = 0,
     model: AskedModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as one line of JSON.")] = False,
     config: Config = None,

@@ -41,6 +41,13 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert CliRunner().invoke(cli.app, ["fly"]).exit_code == 2
 
 
+def test_a_seed_that_is_none_is_a_usage_error() -> None:
+    """The generator takes no negative one, and would end in a traceback."""
+    result = CliRunner().invoke(cli.app, ["publish", "--random", "1", "--seed", "-5"])
+
+    assert (result.exit_code, "--seed" in result.output) == (2, True)
+
+
 def test_settings_that_do_not_start_are_told_in_plain_lines(tmp_path: Path) -> None:
     """No traceback: each line names what to change."""
     result = CliRunner().invoke(cli.app, ["run", "--config", str(tmp_path / "absent.toml")])
