@@ -558,7 +558,12 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
         str | None, typer.Option(metavar="TOPIC", help="The topic; otherwise the settings' response topic.")
     ] = None,
     from_beginning: Annotated[bool, typer.Option("--from-beginning", help="All that the topic has.")] = False,
-    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="The newest N, and what comes then.")] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="The newest N, from which the options below choose, and what comes then."
+        ),
+    ] = None,
     follow: Annotated[
         bool | None,
         typer.Option(

@@ -180,7 +180,9 @@ class _Search:
         if self._wish.count is not None and self._found < self._wish.count:
             raise Incomplete(f"{self._found} of {self._wish.count} records were found")
         if self._key is not None and not self._found:
-            raise Incomplete(f"no record with the key {self._wish.key} was found")
+            what = "error" if self._wish.errors_only else "record"
+            among = f" among the newest {self._wish.last}" if self._wish.last else ""
+            raise Incomplete(f"no {what} with the key {self._wish.key} was found{among}")
 
     def _is_wanted(self, record: Record) -> bool:
         wish = self._wish

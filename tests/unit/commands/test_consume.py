@@ -1,8 +1,11 @@
-"""When `consume` has waited long enough."""
+"""When `consume` has waited long enough, and what it says of a key that did not come."""
 
 from __future__ import annotations
 
-from worker.commands.consume import Patience
+import pytest
+
+from worker.commands.consume import Patience, Wish, _Search
+from worker.core.failures import Incomplete
 from worker.kafka.client import ANSWER_TIMEOUT
 
 
@@ -30,3 +33,16 @@ def test_without_a_timeout_patience_has_no_end() -> None:
     """Whatever comes, or does not."""
     assert not Patience(None, 0.0).is_over(1e9, is_backlog=True)
     assert not Patience(None, 0.0).is_over(1e9, is_backlog=False)
+
+
+@pytest.mark.parametrize(
+    ("wish", "told"),
+    [
+        (Wish(key="k"), "no record with the key k was found$"),
+        (Wish(key="k", last=2, errors_only=True), "no error with the key k was found among the newest 2$"),
+    ],
+)
+def test_a_key_that_did_not_come_is_missing_only_where_it_was_looked_for(wish: Wish, told: str) -> None:
+    """The other options choose from the newest so many: before them there may be others."""
+    with pytest.raises(Incomplete, match=told):
+        _Search(wish).check()
