@@ -36,7 +36,7 @@ def entanglement(model: Model, max_batch_size: int) -> str | None:
     if mixed is None or first is None or last is None:
         return None  # the model does not take such numbers
     differences = {
-        spec.name: max(_difference(together[0], one[0]), _difference(together[-1], other[-1]))
+        spec.name: max(_difference(together[:1], one[:1]), _difference(together[-1:], other[-1:]))
         for spec, together, one, other in zip(model.signature.outputs, mixed, first, last, strict=True)
     }
     output, most = max(differences.items(), key=lambda entry: entry[1])

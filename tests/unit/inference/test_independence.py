@@ -22,8 +22,14 @@ def told(model: bytes, folder: Path, max_batch_size: int = MAX_BATCH_SIZE, **set
 
 @pytest.mark.parametrize(
     "model",
-    [models.softmax_of_columns(), models.running_sums(), models.quantised_together(), models.shifted_ids()],
-    ids=["softmax over rows", "time first", "quantised dynamically", "of whole numbers"],
+    [
+        models.softmax_of_columns(),
+        models.running_sums(),
+        models.quantised_together(),
+        models.shifted_ids(),
+        models.first_columns(),
+    ],
+    ids=["softmax over rows", "time first", "quantised dynamically", "of whole numbers", "as wide as one asks for"],
 )
 def test_rows_that_change_one_another_are_told_of(model: bytes, tmp_path: Path) -> None:
     """With the output, by how much, the kinds of models that do so, and what to do."""
@@ -51,6 +57,13 @@ def test_rows_that_change_one_another_are_told_of(model: bytes, tmp_path: Path) 
         models.lookup(rows=1),
         models.parse_number(),
         models.bag_of_grams(),
+        models.bag_of_words(),
+        models.scalars_per_row(),
+        models.row_sums(),
+        models.groups(),
+        models.every_second(),
+        models.quotient(),
+        models.hungry(floats=8),
     ],
 )
 def test_rows_that_keep_to_themselves_are_not(model: bytes, tmp_path: Path) -> None:
