@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
-from worker.codecs.envelope import Envelope, Envelopes
+from worker.codecs.envelope import CONTENT_TYPE, Envelope, Envelopes
 from worker.codecs.oip import Body, judge, memory, reply_to
 from worker.codecs.oip_json import JsonBody
 from worker.codecs.raw_tensor import Rows
@@ -59,7 +59,7 @@ class Codecs:
                 raise self._refusal_of(record, envelope)
             if envelope.is_rows:
                 return self._rows.request(record, value, envelope)
-            body = parse(value, envelope)
+            body = _body(record, value, envelope)
             reply = _named(envelope.reply, body.body_id)
         except Reject as no:
             return Rejection(record, no.code, no.message, envelope.reply, is_silent=self._is_skipped(record))
@@ -235,6 +235,17 @@ def is_answered_by_bytes(reply: Reply) -> bool:
 def ends_in_rows(envelope: Envelope) -> bool:
     """Whether a request in this form may end in the bytes of its only tensor."""
     return envelope.content_type == PROTOBUF or envelope.head_length is not None
+
+
+def _body(record: Record, value: bytes, envelope: Envelope) -> Body:
+    """As `parse`. Most often what is wrong with a value that cannot be read at all is a header that was forgotten."""
+    try:
+        return parse(value, envelope)
+    except Reject as no:
+        if any(name.lower() == CONTENT_TYPE for name, _ in record.headers):
+            raise
+        how = f"without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
+        raise Reject(f"{no.message}; {how}", no.code) from None
 
 
 def parse(value: bytes, envelope: Envelope) -> Body:

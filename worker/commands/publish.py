@@ -69,7 +69,7 @@ def publish(order: Order) -> int:
             if order.wait and publication.is_whole:
                 publication.wait(order.timeout)
         finally:
-            if publication.published.handed_over:
+            if publication.published.handed_over or publication.is_whole:
                 _report(order, topic, publication)
     _judge(order, requests.total, publication)
     return 0

@@ -117,6 +117,18 @@ def test_elements_belong_to_their_datatype(datatype: str, element: Any, said: st
 
 
 @pytest.mark.parametrize(
+    ("headers", "ends"),
+    [
+        ((), "; without the header content-type it is read as application/json"),
+        ((("Content-Type", b"application/json"),), "(char 0)"),
+    ],
+)
+def test_what_is_no_json_says_why_it_was_read_as_that(headers: tuple[tuple[str, bytes], ...], ends: str) -> None:
+    """Rows, compressed bodies and Avro are mostly sent so by who forgot the header."""
+    assert rejection(codecs(), record(b"\x00\x00\x00\x00\x07", *headers)).message.endswith(ends)
+
+
+@pytest.mark.parametrize(
     ("value", "said"),
     [
         (b"{", "the value is not JSON"),
