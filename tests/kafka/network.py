@@ -68,6 +68,16 @@ class Proxy:
         except OSError:  # the broker is away
             writer.close()
             return
+        self._forward(reader, writer, there, back)
+
+    def _forward(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        there: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+    ) -> None:
+        """Of a client's connection, and of ours to the broker."""
         self._begin(self._pump(reader, back))
         self._begin(self._pump(there, writer))
 

@@ -3,14 +3,19 @@
 Left to itself the client asks where the group stands, and looks for the beginning of partitions without an offset only
 100 ms later, a fixed time of its own: the first answer of a new group came that much later (measured, 134 ms against
 41 ms from the first poll to the first record; under both group protocols). So we ask in its place, in the callback of
-the assignment, and say where to begin. Whatever the group does not tell in time is left to the client.
+the assignment, and say where to begin.
+
+What the group does not tell in time is asked again later (`gates.py`), and read from nowhere until then. Left to the
+client it might never be: a question of its own that meets a coordinator that has moved (NOT_COORDINATOR) is not asked
+again, and the partitions stand still for ever (librdkafka 2.16, both group protocols).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, TopicPartition
 
 from worker.kafka.client_log import ClientLog
 from worker.kafka.errors import words_of
@@ -19,32 +24,39 @@ from worker.settings import KafkaSettings
 # The loop stands still meanwhile: no longer than what is saved. An answer took 2 ms (median) beside a busy broker.
 ASK_TIMEOUT = 0.1
 
-# `error` is missing: the client says it.
+# `error` is missing: the client says it, and then asks for itself.
 _RESETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
+
+
+class Beginning(NamedTuple):
+    """The partitions of an assignment that begin where they should, and those of which the group did not tell where."""
+
+    known: Sequence[TopicPartition] = ()
+    unknown: Sequence[TopicPartition] = ()
 
 
 def begin_at_once(
     consumer: Consumer, assigned: Sequence[TopicPartition], kafka: KafkaSettings, log: ClientLog
-) -> Sequence[TopicPartition]:
+) -> Beginning:
     """Assign these to the client at the group's offsets, or where the reset policy says. To be called in `on_assign`.
 
-    Returns where they begin. Does nothing, and the client goes its own way, when that is not known, or when the
-    assignment is not incremental: a strategy of the user's own may be another.
+    The unknown ones are assigned where the policy says, and are to be moved before anything of them is used. Does
+    nothing, and the client goes its own way, when the assignment is not incremental: a strategy of the user's own may
+    be another.
     """
     if not assigned or "partition.assignment.strategy" in kafka.config:
-        return ()
+        return Beginning()
     try:
-        places = [_place(at, kafka) for at in consumer.committed(list(assigned), ASK_TIMEOUT)]
+        found = consumer.committed(list(assigned), ASK_TIMEOUT)
     except (KafkaException, RuntimeError):
-        return ()
+        known, unknown = [], list(assigned)
+    else:
+        known, unknown = [at for at in found if at.error is None], [at for at in found if at.error is not None]
+    reset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)
+    for at in [*(at for at in known if at.offset < 0), *unknown]:
+        at.offset = reset
     try:
-        consumer.incremental_assign(places)
+        consumer.incremental_assign([*known, *unknown])
     except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
-        log.tell("assign", f"the client does not take {len(places)} partitions: {words_of(error)}")
-    return places
-
-
-def _place(at: TopicPartition, kafka: KafkaSettings) -> TopicPartition:
-    if at.error is None and at.offset < 0:
-        at.offset = _RESETS.get(kafka.auto_offset_reset, at.offset)
-    return at
+        log.tell("assign", f"the client does not take {len(assigned)} partitions: {words_of(error)}")
+    return Beginning(known, unknown if reset != OFFSET_INVALID else ())

@@ -40,9 +40,11 @@ from worker.kafka.marks import Mark, Marks
 from worker.kafka.pauses import By, Pauses
 from worker.ports import Assignments
 
-# The loop has other partitions to serve: at most so long a wait, and so long until the next one, seconds.
+# The loop has other partitions to serve: at most so long a wait, and so long until the next one, seconds. Each that was
+# in vain doubles the next, to at most so long: of a coordinator that always takes longer nothing would ever be heard.
 ASK_TIMEOUT = 0.5
 ASK_AGAIN_AFTER = 0.5
+LONGEST_ASK = 4.0
 
 # A broker answers a connection's requests in turn, and a fetch before ours may take `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
@@ -97,6 +99,7 @@ class Gates:
         self._own: dict[Partition, Mark] = {}  # the last we sent, also of what left and may come back
         self._starts: dict[Partition, int] = {}  # to be committed before anything comes
         self._ask_at = 0.0
+        self._ask_timeout = ASK_TIMEOUT
         self._shut: set[Partition] = set()
 
     @property
@@ -308,11 +311,14 @@ class Gates:
     def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, _Standing]:
         """Where the group stands; of those it does not tell of, nothing."""
         try:
-            found = self._consumer.committed([TopicPartition(*partition) for partition in partitions], ASK_TIMEOUT)
+            places = [TopicPartition(*partition) for partition in partitions]
+            found = self._consumer.committed(places, self._ask_timeout)
         except KafkaException as error:
+            self._ask_timeout = min(2 * self._ask_timeout, LONGEST_ASK)
             waiting = _waiting(len(partitions))
             self._log.tell("committed", f"the group does not tell its offsets, {waiting}: {words_of(error)}")
             return {}
+        self._ask_timeout = ASK_TIMEOUT
         return {
             self._flowing.named(at.topic, at.partition): _Standing(
                 at.offset if at.offset >= 0 else None, read_attempts(at.metadata) or NONE

@@ -295,8 +295,10 @@ class KafkaSource:
         self._is_assignment_new = self._was_assigned = True
         self._stand_by.is_known()
         self._tell("assigned", positions)
-        for at in begin_at_once(consumer, positions, self._kafka, self._log):
+        beginning = begin_at_once(consumer, positions, self._kafka, self._log)
+        for at in beginning.known:
             self._begun[self._flowing.named(at.topic, at.partition)] = at.offset
+        self._gates.rewind([self._flowing.named(at.topic, at.partition) for at in beginning.unknown])
 
     def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._tell("revoked", positions)

@@ -70,6 +70,7 @@ class ScriptedClient:
         self.stopped: set[int] = set()
         self.group: dict[Partition, tuple[int, str]] = {}  # committed offsets and their metadata
         self.asked: list[list[int]] = []
+        self.patience: list[float] = []  # of each question, seconds
         self.ends_asked: list[list[int]] = []
         self.end = 100
         self.is_away = False  # the broker
@@ -111,8 +112,9 @@ class ScriptedClient:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.begun += [(at.partition, at.offset) for at in positions]
 
-    def committed(self, positions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+    def committed(self, positions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         self.asked.append([at.partition for at in positions])
+        self.patience.append(timeout)
         if self.is_away:
             raise AWAY
         partitions = [Partition(at.topic, at.partition) for at in positions]

@@ -34,14 +34,48 @@ def test_an_assignment_of_nothing_asks_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert not world.client.begun
 
 
-def test_a_group_that_does_not_tell_leaves_the_beginning_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks again by itself."""
+@pytest.mark.parametrize(("reset", "place"), [("earliest", OFFSET_BEGINNING), ("latest", OFFSET_END)])
+def test_what_the_group_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch, reset: str, place: int) -> None:
+    """By us: the client might not. Nothing comes of the partition meanwhile, wherever the client is in it."""
+    world = new_world(monkeypatch, auto_offset_reset=reset)
+    world.client.is_away = True
+    world.joins(P)
+
+    assert world.brings((P, 0), (P, 1)) == []
+    world.client.is_away = False
+    world.client.group = {P: (5, "")}
+    world.clock.now += 1.0
+    world.polled()
+
+    assert world.client.begun == [(0, place)]
+    assert world.client.seeks == [(0, 5)]
+    assert world.brings((P, 5), (P, 6)) == [(P, 5), (P, 6)]
+
+
+def test_a_group_that_has_nothing_begins_where_the_client_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first record, which was dropped when it came too early."""
     world = new_world(monkeypatch)
+    world.client.is_away = True
+    world.joins(P)
+    assert world.brings((P, 3), (P, 4)) == []
+    world.client.is_away = False
+    world.clock.now += 1.0
+
+    world.polled()
+
+    assert world.client.seeks == [(0, 3)]
+    assert world.brings((P, 3), (P, 4)) == [(P, 3), (P, 4)]
+
+
+def test_an_error_for_a_group_without_an_offset_stays_the_clients_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no place to begin at meanwhile."""
+    world = new_world(monkeypatch, auto_offset_reset="error")
     world.client.is_away = True
 
     world.assign(P)
 
-    assert not world.client.begun
+    assert world.client.begun == [(0, OFFSET_INVALID)]
+    assert world.brings((P, 3)) == []
 
 
 def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,57 @@
+"""A broker that answers the question for a group's offsets wrongly, as one does that has just lost the group.
+
+In the broker's place, by a proxy that reads requests: no real one can be told to move a coordinator at a given moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from contextlib import suppress
+
+from tests.kafka.network import Proxy
+
+OFFSET_FETCH = 9
+NOT_COORDINATOR = 16
+
+
+class Misleading(Proxy):
+    """Answers the next `wrong_answers` questions for a group's offsets with NOT_COORDINATOR."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wrong_answers = 0
+
+    def _forward(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        there: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+    ) -> None:
+        self._begin(self._read_requests(reader, back, writer))
+        self._begin(self._pump(there, writer))
+
+    async def _read_requests(
+        self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter
+    ) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                size = await reader.readexactly(4)
+                request = await reader.readexactly(*struct.unpack(">i", size))
+                key, version = struct.unpack_from(">hh", request)
+                if key == OFFSET_FETCH and version >= 8 and self.wrong_answers > 0:
+                    self.wrong_answers -= 1
+                    writer.write(_refused(request))
+                else:
+                    back.write(size + request)
+        back.close()
+
+
+def _refused(request: bytes) -> bytes:
+    """OffsetFetch, version 8 and later: the group's error, and no topic."""
+    (client_id,) = struct.unpack_from(">h", request, 8)
+    at = 10 + max(client_id, 0) + 2  # behind the head's tags and the number of groups: one
+    group = request[at : at + request[at]]  # its length and one, then as many bytes less one
+    answer = request[4:8] + b"\0" + bytes(4) + b"\2" + group + b"\1" + struct.pack(">h", NOT_COORDINATOR) + b"\0\0"
+    return struct.pack(">i", len(answer)) + answer

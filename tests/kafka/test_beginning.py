@@ -1,0 +1,47 @@
+"""Where a worker begins when the group's coordinator has just moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.broker import JvmBroker
+from tests.kafka.cluster import Cluster
+from tests.kafka.fixtures import or_skip
+from tests.kafka.misleading import Misleading
+from tests.kafka.scene import Scene, raw
+
+DOOR = "MISLEADING"
+COUNT = 400
+
+
+@pytest.fixture(scope="module")
+def misled() -> Iterator[tuple[Cluster, Misleading]]:
+    """A broker with two ways in: the direct one, and one by the proxy."""
+    with Misleading() as proxy:
+        doors, advertised = {DOOR: "PLAINTEXT"}, {DOOR: proxy.address}
+        with or_skip(lambda: JvmBroker(doors=doors, advertised=advertised)) as broker:
+            proxy.forward_to(broker.addresses[DOOR])
+            yield Cluster(broker.bootstrap_servers), proxy
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_a_coordinator_that_has_moved_is_asked_again(
+    misled: tuple[Cluster, Misleading], tmp_path: Path, guarantee: str, protocol: str
+) -> None:
+    """At the first assignment of a group, and at one that goes on: nothing is lost, repeated, or stands still."""
+    cluster, proxy = misled
+    settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
+    with Scene(cluster, tmp_path, settings, guarantee=guarantee) as scene:
+        for half in range(2):
+            scene.publish([raw(number) for number in range(half * COUNT, (half + 1) * COUNT)])
+            proxy.wrong_answers = 3  # to the first question, the client's own if it asks, and the next one
+            replica = scene.start()
+            scene.expect_kept()
+            assert proxy.wrong_answers == 0, "nobody was misled"
+            replica.terminate()
+            assert replica.exit_code() == 0, replica.log
+        scene.expect_right_values()
