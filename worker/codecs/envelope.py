@@ -26,11 +26,11 @@ _READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, _HEAD_LE
 Found = dict[str, tuple[str, bytes]]
 
 # What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
-_FORM = frozenset({CONTENT_TYPE, ACCEPT, TIMEOUT})
+_FORM = frozenset({CONTENT_TYPE, ACCEPT})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
-_MAX_KNOWN = 64  # forms and lists of names that are remembered; more are read each time
+_MAX_KNOWN = 64  # forms, timeouts and lists of names that are remembered; more are read each time
 
 
 class Envelope(NamedTuple):
@@ -56,6 +56,7 @@ class _Layout(NamedTuple):
 
     form: tuple[int, ...]
     request_id: int | None
+    timeout: int | None
     deadline: int | None
     echoes: tuple[int, ...]
     size: int
@@ -76,6 +77,7 @@ class Envelopes:
         self._alone: dict[tuple[str, bytes | None], Envelope] = {}
         self._layouts: dict[tuple[str, ...], _Layout | None] = {}
         self._forms: dict[tuple[object, ...], Envelope] = {}
+        self._timeouts: dict[bytes, Timeout] = {}
 
     def read(self, headers: Headers) -> Envelope:
         """What these headers mean."""
@@ -109,6 +111,11 @@ class Envelopes:
         if layout.request_id is not None:
             request_id = _text(values[layout.request_id]) or None  # type: ignore[arg-type]  # as above
         content_type, is_rows, reply, accepted, head_length, _, fault, timeout = form
+        if layout.timeout is not None:
+            asked = values[layout.timeout]
+            timeout = self._timeouts.get(asked) or self._learn_timeout(asked)  # type: ignore[arg-type]  # as above
+            if timeout is None:
+                return None
         if layout.deadline is not None:
             until = _until(values[layout.deadline])  # type: ignore[arg-type]  # as above
             if until is None:
@@ -127,6 +134,7 @@ class Envelopes:
             layout = _Layout(
                 tuple([at for at, name in enumerate(plain) if name in _FORM]),
                 plain.index(REQUEST_ID) if REQUEST_ID in plain else None,
+                plain.index(TIMEOUT) if TIMEOUT in plain else None,
                 plain.index(DEADLINE) if DEADLINE in plain else None,
                 tuple([at for at, name in enumerate(plain) if name in ECHOED]),
                 sum(map(len, names)),
@@ -146,6 +154,16 @@ class Envelopes:
             if len(self._forms) < _MAX_KNOWN and sum(len(part or b"") for part in (*names, *values)) <= MAX_TEXT:
                 self._forms[key] = form
         return form
+
+    def _learn_timeout(self, value: bytes) -> Timeout | None:
+        """Apart from the form: whoever passes on what is left of its own time names another with each request."""
+        digits = _digits(value, _TIMEOUT_DIGITS)
+        if not digits:
+            return None
+        timeout = Timeout(digits / 1000)
+        if len(self._timeouts) < _MAX_KNOWN and len(value) <= MAX_TEXT:
+            self._timeouts[value] = timeout
+        return timeout
 
     def _read(self, headers: Headers) -> Envelope:
         found, size = _last_of_each(headers)

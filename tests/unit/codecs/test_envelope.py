@@ -240,6 +240,18 @@ def test_what_is_remembered_is_bounded() -> None:
     assert {name for name, _ in envelopes._alone} == {"content-type"}
 
 
+def test_of_timeouts_that_differ_none_takes_a_place() -> None:
+    """A publisher that passes on what is left of its own time has one for each request, and others have forms, too."""
+    envelopes = Envelopes(JSON)
+
+    for number in range(1, 201):
+        read_again = envelopes.read([AS_ROWS, ("timeout-ms", b"%d" % number)])
+        assert read_again.timeout == Timeout(number / 1000)
+
+    assert len(envelopes._forms) == 1
+    assert len(envelopes._timeouts) == 64
+
+
 HEADER = st.tuples(
     st.sampled_from(
         [
