@@ -107,8 +107,9 @@ def worker_s_answers(model: Path, settings: dict[str, str], folder: Path) -> lis
             broker.create_topic(topic)
         own = {"KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers, "MODEL__PATH": str(model)}
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        headers: dict[str, str | bytes | None] = dict.fromkeys(("content-type", "accept"), "application/json")
         for line in LINES:
-            producer.produce("requests", line, partition=0, headers={"accept": "application/json"})
+            producer.produce("requests", line, partition=0, headers=headers)
         producer.flush()
         with Replica({**topics, **own, **settings}, folder) as replica:
             replica.wait_until_ready()

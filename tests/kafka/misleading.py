@@ -9,7 +9,7 @@ import asyncio
 import struct
 from contextlib import suppress
 
-from tests.kafka.network import Proxy
+from tests.kafka.network import Connection, Proxy
 
 OFFSET_FETCH = 9
 NOT_COORDINATOR = 16
@@ -22,19 +22,12 @@ class Misleading(Proxy):
         super().__init__()
         self.wrong_answers = 0
 
-    def _forward(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        there: asyncio.StreamReader,
-        back: asyncio.StreamWriter,
-    ) -> None:
-        self._begin(self._read_requests(reader, back, writer))
-        self._begin(self._pump(there, writer))
+    def _forward(self, client: Connection, broker: Connection) -> None:
+        self._begin(self._read_requests(client, broker[1]))
+        self._begin(self._pump(broker[0], client[1]))
 
-    async def _read_requests(
-        self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _read_requests(self, client: Connection, back: asyncio.StreamWriter) -> None:
+        reader, writer = client
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 size = await reader.readexactly(4)

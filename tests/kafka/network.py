@@ -10,16 +10,20 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-from tests.kafka.broker import free_port
+from tests.kafka.broker import JvmBroker, free_port
+from tests.kafka.cluster import Cluster
+from tests.kafka.fixtures import or_skip
 
 CHUNK = 65_536
 PATIENCE = 30.0  # seconds for the loop's thread to do what it is asked
 REPETITION = 0.2  # seconds until TCP repeats a packet: Linux's least
+DOOR = "PROXIED"
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Proxy:
@@ -64,22 +68,15 @@ class Proxy:
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._passable.wait()
         try:
-            there, back = await asyncio.open_connection(*self._target)
+            broker = await asyncio.open_connection(*self._target)
         except OSError:  # the broker is away
             writer.close()
             return
-        self._forward(reader, writer, there, back)
+        self._forward((reader, writer), broker)
 
-    def _forward(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        there: asyncio.StreamReader,
-        back: asyncio.StreamWriter,
-    ) -> None:
-        """Of a client's connection, and of ours to the broker."""
-        self._begin(self._pump(reader, back))
-        self._begin(self._pump(there, writer))
+    def _forward(self, client: Connection, broker: Connection) -> None:
+        self._begin(self._pump(client[0], broker[1]))
+        self._begin(self._pump(broker[0], client[1]))
 
     def _begin(self, pump: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(pump)
@@ -126,3 +123,11 @@ class Proxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def broker_behind(proxy: Proxy) -> Iterator[Cluster]:
+    """A broker with two ways in: the direct one, and the proxy's address."""
+    with proxy, or_skip(lambda: JvmBroker(doors={DOOR: "PLAINTEXT"}, advertised={DOOR: proxy.address})) as broker:
+        proxy.forward_to(broker.addresses[DOOR])
+        yield Cluster(broker.bootstrap_servers)

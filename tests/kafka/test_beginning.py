@@ -7,24 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster
-from tests.kafka.fixtures import or_skip
 from tests.kafka.misleading import Misleading
+from tests.kafka.network import broker_behind
 from tests.kafka.scene import Scene, raw
 
-DOOR = "MISLEADING"
 COUNT = 400
 
 
 @pytest.fixture(scope="module")
 def misled() -> Iterator[tuple[Cluster, Misleading]]:
-    """A broker with two ways in: the direct one, and one by the proxy."""
-    with Misleading() as proxy:
-        doors, advertised = {DOOR: "PLAINTEXT"}, {DOOR: proxy.address}
-        with or_skip(lambda: JvmBroker(doors=doors, advertised=advertised)) as broker:
-            proxy.forward_to(broker.addresses[DOOR])
-            yield Cluster(broker.bootstrap_servers), proxy
+    """A broker, and the way in that misleads."""
+    proxy = Misleading()
+    with broker_behind(proxy) as cluster:
+        yield cluster, proxy
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])

@@ -8,26 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster
-from tests.kafka.fixtures import or_skip
-from tests.kafka.network import Proxy
+from tests.kafka.network import Proxy, broker_behind
 from tests.kafka.scene import Scene, both_guarantees, quick_at_least_once
 from tests.kafka.test_exactly_once import wait_for_open_transaction
 from tests.kafka.test_faults import REPEATS_PER_DEATH, TUNED, expect_unharmed
 
 RATE = 500.0  # requests per second
-DOOR = "PROXIED"
 
 
 @pytest.fixture(scope="module")
 def proxied() -> Iterator[tuple[Cluster, Proxy]]:
-    """A broker with two ways in: the direct one, and one through a network that can be disturbed."""
-    with Proxy() as proxy:
-        doors, advertised = {DOOR: "PLAINTEXT"}, {DOOR: proxy.address}
-        with or_skip(lambda: JvmBroker(doors=doors, advertised=advertised)) as broker:
-            proxy.forward_to(broker.addresses[DOOR])
-            yield Cluster(broker.bootstrap_servers), proxy
+    """A broker, and the way in through a network that can be disturbed."""
+    proxy = Proxy()
+    with broker_behind(proxy) as cluster:
+        yield cluster, proxy
 
 
 def staged(proxied: tuple[Cluster, Proxy], folder: Path, guarantee: str, **settings: str) -> Scene:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from tests.kafka.broker import JvmBroker, seats
 from tests.kafka.cluster import Cluster
-from tests.kafka.network import Proxy
+from tests.kafka.network import DOOR, Proxy
 
 REPLICATED = {
     "default.replication.factor": "3",
@@ -26,7 +26,6 @@ REPLICATED = {
     "transaction.state.log.num.partitions": "3",
 }
 IN_SYNC_WITHIN = 120.0  # a broker that was killed is let in again after its session, 3 s, and has to catch up
-DOOR = "PROXIED"
 
 
 class Trio:
