@@ -12,10 +12,10 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
-from worker.ending import Ending, told
+from worker.ending import told
 from worker.kafka import Topics, examine
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
@@ -41,8 +41,8 @@ GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-def run(settings: Settings) -> int:
-    """Serve until told to stop. Returns the exit code; raises `BadConfiguration` when it cannot start."""
+def run(settings: Settings) -> NoReturn:
+    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
@@ -54,14 +54,13 @@ def run(settings: Settings) -> int:
         ExitStack() as closing,
         _watchdog(settings, signals, events, patience) as watchdog,  # ends first: what closes has its own time limits
     ):
-        worker = _started(settings, signals, events, patience, ending, closing)
+        worker = _started(settings, signals, events, patience, closing)
         watchdog.let_begin()
         worker.run()
-    if ending.is_lane_running:
-        # The interpreter's own end would kill that thread in the middle of native code, and abort (SIGABRT).
-        sys.stderr.flush()
-        os._exit(ending.exit_code)
-    return ending.exit_code
+    # All that has to be let go is let go. The interpreter's own end would destroy the clients, which is to wait for a
+    # broker that refuses our login for a minute (measured), and kill a lane in the middle of native code (SIGABRT).
+    sys.stderr.flush()
+    os._exit(ending.exit_code)
 
 
 def _watchdog(
@@ -81,7 +80,6 @@ def _started(
     signals: StopSignals,
     events: telemetry.WorkerEvents,
     patience: telemetry.Patience,
-    ending: Ending,
     closing: ExitStack,
 ) -> Worker:
     """A worker ready to run. Raises `BadConfiguration`."""
@@ -107,7 +105,6 @@ def _started(
         signals=signals,
         events=events,
         tracing=tracing,
-        ending=ending,
         closing=closing,
     )
 

@@ -24,7 +24,7 @@ from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.ending import GIVE_UP_TIMEOUT, Ending
+from worker.ending import GIVE_UP_TIMEOUT
 from worker.inference import InferenceLanes, Model, entanglement, load_as_set
 from worker.kafka import KafkaSink, KafkaSource, KafkaTransactions, Topics, resolve_transactional_id
 from worker.loop import Conduct, Worker
@@ -58,7 +58,6 @@ def assemble(
     signals: StopSignals,
     events: telemetry.WorkerEvents,
     tracing: Tracing | None,
-    ending: Ending,
     closing: ExitStack,
 ) -> Worker:
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
@@ -66,7 +65,7 @@ def assemble(
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
     lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else BRIEF)
-    closing.callback(ending.close, lanes)
+    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     ledger = LEDGERS[settings.delivery.order]()
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)

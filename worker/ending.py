@@ -1,4 +1,4 @@
-"""How a worker ended: told once, with the exit code, and what of it is still running."""
+"""How a worker ended: told once, with the exit code."""
 
 from __future__ import annotations
 
@@ -13,24 +13,15 @@ from worker.core.failures import BadConfiguration, Stop
 GIVE_UP_TIMEOUT = 1.0
 
 
-class Lanes(Protocol):
-    def close(self, timeout: float) -> bool: ...
-
-
 class Events(Protocol):
     def stopped(self, exit_code: int, why: str) -> None: ...
 
 
 @dataclass(slots=True)
 class Ending:
-    """Its exit code, and whether an inference still runs."""
+    """The process's exit code, set when the worker has ended."""
 
     exit_code: int = 0
-    is_lane_running: bool = False
-
-    def close(self, lanes: Lanes) -> None:
-        """Ask the lanes to end; one that hangs is left to itself."""
-        self.is_lane_running = not lanes.close(GIVE_UP_TIMEOUT)
 
 
 @contextmanager

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 from worker.app import run as serve
 from worker.settings import load
 
 
-def run(config_path: Path | None) -> int:
-    """The exit code of a worker that ended by itself. Raises `Stop` for one that could not start or go on."""
-    return serve(load(config_path, os.environ))
+def run(config_path: Path | None) -> NoReturn:
+    """End the process as the worker ends. Raises `Stop` for one that could not start."""
+    serve(load(config_path, os.environ))
