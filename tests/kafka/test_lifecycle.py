@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,16 +69,14 @@ def test_a_stop_is_heard_while_a_warm_up_hangs(kafka: Cluster, tmp_path: Path, g
             time.sleep(0.05)
         assert replica.status("/healthz") == 200
 
-        began = time.monotonic()
         replica.terminate()
 
         assert replica.exit_code() == 0, replica.log
-        assert time.monotonic() - began < 2.0
         assert "asked to before it began; nothing was taken" in replica.log
 
 
 def test_a_stop_is_heard_while_no_broker_answers(tmp_path: Path) -> None:
-    """The start asks for 15 s."""
+    """The start asks for 15 s, and ends with 2 by itself."""
     settings = {
         "KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}",
         "KAFKA__REQUEST_TOPICS": "requests",
@@ -89,11 +88,9 @@ def test_a_stop_is_heard_while_no_broker_answers(tmp_path: Path) -> None:
         while replica.status("/healthz") != 200:
             time.sleep(0.05)
 
-        began = time.monotonic()
         replica.terminate()
 
         assert replica.exit_code() == 0, replica.log
-        assert time.monotonic() - began < 2.0
 
 
 @quick_at_least_once
@@ -113,36 +110,38 @@ def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str
         assert replica.is_running
 
 
-@both_guarantees
-def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """What was taken is answered and committed; exit 0."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, model=spinner(), partitions=1) as scene:
+def expect_running_inferences_to_finish(
+    kafka: Cluster, folder: Path, guarantee: str, tell: Callable[[Replica], None]
+) -> None:
+    """Three requests were taken when it is told: they are answered and committed; exit 0."""
+    with Scene(kafka, folder, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         scene.publish([spin(1.5)] * 3)
         replica.wait_until_taken(3)
 
-        replica.terminate()
+        tell(replica)
 
         assert replica.exit_code() == 0, replica.log
         assert len(scene.answers()) == 3
         scene.expect_all_committed(timeout=0.0)
 
 
+@both_guarantees
+def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """What was taken is answered and committed; exit 0."""
+    expect_running_inferences_to_finish(kafka, tmp_path, guarantee, Replica.terminate)
+
+
 @quick_at_least_once
 def test_a_terminal_that_closes_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Kernel and shell both tell it, and neither is the second signal that hurries."""
-    with Scene(kafka, tmp_path, guarantee=guarantee, model=spinner(), partitions=1) as scene:
-        replica = scene.replica()
-        scene.publish([spin(1.5)] * 3)
-        time.sleep(0.5)
 
+    def close_terminal(replica: Replica) -> None:
         replica.hang_up()
-        time.sleep(0.2)
+        replica.wait_until_logged("stop_asked")
         replica.hang_up()
 
-        assert replica.exit_code() == 0, replica.log
-        assert len(scene.answers(1.0)) == 3
-        scene.expect_all_committed(timeout=0.0)
+    expect_running_inferences_to_finish(kafka, tmp_path, guarantee, close_terminal)
 
 
 @quick_at_least_once

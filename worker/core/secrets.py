@@ -7,15 +7,15 @@ import re
 MASK = "***"
 
 # The words of librdkafka's names, and of everybody's. Some hold a login as a whole: `sasl.oauthbearer.config`.
-_WORDS = "passwords?|passphrase|secrets?|credentials?|token|jaas|pem|jwt|assertion|extensions"
+_WORDS = "password|passphrase|secret|credential|jaas|pem|jwt|extensions"
 _WHOLE = r"\.config|\.cmd"
 
-NAME = re.compile(rf"{_WORDS}|key|(?:{_WHOLE})$", re.IGNORECASE)
-# A name and what it is set to within a text. There a word may be part of another (`tokenizer`, `monkey`), and a model's
-# inputs have names, too: `token_type_ids`.
+NAME = re.compile(rf"{_WORDS}|token|assertion|key|(?:{_WHOLE})$", re.IGNORECASE)
+# A name and what it is set to within a text. What stands before a colon there may be no setting: a model's input
+# (`tokens`, `token_type_ids`), or an error (`AssertionError`).
+_IN_TEXT = rf"{_WORDS}|token(?!(?-i:[a-z]|_type|_id)[\w.-]*:)|assertion(?!error)|\bkey|[._]key|oauthbearer(?:{_WHOLE})"
 SETTING = re.compile(
-    rf"((?<![\w.-])[\w.-]*(?:{_WORDS}|\bkey|[._]key|oauthbearer(?:{_WHOLE}))(?-i:(?![a-z]))(?!_type|_ids?\b)[\w.-]*\s*[=:]\s*)"
-    r"(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
+    rf"((?<![\w.-])[\w.-]*(?:{_IN_TEXT})[\w.-]*\s*[=:]\s*)(?:\"[^\"]*\"|'[^']*'|[^\s,;]+)",
     re.IGNORECASE,
 )
 # A user and a password in an address: `http://user:password@host`.

@@ -31,7 +31,8 @@ def entanglement(model: Model, max_batch_size: int) -> str | None:
     if min(rows, model.most_rows(max_batch_size)) == 1:
         return None
     loud, calm = _rows(model, LOUD, 1), _rows(model, 1.0, 0)
-    mixed = _run(model, [*[loud] * (rows - 1), calm])
+    both = [*[loud] * (rows - 1), calm]
+    mixed = _run(model, both)
     first, last = _run(model, [loud] * rows), _run(model, [calm] * rows)
     if mixed is None or first is None or last is None:
         return None  # the model does not take such numbers
@@ -42,7 +43,7 @@ def entanglement(model: Model, max_batch_size: int) -> str | None:
     output, most = max(differences.items(), key=lambda entry: entry[1])
     if most <= TOLERANCE:
         return None
-    again = _run(model, [*[loud] * (rows - 1), calm])
+    again = _run(model, both)
     if again is None or max(map(_difference, again, mixed)) > TOLERANCE:
         return f"the model answers the same rows differently each time ({output}): export it in evaluation mode"
     return (

@@ -16,7 +16,7 @@ from worker.kafka.answers import record_limits
 from worker.kafka.client_config import Config, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
 from worker.kafka.connecting import Contact, connect
-from worker.kafka.errors import words_of
+from worker.kafka.errors import GONE, words_of
 from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
@@ -24,9 +24,7 @@ ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far awa
 _LOGGER = logging.getLogger(__name__)
 _LOGGER.addHandler(logging.NullHandler())  # its lines would run through what a command draws
 
-# librdkafka's own codes begin with an underscore; they are public.
-_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
-_CLOSED = (*_GONE, KafkaError.TOPIC_AUTHORIZATION_FAILED)
+_CLOSED = GONE | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
 _Client = TypeVar("_Client", Producer, Consumer)
 
@@ -72,7 +70,7 @@ def is_closed(error: KafkaError) -> bool:
 
 def why_unusable(topic: str, error: KafkaError, operation: str) -> str:
     """What is wrong with the topic, and the cure."""
-    if error.code() in _GONE:
+    if error.code() in GONE:
         return f"there is no topic {topic}; create it, or name another"
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"this client may not use topic {topic}; grant it the operation {operation}"

@@ -1,6 +1,6 @@
-"""What the client's error codes mean to a worker: a refusal for good, a record nobody can read, or neither.
+"""What the client's error codes mean to a worker: a refusal for good, a lost topic, an unreadable record, or none.
 
-Whatever is neither is the client's to get over: it reconnects, retries and rejoins by itself.
+Whatever is none is the client's to get over: it reconnects, retries and rejoins by itself.
 """
 # ruff: noqa: SLF001  # librdkafka's own codes begin with an underscore; they are public
 
@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 FATAL = KafkaError._FATAL
+
+# There is no such topic, or no such partition of it.
+GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
 UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED})
 

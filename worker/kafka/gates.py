@@ -7,7 +7,8 @@
 What a partition brings first is held until the group has taken the mark of this attempt: a record that ends the process
 at once is counted too, and no mark can arrive late and take a commit back. A shut partition gives nothing: what of it
 is on its way is dropped, and it goes on where the group's offset stands, or where it began in this assignment, never
-where the reset policy says. An offset of the group's beyond the partition's end is of records that are gone, as when
+where the reset policy says. So is one of which the group did not tell at its assignment (`beginning.py`), until it
+does. An offset of the group's beyond the partition's end is of records that are gone, as when
 their topic was made anew, and counts for nothing: rewound to it, the partition would begin again and again. Without any
 offset under `latest` it is shut from the beginning, until the place where it starts is committed: what is published
 afterwards is not lost by a death.

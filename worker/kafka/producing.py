@@ -8,12 +8,10 @@ from confluent_kafka import KafkaError
 
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
+from worker.kafka.errors import GONE
 from worker.kafka.outstanding import Outstanding
 
 ANY_PARTITION = -1  # the partitioner's choice
-
-# librdkafka's own codes begin with an underscore: what it cannot find for half a minute it refuses by itself.
-_GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)  # noqa: SLF001
 
 
 def partition_of(topic: str, key: bytes | None, source: int, partitions: Mapping[str, int]) -> int:
@@ -25,8 +23,8 @@ def partition_of(topic: str, key: bytes | None, source: int, partitions: Mapping
 
 
 def why_refused(topic: str | None, error: KafkaError) -> str:
-    """Why a message for this topic will never be durable."""
-    if error.code() in _GONE:
+    """Why a message for this topic will never be durable. The client refuses a topic not found for half a minute."""
+    if error.code() in GONE:
         return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
     return f"the broker refused a record for topic {topic}: {error.str()}"
 

@@ -102,7 +102,8 @@ def _encryption(kafka: Connection) -> Iterator[str]:
 
 def _is_loopback(server: str) -> bool:
     host = _host_and_port(server)[0]
-    return host == "localhost" or (_is_ip(host) and ipaddress.ip_address(host).is_loopback)
+    ip = _ip(host)
+    return host == "localhost" or (ip is not None and ip.is_loopback)
 
 
 def _host_and_port(server: str) -> tuple[str, str]:
@@ -116,17 +117,16 @@ def _host_and_port(server: str) -> tuple[str, str]:
         return host, rest.removeprefix(":")
     if address.count(":") > 1:
         host, _, port = address.rpartition(":")
-        return (host, port) if _is_ip(host) and port.isdecimal() and len(port) >= SHORTEST_PORT else (address, "")
+        return (host, port) if _ip(host) and port.isdecimal() and len(port) >= SHORTEST_PORT else (address, "")
     host, _, port = address.partition(":")
     return host, port
 
 
-def _is_ip(host: str) -> bool:
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _certificates(kafka: Connection) -> Iterator[str]:

@@ -94,6 +94,8 @@ def test_fields_named_like_secrets_are_blanked(stream: io.StringIO) -> None:
         ("sasl.oauthbearer.config=secret=x", "sasl.oauthbearer.config=[redacted]"),
         ("sasl.oauthbearer.extensions=a=b", "sasl.oauthbearer.extensions=[redacted]"),
         ("accessToken=hunter2", "accessToken=[redacted]"),
+        ("passwordhash=a1 tokens=b2", "passwordhash=[redacted] tokens=[redacted]"),
+        ("AssertionError: expected 3", "AssertionError: expected 3"),
         ("input token_type_ids: expected 3", "input token_type_ids: expected 3"),
         ("input tokens: expected 3", "input tokens: expected 3"),
         ("partition requests/0: 3 records", "partition requests/0: 3 records"),
