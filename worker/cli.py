@@ -620,11 +620,11 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
 
 
 def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
-    """Call it and exit as it says. `imports_on`: it goes on importing, and enables the cycle collector itself."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `__main__` left it: from here on Ctrl-C unwinds
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Call it and exit as it says. `imports_on`: it goes on importing, and sees to gc and Ctrl-C itself."""
     if not imports_on:
         gc.enable()
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `__main__` left it: from here on Ctrl-C unwinds
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         code = act()
     except Stop as stop:

@@ -24,7 +24,7 @@ def test_version_is_shown() -> None:
 
 
 def test_ctrl_c_during_the_imports_ends_in_silence() -> None:
-    """A shell says 130 whether the signal ended the process or, a moment later, the command did."""
+    """As any program: an exception raised within an import may be caught there, and forgotten (seen)."""
     command = [sys.executable, "-v", "-m", "worker", "run"]  # tells each import, into a pipe that holds few of them
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
         assert process.stderr is not None
@@ -32,7 +32,7 @@ def test_ctrl_c_during_the_imports_ends_in_silence() -> None:
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
 
-    assert process.returncode in (-signal.SIGINT, 130)
+    assert process.returncode == -signal.SIGINT
     assert "Traceback" not in said
 
 
