@@ -78,6 +78,7 @@ class Broker:
 
     def __init__(self) -> None:
         self.logs: dict[Partition, list[Record]] = {}
+        self.markers: dict[Partition, set[int]] = {}  # offsets of what is no record
         self.committed: dict[Partition, int] = {}
         self.attempts: dict[Partition, tuple[int, bool]] = {}  # beside `committed`: how often begun, whether on trial
         self.tried: set[tuple[Partition, int]] = set()  # records that were once on trial
@@ -119,7 +120,8 @@ class FakeSource:
         self._rebalances: deque[Callable[[], None]] = deque()
         self._results: list[CommitResult] = []
         self._in_callback: Collection[Partition] = ()
-        self.positions: dict[Partition, int] = {}  # of what is assigned
+        self.next_offsets: dict[Partition, int] = {}  # of what is assigned
+        self._started_at: dict[Partition, int] = {}
         self.commit_fate: Callable[[], CommitFate] = CommitFate
         self.commits: list[dict[Partition, int]] = []
         self._unmarked: set[Partition] = set()  # assigned, and nothing came of them yet
@@ -170,7 +172,7 @@ class FakeSource:
         self._clock.stirred += 1
         self.commits.append(dict(offsets))
         for partition in offsets:
-            assert partition in self.positions, f"{partition} is not ours to commit"
+            assert partition in self.next_offsets, f"{partition} is not ours to commit"
         fate = self.commit_fate()
         if fate.is_taken:
             self._broker.commit(offsets)
@@ -185,9 +187,10 @@ class FakeSource:
     def rewind(self, partitions: Sequence[Partition]) -> None:
         self._clock.stirred += 1
         self.rewound.append(partitions)
-        for partition in self.positions.keys() & set(partitions):
-            begun_at, _ = self._begun_at.get(partition, (self.positions[partition], 0))
-            self.positions[partition] = self._broker.committed.get(partition, begun_at)
+        for partition in self.next_offsets.keys() & set(partitions):
+            begun_at, _ = self._begun_at.get(partition, (self.next_offsets[partition], 0))
+            self.next_offsets[partition] = self._broker.committed.get(partition, begun_at)
+            self._started_at[partition] = self.next_offsets[partition]
             self.withheld.discard(partition)
 
     def withhold(self, partition: Partition) -> None:
@@ -195,6 +198,9 @@ class FakeSource:
 
     def release(self, partition: Partition) -> None:
         self.withheld.discard(partition)
+
+    def positions(self) -> Mapping[Partition, int]:
+        return {p: at for p in self._at_rest() if (at := self._past_markers(p)) > self._started_at[p]}
 
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         at, is_noted = self._trials.get(partition, (-1, False))
@@ -219,13 +225,21 @@ class FakeSource:
 
     def close(self) -> None:
         self.is_closed = True
-        self._revoke(tuple(self.positions))
+        self._revoke(tuple(self.next_offsets))
 
     def _has_records(self) -> bool:
         return any(self._broker.end(p) > at for p, at in self._flowing())
 
+    def _at_rest(self) -> Iterable[Partition]:
+        return [p for p in self.next_offsets if self._is_open(p) and not self._broker.after(p, self._position(p))]
+
+    def _past_markers(self, partition: Partition) -> int:
+        while self.next_offsets[partition] in self._broker.markers.get(partition, ()):
+            self.next_offsets[partition] += 1
+        return self.next_offsets[partition]
+
     def _flowing(self) -> list[tuple[Partition, int]]:
-        return [] if self.is_paused else [(p, self._position(p)) for p in self.positions if self._is_open(p)]
+        return [] if self.is_paused else [(p, self._position(p)) for p in self.next_offsets if self._is_open(p)]
 
     def _is_open(self, partition: Partition) -> bool:
         is_in_doubt = partition in self._unmarked and self._told().is_in_doubt(partition)
@@ -234,7 +248,7 @@ class FakeSource:
     def _position(self, partition: Partition) -> int:
         """Of what has brought nothing yet: as the group knows it by now."""
         committed = self._broker.committed.get(partition, 0) if partition in self._unmarked else 0
-        return max(self.positions[partition], committed)
+        return max(self.next_offsets[partition], committed)
 
     def _fetch(self, most: int) -> list[Record]:
         fetched: list[Record] = []
@@ -242,7 +256,7 @@ class FakeSource:
             records = self._broker.after(partition, position)[: most - len(fetched)]
             if records:
                 fetched += records
-                self.positions[partition] = records[-1].offset + 1
+                self.next_offsets[partition] = records[-1].offset + 1
                 if partition in self._unmarked:
                     self._mark(records[0])
         return fetched
@@ -260,7 +274,7 @@ class FakeSource:
             self._told().suspected([Suspect(partition, attempts, convicted, self._broker.end(partition))])
 
     def _note_trial(self, partition: Partition, offset: int) -> None:
-        if partition in self.positions and self._trials.get(partition) == (offset, False) and not self.lost_power:
+        if partition in self.next_offsets and self._trials.get(partition) == (offset, False) and not self.lost_power:
             self._broker.committed[partition] = offset
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
             self._broker.tried.add((partition, offset))
@@ -268,25 +282,26 @@ class FakeSource:
             self.marking.discard(partition)
 
     def _assign(self, partitions: Iterable[Partition]) -> None:
-        new = [p for p in partitions if p not in self.positions]
-        self.positions.update((p, self._broker.committed.get(p, 0)) for p in new)
+        new = [p for p in partitions if p not in self.next_offsets]
+        self.next_offsets.update((p, self._broker.committed.get(p, 0)) for p in new)
+        self._started_at.update((p, self.next_offsets[p]) for p in new)
         self._unmarked.update(new)
         self._told().assigned(new)
 
     def _revoke(self, partitions: Iterable[Partition]) -> None:
-        held = [p for p in partitions if p in self.positions]
+        held = [p for p in partitions if p in self.next_offsets]
         if held:
             self._told().revoked(held)
             self._drop(held)
 
     def _lose(self, partitions: Iterable[Partition]) -> None:
-        held = [p for p in partitions if p in self.positions]
+        held = [p for p in partitions if p in self.next_offsets]
         self._drop(held)  # before the callback: a commit in it would be refused
         self._told().lost(held)
 
     def _drop(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
-            del self.positions[partition]
+            del self.next_offsets[partition]
             self._trials.pop(partition, None)
             for left in (self._unmarked, self.marking, self.withheld):
                 left.discard(partition)
@@ -419,7 +434,7 @@ class FakeTransactions:
     def _take(self, fate: TransactionFate, inside: list[Message], offsets: dict[Partition, int]) -> None:
         if self.lost_power or not fate.is_committed:
             return
-        if offsets.keys() <= self._source.positions.keys():
+        if offsets.keys() <= self._source.next_offsets.keys():
             self._broker.answers += inside
             self._broker.commit(offsets)
         else:

@@ -25,7 +25,17 @@ from worker.core.failures import Code, DeadlineMissed, ModelBroken, RunFailure, 
 from worker.core.intake import Intake
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.punctuality import Punctuality
-from worker.core.records import Array, Batch, Outcome, Partition, Record, Rejection, Request, Suspect
+from worker.core.records import (
+    Array,
+    Batch,
+    Outcome,
+    Partition,
+    Record,
+    Rejection,
+    Request,
+    Suspect,
+    nothing_owed,
+)
 from worker.core.rejections import Rejections
 from worker.core.runs import Run, unravel
 from worker.core.stacking import Split, Stacker, halve, reject
@@ -38,6 +48,7 @@ LANE_SLICE = 0.001  # the longest wait for a lane before the topics are looked a
 SHORTEST_WAIT = 0.001  # the client counts milliseconds and takes less for no wait at all: a spin, seconds
 LEAVE_AFTER = 0.5  # of a drain's time: then what has not begun is left to its next owner
 WITHDRAW_TIMEOUT = 1.0  # for the group to take back that a record is on trial, seconds
+LOOK_AGAIN_AFTER = 1.0  # how often the source is asked how far it has come, seconds
 REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
 
 CONVICTED = "this request ended the worker's process while it ran alone; it is not run again"
@@ -93,7 +104,7 @@ class Worker:
         self._suspicion = Suspicion()
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
         self._rejections = Rejections(conduct.rejection_limit)
-        self._next_glance = 0.0
+        self._next_glance = self._next_look = 0.0
         self._drain_deadline = inf
         self._is_behind = False  # the last poll brought all it might: more is waiting
         self._is_paused = self._is_draining = self._is_over = False
@@ -121,6 +132,8 @@ class Worker:
         """Take in what arrived, hand out what is due, bring home what is finished, record how far we are."""
         taken = self._take_in()
         now = self._clock()
+        if now >= self._next_look and not self._trials.is_sitting:
+            self._pass_by(now)
         self._pause_or_resume()
         self._hand_out(now)
         self._bring_home(0.0 if taken else self._conduct.lane_slice)
@@ -217,6 +230,20 @@ class Worker:
             elif self._trials.add(record, place):
                 self._source.withhold(record.partition)
         return innocent
+
+    def _pass_by(self, now: float) -> None:
+        """Let commits go past what nobody answers: markers of transactions, and what these took back.
+
+        Nobody's lag would ever be 0 behind a publisher that uses transactions. To be called when all that the source
+        gave is in the ledger, for a commit may go as far as the source has come where nothing is owed.
+        """
+        self._next_look = now + LOOK_AGAIN_AFTER
+        passed: list[tuple[Place, Outcome]] = []
+        for partition, position in self._source.positions().items():
+            if self._ledger.is_passed_by(partition, position):
+                nothing = nothing_owed(partition, position - 1)
+                passed.append((self._ledger.track(nothing.record, 0, 0, now, records=0), nothing))
+        self._answer(passed)
 
     def _glance(self, now: float) -> Sequence[Record]:
         """Let Kafka's callbacks run although nothing is wanted; what comes with them when full is the reserve."""

@@ -47,6 +47,13 @@ class Source(Protocol):
     def release(self, partition: Partition) -> None:
         """Fetch it again."""
 
+    def positions(self) -> Mapping[Partition, int]:
+        """The next offset of each partition of which something came since its assignment or rewind, and nothing waits.
+
+        The client goes past what is no record (markers of transactions) and what nobody may read (what was aborted):
+        that counts as having come.
+        """
+
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone. To be called again until it is so: True."""
 

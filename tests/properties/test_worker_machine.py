@@ -180,7 +180,7 @@ class WorkerMachine(RuleBasedStateMachine):
         """A drain among healthy neighbours ends in time, answers what it holds, and leaves nothing to repeat."""
         self.heal()
         self.turn_for(70.0)  # what was slow comes home, and a lost commit is repeated
-        held = set(self.world.source.positions)
+        held = set(self.world.source.next_offsets)
         self.world.signals.stop_asked = True
 
         self.world.worker.run()

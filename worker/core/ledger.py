@@ -79,7 +79,7 @@ class OffsetLedger:
     def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
         """Take a record: from now on it is owed an answer, and no commit passes it before that is settled.
 
-        Or several `records` that travel as one; then `record` is the last of them.
+        Or several `records` that travel as one; then `record` is the last of them. Or none: only a place in the line.
         """
         partition = record.partition
         line = self._lines.get(partition)
@@ -148,6 +148,11 @@ class OffsetLedger:
         """Kafka took these next offsets. Never moves backwards: a late result of an older commit changes nothing."""
         for line in self._known(offsets):
             line.committed = max(line.committed, offsets[line.partition])
+
+    def is_passed_by(self, partition: Partition, position: int) -> bool:
+        """Whether what was received of the partition is settled, and does not reach as far as this next offset."""
+        line = self._lines.get(partition)
+        return line is None or (line.oldest is None and max(line.next_offset, line.committed) < position)
 
     def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
         """Whether answers of these partitions, or of any, are on the way and not acknowledged."""

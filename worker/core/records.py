@@ -181,6 +181,12 @@ class Rejection(NamedTuple):
 Outcome = Prediction | Rejection
 
 
+def nothing_owed(partition: Partition, offset: int) -> Rejection:
+    """The outcome of an offset that holds nobody's request."""
+    record = Record(partition, offset, None, None, (), None)
+    return Rejection(record, Code.INVALID_ARGUMENT, "no request", Reply(""), is_silent=True)
+
+
 class Message(NamedTuple):
     """One record to produce. Without a key it goes to partition `source_partition mod n`, so order holds there too."""
 

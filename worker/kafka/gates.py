@@ -129,6 +129,12 @@ class Gates:
             for names in (self._asleep, self._shut):
                 names.discard(partition)
 
+    def at_rest(self) -> Sequence[Partition]:
+        """Those that are ours of which all that came was handed out."""
+        if self._ready:
+            return ()
+        return [partition for partition in self._first if partition not in self._shut and partition not in self._held]
+
     def holds(self, partition: Partition) -> bool:
         """Whether it is ours."""
         return partition in self._first

@@ -56,6 +56,10 @@ class FileSource:
     def release(self, partition: Partition) -> None:
         """As little."""
 
+    def positions(self) -> Mapping[Partition, int]:
+        """Nothing is ever passed over."""
+        return {}
+
     def put_on_trial(self, partition: Partition, offset: int) -> bool:  # noqa: ARG002  # as the loop would call it
         """As little."""
         return True

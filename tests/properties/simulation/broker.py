@@ -56,6 +56,7 @@ class SimBroker:
         self._decided = 0
         self.watcher: Watcher | None = None
         self.requests: dict[Partition, list[Record]] = {}
+        self.markers: dict[Partition, set[int]] = {}  # of transactions, in the request logs: no records
         self.outputs: dict[tuple[str, int], OutputLog] = {}
         self.group = Group(self._committed, self._dropped)
 
@@ -67,6 +68,12 @@ class SimBroker:
             log = self.requests.setdefault(record.partition, [])
             assert record.offset >= (log[-1].offset + 1 if log else 0)
             log.append(record)
+
+    def past_markers(self, partition: Partition, offset: int) -> int:
+        """Where a reader stands who came to this offset: what is no record he goes past."""
+        while offset in self.markers.get(partition, ()):
+            offset += 1
+        return offset
 
     def end(self, partition: Partition) -> int:
         log = self.requests.get(partition)

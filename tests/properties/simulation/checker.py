@@ -161,10 +161,12 @@ class Checker:
 
     @property
     def is_all_answered(self) -> bool:
-        """Every record has its answer, and the group stands behind the last of each partition."""
+        """Every record has its answer, and the group stands behind the last of each partition, and behind markers."""
         committed = self._broker.group.committed
         return all(
-            partition in committed and committed[partition].offset > log[-1].offset and not committed[partition].note
+            partition in committed
+            and committed[partition].offset >= self._broker.past_markers(partition, log[-1].offset + 1)
+            and not committed[partition].note
             for partition, log in self._broker.requests.items()
             if log
         )

@@ -41,6 +41,8 @@ REQUESTS = (
     request(P1, 2, floats(12.0, NONSENSE), B),
     request(P1, 5, b"odd"),
 )
+# Of transactions: after the first requests, and after the last.
+MARKERS = {P0: {5, 8, 9}, P1: {8}}
 # What comes while the first ones are under way.
 LATER = (
     (0.015, request(P1, 6, SILENT)),
@@ -86,6 +88,7 @@ class Scenario:
     setup: Setup = field(default_factory=Setup)
     requests: Sequence[Record] = REQUESTS
     later: Sequence[tuple[float, Record]] = LATER
+    markers: Mapping[Partition, set[int]] = field(default_factory=lambda: MARKERS)
     fates: Mapping[str, Sequence[Fate]] = field(default_factory=dict)
     bounces: Sequence[tuple[float, Partition]] = ()
 
@@ -111,6 +114,7 @@ class Lives:
         self.lived: list[Replica] = []
         self._unpublished = len(scenario.later)
         self.broker.publish(*scenario.requests)
+        self.broker.markers = dict(scenario.markers)
         for kind, fates in scenario.fates.items():
             coming = iter(fates)
             self.weather.fates[kind] = lambda coming=coming: next(coming, Fate())  # type: ignore[misc]

@@ -88,8 +88,10 @@ class Play:
     def _publish(self) -> None:
         partition = self._dice.choice(PARTITIONS)
         for _ in range(self._dice.randint(1, 6)):
-            offset = self.broker.end(partition) + (self._dice.random() < 0.2)
+            offset = self.broker.past_markers(partition, self.broker.end(partition)) + (self._dice.random() < 0.2)
             self.broker.publish(request(partition, offset, self._any_value(), self._dice.choice(KEYS)))
+        if self._dice.random() < 0.3:
+            self.broker.markers.setdefault(partition, set()).add(offset + 1)
         self._note(f"published up to {partition}/{offset}")
 
     def _rebalance(self) -> None:

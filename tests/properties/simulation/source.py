@@ -36,6 +36,7 @@ class Held:
 
     partition: Partition
     position: int | None = None
+    started_at: int = 0  # the first position
     attempt: tuple[int, str] | None = None  # to be noted before the first record comes
     is_begun: bool = False  # that was taken
     attempts: int = 0
@@ -115,6 +116,16 @@ class SimSource:
 
     def release(self, partition: Partition) -> None:
         self.held[partition].is_withheld = False
+
+    def positions(self) -> Mapping[Partition, int]:
+        found: dict[Partition, int] = {}
+        for partition, held in self.held.items():
+            if held.position is None or held.position < self._broker.end(partition):
+                continue
+            held.position = self._broker.past_markers(partition, held.position)
+            if held.position > held.started_at:
+                found[partition] = held.position
+        return found
 
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         held = self.held[partition]
@@ -246,7 +257,7 @@ class SimSource:
         self._ask(held, self._learn_position)
 
     def _learn_position(self, held: Held, committed: Committed | None) -> None:
-        held.position = committed.offset if committed else 0
+        held.position = held.started_at = committed.offset if committed else 0
 
     def _ask(self, held: Held, learn: Callable[[Held, Committed | None], None]) -> None:
         """Where the group stands. Only the last answer counts, and only in this assignment."""
@@ -314,7 +325,9 @@ class SimSource:
         """One more attempt, and a suspect if there were too many."""
         held.is_asking = False
         if committed is not None and committed.offset > (held.position or 0):
-            held.position = committed.offset  # something of an earlier assignment was committed since we asked first
+            held.position = held.started_at = (
+                committed.offset
+            )  # something of an earlier assignment was committed since we asked first
             return
         first = next(r.offset for r in self._broker.requests[held.partition] if r.offset >= (held.position or 0))
         offset, note, _ = committed or Committed(first, "", 0)

@@ -169,3 +169,29 @@ def test_the_ledger_shows_itself() -> None:
 
     assert repr(ledger) == ("<OffsetLedger records=1 rows=2 bytes=10 [<Line requests/0 sent=0 held=1 next_offset=-1>]>")
     assert repr(place) == "<Place requests/0/3 settled=False>"
+
+
+def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled() -> None:
+    """Of one where something is owed a commit must wait; where it reached that far there is nothing to commit."""
+    ledger = OffsetLedger()
+    assert ledger.is_passed_by(P0, 1)
+    [place] = track(ledger, 3)
+    assert not ledger.is_passed_by(P0, 5)
+
+    settle(ledger, place)
+
+    assert not ledger.is_passed_by(P0, 4)
+    assert ledger.is_passed_by(P0, 5)
+
+
+def test_a_place_of_no_record_counts_nowhere() -> None:
+    """It holds up commits until it is settled, and nothing else."""
+    ledger = OffsetLedger()
+    marker = ledger.track(record(6), 0, 0, 0.0, records=0)
+
+    assert ledger.records == 0
+    assert ledger.committable() == {}
+    settle(ledger, marker)
+
+    assert ledger.records == 0
+    assert ledger.committable() == {P0: 7}

@@ -79,6 +79,8 @@ class ScriptedClient:
         self.is_stuck = False  # the fetcher: it takes no seek
         self.is_refusing = False  # the client: it takes no assignment
         self.begun: list[tuple[int, int]] = []  # where the client was told to begin
+        self.position_of: dict[int, int] = {}  # how far the client has come
+        self.positions_asked: list[list[int]] = []
         self.hears_at_once = True  # what becomes of a commit: with the next poll; else a test says when
         self.heard: list[list[TopicPartition]] = []
         self.held: set[Partition] = set()
@@ -95,6 +97,12 @@ class ScriptedClient:
     def poll(self, _timeout: float) -> Incoming | None:
         messages = self.consume(1, 0)
         return messages[0] if messages else None
+
+    def position(self, positions: list[TopicPartition]) -> list[TopicPartition]:
+        if self.is_refusing:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.positions_asked.append([at.partition for at in positions])
+        return [TopicPartition(at.topic, at.partition, self.position_of.get(at.partition, -1001)) for at in positions]
 
     def commit(self, offsets: list[TopicPartition], asynchronous: bool) -> None:  # noqa: FBT001  # the client's own
         assert asynchronous

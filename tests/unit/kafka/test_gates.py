@@ -657,3 +657,32 @@ def test_a_group_with_an_offset_goes_on_there(latest: World) -> None:
     assert latest.brings((P, 40)) == [(P, 40)]
 
     assert latest.marks == [[(0, 40, "attempts=1")]]
+
+
+# How far the client has come
+
+
+def test_nothing_is_said_of_a_partition_where_something_waits(world: World) -> None:
+    """The client counts as passed what it gave us, and we may hold that, or have dropped it."""
+    world.client.position_of = {0: 6, 1: 3}
+    world.client.script.append(lambda: [Incoming(P, 5), Incoming(Q, 2)])
+    assert world.polled() == []
+    assert world.source.positions() == {}
+
+    assert world.polled() == [(P, 5), (Q, 2)]
+    assert world.source.positions() == {P: 6, Q: 3}
+
+    world.source.rewind([P])
+    assert world.source.positions() == {Q: 3}
+
+
+def test_nothing_is_said_while_what_was_held_is_handed_out(world: World) -> None:
+    """In parts, as the loop has room for them."""
+    world.client.position_of = {0: 7}
+    world.client.script.append(lambda: [Incoming(P, 5), Incoming(P, 6)])
+    world.polled()
+
+    assert world.polled(1) == [(P, 5)]
+    assert world.source.positions() == {}
+    assert world.polled(1) == [(P, 6)]
+    assert world.source.positions() == {P: 7}

@@ -277,3 +277,18 @@ def test_a_record_whose_headers_cannot_be_read_comes_without_them(world: World) 
     assert [record.offset for record in records] == [5, 6, 7, 8, 9]
     assert [record.headers == UNREADABLE_HEADERS for record in records] == [False, True, True, False, True]
     assert {record.value for record in records} == {b"v"}
+
+
+def test_positions_are_those_of_partitions_where_something_came(world: World) -> None:
+    """The client says -1001 until then."""
+    world.client.position_of = {1: 7}
+
+    assert world.source.positions() == {Q: 7}
+
+
+def test_a_client_in_the_middle_of_a_rebalance_has_no_positions(world: World) -> None:
+    """It says so by an error."""
+    world.client.position_of = {0: 3}
+    world.client.is_refusing = True
+
+    assert world.source.positions() == {}

@@ -187,7 +187,7 @@ class Overload:
 
     @property
     def waiting(self) -> int:
-        return len(self.published_at) - self.world.source.positions.get(P0, 0)
+        return len(self.published_at) - self.world.source.next_offsets.get(P0, 0)
 
     def _publish(self) -> None:
         clock, offset = self.world.clock, len(self.published_at)

@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
-from tests.builders import BOUNDS, CONDUCT, POISON, POLICY, World, record
+from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
 from tests.fakes import CommitFate
 from worker.core.intake import RESERVE
+from worker.core.loose import Order
 from worker.core.records import ClosedBy
-from worker.loop import POLL_SLICE, REPORT_WAIT, SHORTEST_WAIT
+from worker.loop import LOOK_AGAIN_AFTER, POLL_SLICE, REPORT_WAIT, SHORTEST_WAIT
 
 FAR = 1e9
 
@@ -238,3 +239,44 @@ def test_a_worker_that_is_behind_lets_its_answers_wait_for_company() -> None:
 
     world.turn_for(1.0)
     assert world.sink.pushed == [12]
+
+
+@pytest.mark.parametrize(
+    ("exactly_once", "order"), [(False, "partition"), (False, "key"), (False, "none"), (True, "partition")]
+)
+def test_commits_go_past_markers_of_transactions(exactly_once: bool, order: Order) -> None:  # noqa: FBT001
+    """Behind the last request, and where there never was one; nobody is answered for them, and none is counted."""
+    world = world_of(exactly_once=exactly_once, order=order)
+    world.broker.append(*[record(at) for at in range(4)])
+    world.broker.markers = {P0: {4, 5}, P1: {0}}
+
+    world.turn_for(2 * LOOK_AGAIN_AFTER)
+
+    assert world.broker.committed == {P0: 6, P1: 1}
+    assert world.answered() == names(0, 1, 2, 3)
+    assert len(world.events.settled_at) == 4
+    assert world.delivery.is_idle
+
+
+def test_no_commit_goes_past_a_request_that_is_owed_an_answer() -> None:
+    """However far the source has come."""
+    world = world_of()
+    world.lanes.seconds = lambda: 5 * LOOK_AGAIN_AFTER
+    world.broker.append(*[record(at) for at in range(4)])
+    world.broker.markers = {P0: {4}}
+
+    world.turn_for(3 * LOOK_AGAIN_AFTER)
+    assert world.broker.committed.get(P0, 0) == 0
+    world.turn_for(4 * LOOK_AGAIN_AFTER)
+
+    assert world.broker.committed == {P0: 5}
+
+
+def test_what_is_settled_is_asked_about_once_a_second() -> None:
+    """And where nothing was passed by nothing is committed again."""
+    world = world_of()
+    world.broker.append(record(0))
+
+    world.turn_for(5 * LOOK_AGAIN_AFTER)
+
+    assert world.source.commits == [{P0: 1}]
