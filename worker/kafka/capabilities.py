@@ -13,12 +13,12 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
-from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.failures import KafkaFatal
 from worker.kafka.client_config import consumer_config, producer_config
 from worker.kafka.client_log import ClientLog
-from worker.kafka.errors import words_of
+from worker.kafka.errors import configuring
 from worker.kafka.topics import Topics
 from worker.kafka.transactional_id import TransactionalId
 from worker.kafka.transactions import KafkaTransactions
@@ -69,12 +69,8 @@ def try_clients(kafka: KafkaSettings, topics: Topics, logger: logging.Logger, ti
 
     Raises `BadConfiguration` when one refuses its configuration, `KafkaFatal` when the broker refuses the producer.
     """
-    try:
+    with configuring("consumer"):
         Consumer({**consumer_config(kafka, topics.membership)}, logger=ClientLog(logger)).close()
-    except (KafkaException, ValueError, TypeError) as error:
-        raise BadConfiguration(
-            f"WORKER_KAFKA__CONFIG: the consumer refuses its configuration: {words_of(error)}"
-        ) from error
     _try_producer(kafka, topics, logger, timeout)
 
 
@@ -87,12 +83,8 @@ def _try_producer(kafka: KafkaSettings, topics: Topics, logger: logging.Logger, 
         "stats_cb": lambda statistics: states.append(json.loads(statistics)["eos"]["idemp_state"]),
         "error_cb": errors.append,
     }
-    try:
+    with configuring("producer"):
         producer = Producer(config, logger=ClientLog(logger))
-    except (KafkaException, ValueError, TypeError) as error:
-        raise BadConfiguration(
-            f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {words_of(error)}"
-        ) from error
     deadline = time.monotonic() + timeout
     while _HAS_ID not in states:
         producer.poll(0.05)

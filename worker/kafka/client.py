@@ -9,14 +9,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.answers import record_limits
 from worker.kafka.client_config import Config, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
 from worker.kafka.connecting import Contact, connect
-from worker.kafka.errors import GONE, words_of
+from worker.kafka.errors import GONE, configuring
 from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
@@ -40,11 +40,8 @@ def open_client(
     """What is tuning the operator may override, what a promise rests on not. Raises `BadConfiguration`."""
     if problems := denied_keys(kafka):
         raise BadConfiguration("\n".join(problems))
-    try:
+    with configuring("Kafka client"):
         return kind({**tuning, **admin_config(kafka), **promised}, logger=log)
-    except (KafkaException, ValueError, TypeError) as error:
-        why = f"the Kafka client refuses its configuration: {words_of(error)}"
-        raise BadConfiguration(f"WORKER_KAFKA__CONFIG: {why}") from error
 
 
 def reach(topic: str, kafka: Connection, operation: str) -> Contact:

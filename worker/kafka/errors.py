@@ -1,14 +1,17 @@
-"""What the client's error codes mean to a worker: a refusal for good, a lost topic, an unreadable record, or none.
+"""What the client's errors mean to a worker: a refusal for good, a lost topic, an unreadable record, or nothing.
 
-Whatever is none is the client's to get over: it reconnects, retries and rejoins by itself.
+Whatever means nothing the client gets over by itself: it reconnects, retries and rejoins.
 """
 # ruff: noqa: SLF001  # librdkafka's own codes begin with an underscore; they are public
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
+
+from worker.core.failures import BadConfiguration
 
 FATAL = KafkaError._FATAL
 
@@ -36,6 +39,17 @@ _CURES: Mapping[int, str] = {
 def words_of(error: Exception) -> str:
     """An exception's text, out of the client or not: a `KafkaException` writes its error as Python sees it."""
     return str(error.args[0].str()) if error.args and isinstance(error.args[0], KafkaError) else str(error)
+
+
+@contextmanager
+def configuring(client: str) -> Iterator[None]:
+    """Around the making of a client. Raises `BadConfiguration` when the library refuses its configuration."""
+    try:
+        yield
+    except (KafkaException, ValueError, TypeError) as error:
+        raise BadConfiguration(
+            f"WORKER_KAFKA__CONFIG: the {client} refuses its configuration: {words_of(error)}"
+        ) from error
 
 
 def refusal(error: KafkaError) -> str | None:

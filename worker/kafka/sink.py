@@ -11,16 +11,16 @@ import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 
-from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.failures import KafkaFatal
 from worker.core.ledger import Place
 from worker.core.message_runs import fields_of
 from worker.core.records import Message
 from worker.kafka.client_config import producer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
-from worker.kafka.errors import words_of
+from worker.kafka.errors import configuring
 from worker.kafka.outstanding import Outstanding
 from worker.kafka.producing import partition_of, tell
 from worker.kafka.receipts import Receipt, Receipts
@@ -45,12 +45,8 @@ class KafkaSink:
         self._receipts = Receipts()
         self._overflow: deque[tuple[Message, Receipt]] = deque()
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
-        try:
+        with configuring("producer"):
             self._producer = Producer({**config, "stats_cb": self._on_statistics}, logger=self._log)
-        except (KafkaException, ValueError, TypeError) as error:
-            raise BadConfiguration(
-                f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {words_of(error)}"
-            ) from error
 
     @property
     def undelivered(self) -> int:

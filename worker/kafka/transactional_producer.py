@@ -11,16 +11,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka import Message as Report
 
-from worker.core.failures import BadConfiguration
 from worker.core.ledger import Place
 from worker.core.message_runs import fields_of
 from worker.core.records import Message
 from worker.kafka.client_config import Config
 from worker.kafka.client_log import ClientLog
-from worker.kafka.errors import words_of
+from worker.kafka.errors import configuring
 from worker.kafka.producing import partition_of, why_refused
 from worker.kafka.transaction_errors import Trouble, trouble_of
 
@@ -56,13 +55,9 @@ class TransactionalProducer:
         self._partitions = partitions
         self._found = _Found()
         self.opened_at = 0.0  # monotonic seconds
-        try:
-            callbacks = {"on_delivery": self._found.on_report, "stats_cb": on_statistics}
+        callbacks = {"on_delivery": self._found.on_report, "stats_cb": on_statistics}
+        with configuring("producer"):
             self._client = Producer({**config, **callbacks}, logger=log)
-        except (KafkaException, ValueError, TypeError) as error:
-            raise BadConfiguration(
-                f"WORKER_KAFKA__CONFIG: the producer refuses its configuration: {words_of(error)}"
-            ) from error
 
     @property
     def failure(self) -> str | None:
