@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from worker.codecs.examples import EncodedRequest, Encoding
+from worker.kafka.client_config import SECURITY
 from worker.settings import MASK
 
 # A value that is no longer stands in the command itself; a longer one is fetched from the JSON report.
@@ -27,21 +28,6 @@ KINDS = {
 # As the wire contract wants it of publishers: a key keeps its partition, and its order there.
 _ORDERLY = ("-X partitioner=murmur2_random", "-X enable.idempotence=true")
 
-_SECURITY = {
-    "SECURITY_PROTOCOL": "security.protocol",
-    "SSL_CA_LOCATION": "ssl.ca.location",
-    "SSL_CERTIFICATE_LOCATION": "ssl.certificate.location",
-    "SSL_KEY_LOCATION": "ssl.key.location",
-    "SSL_KEY_PASSWORD": "ssl.key.password",
-    "SSL_CRL_LOCATION": "ssl.crl.location",
-    "SASL_MECHANISM": "sasl.mechanism",
-    "SASL_USERNAME": "sasl.username",
-    "SASL_PASSWORD": "sasl.password",
-    "OAUTH_TOKEN_ENDPOINT_URL": "sasl.oauthbearer.token.endpoint.url",
-    "OAUTH_CLIENT_ID": "sasl.oauthbearer.client.id",
-    "OAUTH_CLIENT_SECRET": "sasl.oauthbearer.client.secret",
-    "OAUTH_SCOPE": "sasl.oauthbearer.scope",
-}
 # What goes with a setting of this value, and has no setting of its own.
 _ALONG = {
     ("SASL_MECHANISM", "OAUTHBEARER"): "sasl.oauthbearer.method=oidc",
@@ -55,11 +41,10 @@ def publish_function(values: Mapping[str, str]) -> list[str]:
     `values` as the settings' text.
     """
     options = [f"-b {shlex.quote(values['WORKER_KAFKA__BOOTSTRAP_SERVERS'])}", *_ORDERLY]
-    for name, key in _SECURITY.items():
-        if value := values.get(f"WORKER_KAFKA__{name}"):
-            shown = _secret(f"WORKER_KAFKA__{name}") if value == MASK else shlex.quote(value)
-            if (name, value) != ("SECURITY_PROTOCOL", "PLAINTEXT"):
-                options.append(f"-X {key}={shown}")
+    for setting, key in SECURITY.items():
+        name = f"WORKER_KAFKA__{setting.upper()}"
+        if (value := values.get(name)) and (setting, value) != ("security_protocol", "PLAINTEXT"):
+            options.append(f"-X {key}={_secret(name) if value == MASK else shlex.quote(value)}")
     options += [
         f"-X {option}" for (name, value), option in _ALONG.items() if values.get(f"WORKER_KAFKA__{name}") == value
     ]

@@ -8,17 +8,32 @@ what is tuning, never what a promise rests on.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from pydantic import SecretStr
 
 from worker.kafka.membership import Membership
 from worker.settings import Connection, KafkaSettings
 
-Value = str | int | float | bool
-Config = dict[str, Value]
+Config = dict[str, str | int | float | bool]
 
 CLIENT_ID = "inference-worker"
+
+# The settings that say how connections are secured, each with librdkafka's name for it.
+SECURITY: Mapping[str, str] = {
+    "security_protocol": "security.protocol",
+    "ssl_ca_location": "ssl.ca.location",
+    "ssl_certificate_location": "ssl.certificate.location",
+    "ssl_key_location": "ssl.key.location",
+    "ssl_key_password": "ssl.key.password",
+    "ssl_crl_location": "ssl.crl.location",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_username": "sasl.username",
+    "sasl_password": "sasl.password",
+    "oauth_token_endpoint_url": "sasl.oauthbearer.token.endpoint.url",
+    "oauth_client_id": "sasl.oauthbearer.client.id",
+    "oauth_client_secret": "sasl.oauthbearer.client.secret",
+    "oauth_scope": "sasl.oauthbearer.scope",
+}
 
 # What a passed-through key would break, and what to use instead. A key matches exactly or, with a star, by its start.
 _OFFSETS = "the worker alone decides which offsets are committed"
@@ -192,33 +207,17 @@ def _shared_config(kafka: Connection) -> Config:
 
 
 def _security_config(kafka: Connection) -> Config:
-    is_oauth = kafka.sasl_mechanism == "OAUTHBEARER"
-    config: dict[str, Value | None] = {
-        "security.protocol": kafka.security_protocol,
-        "ssl.ca.location": _path(kafka.ssl_ca_location),
-        "ssl.certificate.location": _path(kafka.ssl_certificate_location),
-        "ssl.key.location": _path(kafka.ssl_key_location),
-        "ssl.key.password": _secret(kafka.ssl_key_password),
-        "ssl.crl.location": _path(kafka.ssl_crl_location),
-        "enable.ssl.certificate.verification": False if kafka.insecure_tls else None,
-        "sasl.mechanism": kafka.sasl_mechanism,
-        "sasl.username": kafka.sasl_username,
-        "sasl.password": _secret(kafka.sasl_password),
-        "sasl.oauthbearer.method": "oidc" if is_oauth else None,
-        "sasl.oauthbearer.token.endpoint.url": kafka.oauth_token_endpoint_url,
-        "sasl.oauthbearer.client.id": kafka.oauth_client_id,
-        "sasl.oauthbearer.client.secret": _secret(kafka.oauth_client_secret),
-        "sasl.oauthbearer.scope": kafka.oauth_scope,
+    values = {key: getattr(kafka, setting) for setting, key in SECURITY.items()}
+    config: Config = {
+        key: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        for key, value in values.items()
+        if value is not None
     }
-    return {key: value for key, value in config.items() if value is not None}
-
-
-def _path(path: Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
-def _secret(secret: SecretStr | None) -> str | None:
-    return None if secret is None else secret.get_secret_value()
+    if kafka.insecure_tls:
+        config["enable.ssl.certificate.verification"] = False
+    if kafka.sasl_mechanism == "OAUTHBEARER":
+        config["sasl.oauthbearer.method"] = "oidc"
+    return config
 
 
 def _group_config(kafka: KafkaSettings, membership: Membership) -> Config:

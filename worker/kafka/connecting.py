@@ -18,7 +18,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 
 from worker.core.failures import BadConfiguration
 from worker.core.secrets import without_login
-from worker.kafka.client_config import admin_config, denied_keys
+from worker.kafka.client_config import SECURITY, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
 from worker.kafka.errors import words_of
 from worker.kafka.troubles import explained, trouble_in
@@ -113,15 +113,9 @@ def _no_token(errors: Sequence[KafkaError]) -> str | None:
 def _refused(kafka: Connection, error: Exception) -> str:
     """The client did not even begin: a file that is no certificate, a key of another, an unknown key of CONFIG."""
     said = words_of(error)
-    files = {
-        "ssl.ca.location": ("SSL_CA_LOCATION", kafka.ssl_ca_location),
-        "ssl.certificate.location": ("SSL_CERTIFICATE_LOCATION", kafka.ssl_certificate_location),
-        "ssl.key.location": ("SSL_KEY_LOCATION", kafka.ssl_key_location),
-        "ssl.crl.location": ("SSL_CRL_LOCATION", kafka.ssl_crl_location),
-    }
-    for key, (setting, path) in files.items():
-        if path is not None and key in said:
+    for setting, path in kafka.certificates.items():
+        if SECURITY[setting] in said:
             why = said.rpartition("::")[2].strip()
-            needed = f"a PEM file is needed{_TO_OPEN_IT if setting == 'SSL_KEY_LOCATION' else ''}"
-            return f"WORKER_KAFKA__{setting}: {path} cannot be used: {why}; {needed}"
+            needed = f"a PEM file is needed{_TO_OPEN_IT if setting == 'ssl_key_location' else ''}"
+            return f"WORKER_KAFKA__{setting.upper()}: {path} cannot be used: {why}; {needed}"
     return f"WORKER_KAFKA__CONFIG: the Kafka client refuses its configuration: {said}"

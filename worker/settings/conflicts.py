@@ -20,6 +20,7 @@ from worker.settings.sections import (
     ModelSettings,
     ScoringSettings,
     Settings,
+    variable,
 )
 
 LAST_PORT = 65_535
@@ -130,19 +131,12 @@ def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _certificates(kafka: Connection) -> Iterator[str]:
-    named = {
-        "SSL_CA_LOCATION": kafka.ssl_ca_location,
-        "SSL_CERTIFICATE_LOCATION": kafka.ssl_certificate_location,
-        "SSL_KEY_LOCATION": kafka.ssl_key_location,
-        "SSL_CRL_LOCATION": kafka.ssl_crl_location,
-    }
-    for key, path in named.items():
-        if path is None:
-            continue
+    for setting, path in kafka.certificates.items():
+        name = variable("kafka", setting)
         if "SSL" not in kafka.security_protocol:
-            yield f"WORKER_KAFKA__{key}: has no effect with {kafka.security_protocol}; use SSL or SASL_SSL, or unset it"
+            yield f"{name}: has no effect with {kafka.security_protocol}; use SSL or SASL_SSL, or unset it"
         elif not path.exists():
-            yield f"WORKER_KAFKA__{key}: there is no file {path}"
+            yield f"{name}: there is no file {path}"
     if (kafka.ssl_certificate_location is None) != (kafka.ssl_key_location is None):
         yield "WORKER_KAFKA__SSL_CERTIFICATE_LOCATION: goes with SSL_KEY_LOCATION; set both or neither"
     if kafka.ssl_key_password is not None and kafka.ssl_key_location is None:
@@ -262,11 +256,11 @@ def _input_defaults(model: ModelSettings) -> Iterator[str]:
 def _memory(model: ModelSettings) -> Iterator[str]:
     has_cuda = "CUDAExecutionProvider" in model.providers if model.providers else model.device != "cpu"
     for key in ("gpu_mem_limit", "arena_extend_strategy"):
-        variable = f"WORKER_MODEL__{key.upper()}"
+        name = variable("model", key)
         if getattr(model, key) is None:
             continue
         if f"CUDAExecutionProvider.{key}" in model.provider_options:
-            yield f"{variable}: WORKER_MODEL__PROVIDER_OPTIONS sets it for CUDAExecutionProvider too; unset one of them"
+            yield f"{name}: WORKER_MODEL__PROVIDER_OPTIONS sets it for CUDAExecutionProvider too; unset one of them"
         if not has_cuda:
             named = "WORKER_MODEL__PROVIDERS without CUDA" if model.providers else "WORKER_MODEL__DEVICE=cpu"
-            yield f"{variable}: has no effect with {named}; unset it"
+            yield f"{name}: has no effect with {named}; unset it"

@@ -191,10 +191,15 @@ class Connection(Section):
         return self._secret_files
 
     @property
+    def certificates(self) -> dict[str, Path]:
+        """The files of our certificate and key, and of whom we trust, by the setting that names each."""
+        settings = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_crl_location")
+        return {setting: file for setting in settings if (file := getattr(self, setting)) is not None}
+
+    @property
     def certificate_files(self) -> tuple[Path, ...]:
-        """Our certificate and key, and whom we trust."""
-        named = (self.ssl_ca_location, self.ssl_certificate_location, self.ssl_key_location, self.ssl_crl_location)
-        return tuple(file for file in named if file is not None)
+        """The same, without the names."""
+        return tuple(self.certificates.values())
 
 
 class KafkaSettings(Connection):
