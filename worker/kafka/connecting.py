@@ -20,8 +20,8 @@ from worker.core.failures import BadConfiguration
 from worker.core.secrets import without_login
 from worker.kafka.client_config import SECURITY, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
+from worker.kafka.connection_failures import explained, failure_in
 from worker.kafka.errors import words_of
-from worker.kafka.troubles import explained, trouble_in
 from worker.settings import Connection
 
 # Seconds until the first look at what the client has met, which it tells only when it is polled. Each next glance is
@@ -70,9 +70,9 @@ def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: st
         except KafkaException as error:
             admin.poll(0)  # hear what the client has to say about it
             waited = time.monotonic() - began
-            trouble = trouble_in(log.last)
+            failure = failure_in(log.last)
             are_all_down = any(error.code() == _ALL_DOWN for error in errors)
-            is_certain = are_all_down and trouble is not None and waited >= trouble.believed_after
+            is_certain = are_all_down and failure is not None and waited >= failure.believed_after
             if is_certain or waited >= timeout:
                 raise BadConfiguration(_why(kafka, log.last or words_of(error), errors, timeout)) from error
             glance = min(2 * glance, timeout - waited)

@@ -22,8 +22,8 @@ from worker.telemetry import metrics
 from worker.telemetry.holdings import Holdings
 from worker.telemetry.logs import printable
 from worker.telemetry.memory import memory_limit
+from worker.telemetry.recurring import RecurringFailure
 from worker.telemetry.tally import Labels, Snapshot, Tally
-from worker.telemetry.trouble import Trouble
 from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds
@@ -82,8 +82,10 @@ class WorkerEvents:
         self._buckets = NO_BUCKETS
         self._holdings = Holdings()
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
-        self._rejections, self._failed_runs, self._failed_commits = Trouble(), Trouble(), Trouble()
-        self._failed_transactions = Trouble()
+        self._rejections = RecurringFailure("requests_rejected")
+        self._failed_runs = RecurringFailure("inferences_failed")
+        self._failed_commits = RecurringFailure("commits_failed")
+        self._failed_transactions = RecurringFailure("transactions_failed")
         self._uncommitted_since: float | None = None
         self._publish_due = 0.0
         self._heartbeat: float | None = None
@@ -345,15 +347,9 @@ class WorkerEvents:
         return None if self._is_in_group else "not in the consumer group yet"
 
     def _sum_up(self, now: float) -> None:
-        for fact, trouble in (
-            ("requests_rejected", self._rejections),
-            ("inferences_failed", self._failed_runs),
-            ("commits_failed", self._failed_commits),
-            ("transactions_failed", self._failed_transactions),
-        ):
-            fields = trouble.summary(now)
-            if fields is not None:
-                self._log.warning(fact, **fields)
+        for failure in (self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions):
+            if (fields := failure.summary(now)) is not None:
+                self._log.warning(failure.fact, **fields)
 
 
 def _named(partitions: Sequence[Partition]) -> list[str]:

@@ -126,10 +126,10 @@ class Pages:
         return MetricsPage(self._latest, self._clock)
 
 
-def _verdict(trouble: str | None) -> Answer:
-    if trouble is None:
+def _verdict(wrong: str | None) -> Answer:
+    if wrong is None:
         return HTTPStatus.OK, b"ok\n", TEXT
-    return HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}\n".encode(), TEXT
+    return HTTPStatus.SERVICE_UNAVAILABLE, f"{wrong}\n".encode(), TEXT
 
 
 class _Server(ThreadingHTTPServer):

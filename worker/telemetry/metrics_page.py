@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from worker.telemetry.metrics import METRICS
-from worker.telemetry.tally import Buckets, Kind, Labels, Metric, Snapshot
+from worker.telemetry.tally import HistogramState, Kind, Labels, Metric, Snapshot
 
 PREFIX = "inference_worker_"
 
@@ -90,11 +90,11 @@ def _info(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
     return family
 
 
-def _histogram(metric: Metric, buckets: Buckets | None) -> Family:
+def _histogram(metric: Metric, state: HistogramState | None) -> Family:
     family = HistogramMetricFamily(PREFIX + metric.name, metric.question)
-    if buckets is not None:
+    if state is not None:
         bounds = [*map(str, metric.bounds), "+Inf"]
-        family.add_metric((), list(zip(bounds, accumulate(buckets.counts), strict=True)), buckets.total)
+        family.add_metric((), list(zip(bounds, accumulate(state.counts), strict=True)), state.total)
     return family
 
 

@@ -36,7 +36,7 @@ class Metric:
     bounds: tuple[float, ...] = ()
 
 
-class Buckets(NamedTuple):
+class HistogramState(NamedTuple):
     """A histogram's state: observations per bucket, one bucket more than the metric has bounds, and their sum."""
 
     counts: tuple[int, ...]
@@ -54,7 +54,7 @@ class Snapshot:
     turned_at: float | None = None
     running_since: float | None = None
     numbers: Mapping[Metric, Mapping[Labels, float]] = field(default_factory=dict)
-    histograms: Mapping[Metric, Buckets] = field(default_factory=dict)
+    histograms: Mapping[Metric, HistogramState] = field(default_factory=dict)
 
 
 class Tally:
@@ -87,8 +87,8 @@ class Tally:
     def numbers(self) -> dict[Metric, Mapping[Labels, float]]:
         return {metric: dict(numbers) for metric, numbers in self._numbers.items()}
 
-    def histograms(self) -> dict[Metric, Buckets]:
-        return {metric: histogram.buckets for metric, histogram in self._histograms.items()}
+    def histograms(self) -> dict[Metric, HistogramState]:
+        return {metric: histogram.state for metric, histogram in self._histograms.items()}
 
 
 class Histogram:
@@ -104,5 +104,5 @@ class Histogram:
         self._total += value * times
 
     @property
-    def buckets(self) -> Buckets:
-        return Buckets(tuple(self._counts), self._total)
+    def state(self) -> HistogramState:
+        return HistogramState(tuple(self._counts), self._total)

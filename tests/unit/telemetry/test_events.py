@@ -30,7 +30,7 @@ from worker.core.records import (
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
 from worker.telemetry.metrics import METRICS
 from worker.telemetry.metrics_page import PREFIX, MetricsPage
-from worker.telemetry.trouble import SUM_UP_EVERY
+from worker.telemetry.recurring import SUM_UP_EVERY
 
 P0, P1 = Partition("requests", 0), Partition("requests", 1)
 

@@ -17,8 +17,8 @@ def test_a_value_on_a_bound_belongs_to_the_bucket_below_it() -> None:
     for value in (0.5, 1.0, 1.5, 2.0, 2.5):
         histogram.observe(value)
 
-    assert histogram.buckets.counts == (2, 2, 1)
-    assert histogram.buckets.total == pytest.approx(7.5)
+    assert histogram.state.counts == (2, 2, 1)
+    assert histogram.state.total == pytest.approx(7.5)
 
 
 def test_one_value_counts_as_often_as_it_is_said() -> None:
@@ -29,7 +29,7 @@ def test_one_value_counts_as_often_as_it_is_said() -> None:
         one_by_one.observe(1.5)
     at_once.observe(1.5, 5)
 
-    assert at_once.buckets == one_by_one.buckets
+    assert at_once.state == one_by_one.state
 
 
 def test_known_labels_are_shown_from_zero() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.kafka.troubles import explained, trouble_in
+from worker.kafka.connection_failures import explained, failure_in
 from worker.settings import Connection
 
 KAFKA = Connection(
@@ -55,13 +55,13 @@ def test_a_line_is_told_by_what_it_means(said: str, told: str) -> None:
     assert line.startswith(f"WORKER_KAFKA__{told}")
 
 
-def test_what_may_pass_by_itself_is_no_trouble() -> None:
+def test_what_may_pass_by_itself_is_no_failure() -> None:
     """A broker that is away is waited for."""
     refused = (
         "broker:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
     )
 
-    assert trouble_in(refused) is None
+    assert failure_in(refused) is None
     assert explained(KAFKA, refused) is None
 
 

@@ -11,10 +11,11 @@ from collections import Counter
 SUM_UP_EVERY = 10.0  # seconds between two lines: soon enough for whoever watches, six a minute in the log
 
 
-class Trouble:
-    """One kind of failure, counted until the next line about it is due."""
+class RecurringFailure:
+    """One kind of failure, counted until the next line about it is due. `fact` is what the line says."""
 
-    def __init__(self) -> None:
+    def __init__(self, fact: str) -> None:
+        self.fact = fact
         self._reasons: Counter[str] = Counter()
         self._example = ""
         self._quiet_until = 0.0

@@ -34,7 +34,7 @@ class Met(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-class Trouble(NamedTuple):
+class ConnectionFailure(NamedTuple):
     """One kind: what the client's line has, how it is told, and the seconds that it must last to be believed."""
 
     sign: re.Pattern[str]
@@ -42,17 +42,17 @@ class Trouble(NamedTuple):
     believed_after: float
 
 
-def trouble_in(said: str) -> Trouble | None:
-    """The kind of trouble that a line of the client's is about; None for what may pass by itself."""
-    return next((trouble for trouble in TROUBLES if trouble.sign.search(said)), None)
+def failure_in(said: str) -> ConnectionFailure | None:
+    """The kind of failure that a line of the client's is about; None for what may pass by itself."""
+    return next((failure for failure in FAILURES if failure.sign.search(said)), None)
 
 
 def explained(kafka: Connection, said: str) -> str | None:
     """What the line means for its reader, with the cure; None where nothing more is known of it."""
-    trouble, address = trouble_in(said), _ADDRESS.match(said)
-    if trouble is None or address is None:
+    failure, address = failure_in(said), _ADDRESS.match(said)
+    if failure is None or address is None:
         return None
-    return trouble.told(Met(kafka, address["host"], int(address["port"]), said))
+    return failure.told(Met(kafka, address["host"], int(address["port"]), said))
 
 
 def _certificate(met: Met) -> str:
@@ -119,13 +119,13 @@ def _wants_login(met: Met) -> str:
 
 
 # In order: the first sign that is found counts.
-TROUBLES = (
-    Trouble(re.compile("certificate verify failed"), _certificate, 0.0),
-    Trouble(re.compile("Unsupported SASL mechanism"), _mechanism, 0.0),
-    Trouble(re.compile("not valid in current SASL state"), _no_login, 0.0),
-    Trouble(re.compile("SASL authentication error|Authentication failed"), _login, 0.0),
-    Trouble(re.compile("alert (bad certificate|certificate|unknown ca)"), _client_certificate, 0.0),
-    Trouble(re.compile("connecting to a PLAINTEXT broker listener"), _no_tls, 0.0),
-    Trouble(re.compile("closed by peer.*in state APIVERSION_QUERY"), _wants_tls, CLOSED_FOR),
-    Trouble(re.compile("closed by peer.*in state UP"), _wants_login, CLOSED_FOR),
+FAILURES = (
+    ConnectionFailure(re.compile("certificate verify failed"), _certificate, 0.0),
+    ConnectionFailure(re.compile("Unsupported SASL mechanism"), _mechanism, 0.0),
+    ConnectionFailure(re.compile("not valid in current SASL state"), _no_login, 0.0),
+    ConnectionFailure(re.compile("SASL authentication error|Authentication failed"), _login, 0.0),
+    ConnectionFailure(re.compile("alert (bad certificate|certificate|unknown ca)"), _client_certificate, 0.0),
+    ConnectionFailure(re.compile("connecting to a PLAINTEXT broker listener"), _no_tls, 0.0),
+    ConnectionFailure(re.compile("closed by peer.*in state APIVERSION_QUERY"), _wants_tls, CLOSED_FOR),
+    ConnectionFailure(re.compile("closed by peer.*in state UP"), _wants_login, CLOSED_FOR),
 )
