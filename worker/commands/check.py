@@ -6,7 +6,6 @@ What keeps one part from being looked at does not keep the others: a missing mod
 
 from __future__ import annotations
 
-import logging
 import os
 import statistics
 import time
@@ -23,6 +22,7 @@ from worker.inference import Model, entanglement, load_as_set
 from worker.kafka.access import Finding
 from worker.kafka.advice import advice
 from worker.kafka.capabilities import capabilities, try_clients
+from worker.kafka.client import NO_LOG
 from worker.kafka.connecting import connect
 from worker.kafka.survey import survey
 from worker.kafka.topics import ANSWER_TIMEOUT, Topics, judge
@@ -31,9 +31,6 @@ from worker.telemetry import try_address
 
 # Runs of which the median is told, and the seconds after which a slow model has run often enough.
 RUNS, RUNS_SECONDS = 5, 2.0
-
-_LOGGER = logging.getLogger(__name__)
-_LOGGER.addHandler(logging.NullHandler())  # what the clients have to say stands in the problems that it explains
 
 
 def check(config_path: Path | None, *, as_json: bool, show_all: bool) -> int:
@@ -120,7 +117,7 @@ def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, re
     wanted = wanted_transactions(kafka, delivery)
     report.delivery = delivery_facts(delivery, wanted) if delivery else None
     try:
-        contact = connect(kafka, _LOGGER, ANSWER_TIMEOUT, kafka.response_topic)
+        contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, kafka.response_topic)
     except Stop as stop:
         report.add(stop)
         return
@@ -135,15 +132,13 @@ def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, re
         membership=topics.membership if topics else None,
         max_bytes=topics.max_bytes if topics else None,
         can_produce=_can_produce(kafka, usable, report) if usable else None,
-        can_transact=can_transact(kafka, usable, wanted, report, _LOGGER, ANSWER_TIMEOUT)
-        if usable and wanted
-        else None,
+        can_transact=can_transact(kafka, usable, wanted, report, NO_LOG, ANSWER_TIMEOUT) if usable and wanted else None,
     )
 
 
 def _can_produce(kafka: KafkaSettings, topics: Topics, report: Report) -> bool:
     try:
-        try_clients(kafka, topics, _LOGGER, ANSWER_TIMEOUT)
+        try_clients(kafka, topics, NO_LOG, ANSWER_TIMEOUT)
     except Stop as stop:
         report.add(stop)
         return False

@@ -21,8 +21,9 @@ from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
 
-_LOGGER = logging.getLogger(__name__)
-_LOGGER.addHandler(logging.NullHandler())  # its lines would run through what a command draws
+# Writes nothing: its lines would run through what a command draws.
+NO_LOG = logging.getLogger(__name__)
+NO_LOG.addHandler(logging.NullHandler())
 
 _CLOSED = GONE | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
 
@@ -31,7 +32,7 @@ _Client = TypeVar("_Client", Producer, Consumer)
 
 def client_log() -> ClientLog:
     """Keeps what a client says, and passes nothing on."""
-    return ClientLog(_LOGGER)
+    return ClientLog(NO_LOG)
 
 
 def open_client(
@@ -46,7 +47,7 @@ def open_client(
 
 def reach(topic: str, kafka: Connection, operation: str) -> Contact:
     """A cluster that has the topic for us; `operation` is what will be done to it. Raises `BadConfiguration`."""
-    contact = connect(kafka, _LOGGER, ANSWER_TIMEOUT, topic)
+    contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
     error = contact.cluster.topics[topic].error
     if error is not None:
         raise BadConfiguration(why_unusable(topic, error, operation))

@@ -5,7 +5,6 @@ Owns what it has made, by name, and nothing else: it deletes no topic that it di
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -17,12 +16,10 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client import ANSWER_TIMEOUT
+from worker.kafka.client import ANSWER_TIMEOUT, NO_LOG
 from worker.kafka.connecting import connect
 from worker.settings import Connection
 
-_LOGGER = logging.getLogger(__name__)
-_LOGGER.addHandler(logging.NullHandler())  # its lines would run through what a command draws
 # A topic that never came to be, a group that nobody joined: gone, as they should be.
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
@@ -33,7 +30,7 @@ class OwnTopics:
     def __init__(self, kafka: Connection, prefix: str, partitions: int) -> None:
         """`prefix`: a name that no topic has. Raises `BadConfiguration` when no broker answers."""
         self.partitions = partitions
-        contact = connect(kafka, _LOGGER, ANSWER_TIMEOUT, prefix)
+        contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, prefix)
         if contact.is_mock:
             raise BadConfiguration(f"{kafka.bootstrap_servers} is a mock, which makes no topics; try --embedded")
         self._admin = contact.admin
