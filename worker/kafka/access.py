@@ -92,6 +92,12 @@ def written(kafka: KafkaSettings) -> dict[str, str]:
     return topics
 
 
+def used(kafka: KafkaSettings) -> dict[str, str]:
+    """All topics of a worker, each with the setting that names it."""
+    topics = dict.fromkeys(kafka.request_topics, "REQUEST_TOPICS")
+    return topics | {topic: setting for setting, topic in written(kafka).items()}
+
+
 def acl_command(kafka: Connection, right: Right) -> str:
     """The line that grants it. Its reader adds how the administrator logs in (`--command-config`)."""
     server = kafka.bootstrap_servers.split(",")[0].strip()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.answers import record_limits
+from worker.kafka.admin_answers import record_limits
 from worker.kafka.client_config import Config, admin_config, denied_keys
 from worker.kafka.client_log import ClientLog
 from worker.kafka.connecting import Contact, connect

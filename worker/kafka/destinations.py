@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 
-from worker.kafka.answers import record_limits, told
+from worker.kafka.admin_answers import record_limits, told
 from worker.kafka.client import client_log, why_unusable
 from worker.kafka.client_config import admin_config
 from worker.kafka.errors import words_of

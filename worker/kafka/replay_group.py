@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
 from worker.core.records import Message, Partition
-from worker.kafka.answers import told
+from worker.kafka.admin_answers import told
 from worker.kafka.client import ANSWER_TIMEOUT, client_log, open_client
 from worker.kafka.client_config import Config, admin_config
 from worker.settings import Connection

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
 from confluent_kafka.admin._metadata import TopicMetadata
-from confluent_kafka.admin._resource import ResourceType
 
-from worker.kafka.access import written
-from worker.kafka.answers import told
+from worker.kafka.access import used
+from worker.kafka.admin_answers import told, topic_configs
 from worker.kafka.connecting import Contact
 from worker.settings import KafkaSettings
 
@@ -85,11 +82,10 @@ class _Surveyor:
 
     def _topics(self, *, can_administer: bool) -> list[TopicFacts]:
         """Those that exist and that we may see."""
-        settings = dict.fromkeys(self._kafka.request_topics, "REQUEST_TOPICS")
-        settings |= {topic: setting for setting, topic in written(self._kafka).items()}
+        settings = used(self._kafka)
         seen = {topic: self._metadata(topic) for topic in settings}
         present = {topic: metadata for topic, metadata in seen.items() if metadata and metadata.error is None}
-        configs = self._configs(present) if can_administer else {}
+        configs = topic_configs(self._admin, present, CONFIGS, self._timeout) if can_administer else {}
         return [
             TopicFacts(
                 topic,
@@ -106,17 +102,6 @@ class _Surveyor:
             return self._admin.list_topics(topic, timeout=self._timeout).topics[topic]
         except KafkaException:
             return None
-
-    def _configs(self, topics: Mapping[str, Any]) -> dict[str, Mapping[str, str] | None]:
-        if not topics:
-            return {}
-        resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
-        asked = self._admin.describe_configs(list(resources.values()), request_timeout=self._timeout)
-        described = {topic: told(asked[resource], self._timeout) for topic, resource in resources.items()}
-        return {
-            topic: None if entries is None else {key: entries[key].value for key in CONFIGS if key in entries}
-            for topic, entries in described.items()
-        }
 
     def _group(self, topics: Sequence[TopicFacts]) -> GroupFacts | None:
         group = self._kafka.group_id

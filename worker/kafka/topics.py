@@ -21,8 +21,8 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.access import Finding, Right, create_command, missing, needed, written
-from worker.kafka.answers import record_limits
+from worker.kafka.access import Finding, Right, create_command, missing, needed, used, written
+from worker.kafka.admin_answers import record_limits
 from worker.kafka.connecting import Contact, connect
 from worker.kafka.errors import words_of
 from worker.kafka.membership import Membership, choose_membership
@@ -145,9 +145,7 @@ class _Examination:
         )
 
     def _count_partitions(self) -> dict[str, int]:
-        wanted = dict.fromkeys(self._kafka.request_topics, "REQUEST_TOPICS")
-        wanted |= {topic: setting for setting, topic in self._written.items()}
-        return {topic: self._partitions(setting, topic) for topic, setting in wanted.items()}
+        return {topic: self._partitions(setting, topic) for topic, setting in used(self._kafka).items()}
 
     def _partitions(self, setting: str, topic: str) -> int:
         try:
