@@ -76,7 +76,9 @@ class Plan:
         self.order = order
         self.columns = columns_of(order.sets)
         self.rates: tuple[Rate, ...] = rates_of(order.rates)
-        given = with_options(environ, bootstrap_servers=order.bootstrap_servers, model=order.model)
+        given = with_options(
+            environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
+        )
         self.is_embedded = order.embedded or not _is_set(_BOOTSTRAP, order.config, given)
         self.is_demo_model = not _is_set(_MODEL, order.config, given)
         self._environ = dict(self._complete(given))

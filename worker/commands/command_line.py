@@ -10,10 +10,9 @@ from worker.core.signature import Signature
 from worker.settings import load_scoring
 
 
-def with_options(environ: Mapping[str, str], *, bootstrap_servers: str | None, model: Path | None) -> dict[str, str]:
-    """The environment, with what was said on the command line in the place of what it says itself."""
-    given = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": bootstrap_servers, "WORKER_MODEL__PATH": model}
-    return {**environ, **{name: str(value) for name, value in given.items() if value is not None}}
+def with_options(environ: Mapping[str, str], **options: object) -> dict[str, str]:
+    """The environment, with these variables in the place of its own; None for an option that was not given."""
+    return {**environ, **{name: str(value) for name, value in options.items() if value is not None}}
 
 
 def signature_of_model(config: Path | None, environ: Mapping[str, str]) -> Signature:

@@ -55,7 +55,9 @@ def consume(wish: Wish) -> int:
 
     Raises `Incomplete` when less came, or less within `timeout`, than `count`, `key` or `request_ids` ask for.
     """
-    environ = with_options(os.environ, bootstrap_servers=wish.bootstrap_servers, model=wish.model)
+    environ = with_options(
+        os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=wish.bootstrap_servers, WORKER_MODEL__PATH=wish.model
+    )
     settings = load_client(wish.config, environ)
     search = _Search(wish)
     with Reader(settings.kafka, _topic(wish, settings)) as reader, stop_signals() as signals:

@@ -87,7 +87,7 @@ def profile(order: Order) -> int:
     need, sizes, has_lengths = order.need, order.sizes, order.lengths.is_wanted
     if order.plot is not None:
         figure.check(order.plot)
-    settings = load_scoring(order.config, with_options(os.environ, bootstrap_servers=None, model=order.model))
+    settings = load_scoring(order.config, with_options(os.environ, WORKER_MODEL__PATH=order.model))
     # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
     model = load(settings.model, max_batch_size=2, max_request_rows=settings.batching.max_request_rows)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does

@@ -93,7 +93,7 @@ class LengthsOrder:
         """Raises `BadConfiguration` when there is none."""
         if self.topic is None:
             return of_lines(_lines(str(self.file)), str(self.file), bench.request_rows)
-        environ = with_options(os.environ, bootstrap_servers=self.bootstrap_servers, model=None)
+        environ = with_options(os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=self.bootstrap_servers)
         kafka = load_client(self.config, environ).kafka
         most = bench.settings.kafka.max_request_bytes
         wire = Wire("", "", default_content_type=kafka.default_content_type, max_request_bytes=most)

@@ -54,7 +54,9 @@ def publish(order: Order) -> int:
     Raises `BadConfiguration` for what cannot be begun, `KafkaFatal` when Kafka takes nothing more, and `Incomplete`
     when a part was not published, not answered, or answered with an error.
     """
-    environ = with_options(os.environ, bootstrap_servers=order.bootstrap_servers, model=order.model)
+    environ = with_options(
+        os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
+    )
     settings = load_client(order.config, environ)
     topic = order.topic or _only_request_topic(settings)
     with ExitStack() as stack:

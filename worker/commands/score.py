@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from rich.console import Console
 
+from worker.commands.command_line import with_options
 from worker.commands.terminal import count, progress
 from worker.core.failures import Incomplete, Stop
 from worker.inference import load_as_set
@@ -28,7 +29,9 @@ from worker.signals import stop_signals
 def score(config: Path | None, model: Path, asked: Asked, batch_size: int | None) -> int:
     """0 when every row or line has its result. Raises `Incomplete` when some have none, and whatever stops it."""
     asked.check()
-    settings = load_scoring(config, _environment(model, batch_size))
+    settings = load_scoring(
+        config, with_options(os.environ, WORKER_MODEL__PATH=model, WORKER_BATCHING__MAX_BATCH_SIZE=batch_size)
+    )
     batching = settings.batching
     loaded = load_as_set(settings.model, batching)
     began = time.monotonic()
@@ -41,14 +44,6 @@ def score(config: Path | None, model: Path, asked: Asked, batch_size: int | None
     _summarize(job, scorer.tally, loaded.device.name, time.monotonic() - began)
     _judge(job, scorer.tally, is_complete=is_complete)
     return 0
-
-
-def _environment(model: Path, batch_size: int | None) -> Mapping[str, str]:
-    """What the command line says goes before the environment, as that goes before the file."""
-    said = {"WORKER_MODEL__PATH": str(model)}
-    if batch_size is not None:
-        said["WORKER_BATCHING__MAX_BATCH_SIZE"] = str(batch_size)
-    return {**os.environ, **said}
 
 
 @contextmanager

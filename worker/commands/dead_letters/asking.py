@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from worker.codecs.dead_letters import Letter, read
 from worker.codecs.replays import Selection
+from worker.commands.command_line import with_options
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.kafka.reader import Reader
 from worker.settings import ClientKafkaSettings, load_client
 
-_TOPIC = "WORKER_KAFKA__DEAD_LETTER_TOPIC"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # One wait for records; short, so that a bar moves and a signal is seen.
 _READ_S = 0.2
@@ -42,10 +42,9 @@ class Asked(NamedTuple):
 
     def kafka(self) -> tuple[ClientKafkaSettings, str]:
         """The connection and the dead-letter topic. Raises `BadConfiguration`."""
-        named = {} if self.topic is None else {_TOPIC: self.topic}
-        kafka = load_client(self.config, {**os.environ, **named}).kafka
+        kafka = load_client(self.config, with_options(os.environ, WORKER_KAFKA__DEAD_LETTER_TOPIC=self.topic)).kafka
         if kafka.dead_letter_topic is None:
-            raise BadConfiguration(f"{_TOPIC}: must be set, or the topic named by --topic")
+            raise BadConfiguration("WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic")
         return kafka, kafka.dead_letter_topic
 
 
