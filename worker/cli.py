@@ -628,7 +628,7 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     try:
         code = act()
     except Stop as stop:
-        from worker.commands.shown import printable  # noqa: PLC0415 - see the module's first sentence
+        from worker.commands.terminal import printable  # noqa: PLC0415 - see the module's first sentence
 
         for line in str(stop).splitlines():
             typer.echo(f"inference-worker: {printable(line)}", err=True)

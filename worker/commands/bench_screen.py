@@ -18,8 +18,7 @@ from worker.benching.columns import Kind
 from worker.benching.figures import QUANTILES
 from worker.benching.report import Account, Line, warnings
 from worker.benching.results import Spread
-from worker.commands.shown import printable
-from worker.commands.terminal import count, page, write
+from worker.commands.terminal import count, page, printable, write
 
 MIB = 1024 * 1024
 # From this width on the tables have all columns.

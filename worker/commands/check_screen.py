@@ -14,8 +14,7 @@ from rich.text import Text
 
 from worker.commands.check_examples import KINDS, publish_function, sent
 from worker.commands.check_report import ClusterFacts, DeliveryFacts, ModelFacts, Report
-from worker.commands.shown import printable
-from worker.commands.terminal import WIDEST, write
+from worker.commands.terminal import WIDEST, printable, write
 from worker.kafka.access import Finding
 from worker.kafka.advice import duration
 from worker.kafka.survey import GroupFacts, TopicFacts

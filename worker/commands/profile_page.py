@@ -7,8 +7,7 @@ import shlex
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from worker.commands.shown import printable
-from worker.commands.terminal import WIDEST, write
+from worker.commands.terminal import WIDEST, printable, write
 
 
 class Screen:

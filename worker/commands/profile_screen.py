@@ -15,8 +15,7 @@ from rich.text import Text
 from worker.commands.profile_buckets import show_buckets
 from worker.commands.profile_page import Screen, figure
 from worker.commands.profile_report import Profile
-from worker.commands.shown import printable
-from worker.commands.terminal import count
+from worker.commands.terminal import count, printable
 from worker.profiling.advice import HEAD_ROOM, Advice
 from worker.profiling.costs import ANSWER_SECONDS, TAKE_SECONDS, TRANSPORT_SECONDS
 from worker.profiling.knee import Knee

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from worker.codecs.dead_letters import PREFIX
 from worker.codecs.reading import Reading, ReadTensor, headers_of, json_line
+from worker.commands.terminal import printable
 from worker.core.records import Array, Record
 
 _INDENT = "    "
@@ -26,15 +27,6 @@ _LONGEST_WORD = 40  # of a key, an id or a string among the elements
 _MOST_ELEMENTS = 32  # that could stand in a line
 _MOST_BYTES = 256
 _DEEPEST = 64  # numpy's most dimensions: what lies deeper is no element of a tensor, and Python's stack would end
-
-
-def printable(text: str) -> str:
-    """The text with everything escaped that could move a cursor, change a colour or turn the direction of writing."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()
 
 
 def text_of(raw: bytes) -> str:

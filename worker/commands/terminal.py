@@ -49,6 +49,12 @@ def count(number: int, unit: str, plural: str = "s") -> str:
     return f"{number:,} {unit}{'' if number == 1 else plural}"
 
 
+def printable(text: str) -> str:
+    """The text with everything escaped that could move a cursor, change a colour or turn the direction of writing."""
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return text if text.isprintable() else "".join(escaped)
+
+
 def print_json(value: Any) -> None:
     """One line of JSON on standard output, no control character in it.
 

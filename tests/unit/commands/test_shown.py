@@ -11,7 +11,8 @@ import pytest
 
 from tests.unit.codecs.builders import AS_ROWS, model
 from worker.codecs.reading import json_line, read
-from worker.commands.shown import Told, block, document, json_of, printable
+from worker.commands.shown import Told, block, document, json_of
+from worker.commands.terminal import printable
 from worker.core.records import Headers, Partition, Record
 
 OK = ("status", b"ok")

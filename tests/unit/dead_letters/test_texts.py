@@ -9,7 +9,7 @@ from rich.console import Console
 
 from worker.commands.dead_letters.asking import time_of
 from worker.commands.dead_letters.texts import brief, hang, moment, period, say, shown
-from worker.commands.shown import printable
+from worker.commands.terminal import printable
 from worker.core.failures import BadConfiguration
 
 

@@ -18,8 +18,7 @@ from worker.codecs.dead_letters import Letter
 from worker.codecs.replays import REPLAY_OF, request_topic
 from worker.commands.dead_letters.asking import Asked, letters, span
 from worker.commands.dead_letters.texts import hang, period, say
-from worker.commands.shown import printable
-from worker.commands.terminal import console, print_json, progress
+from worker.commands.terminal import console, print_json, printable, progress
 from worker.kafka.reader import Reader
 
 # Reasons kept apart. A topic with more has messages that hold something of each request; the rest of them share one.

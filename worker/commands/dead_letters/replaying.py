@@ -13,8 +13,7 @@ from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Tr
 from worker.commands.dead_letters.asking import Asked, begin
 from worker.commands.dead_letters.replay import Pace, Rehearsal, Replay, Sender, Tally, Unsent
 from worker.commands.dead_letters.texts import hang, say
-from worker.commands.shown import printable
-from worker.commands.terminal import console, print_json, progress
+from worker.commands.terminal import console, print_json, printable, progress
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition
 from worker.kafka.destinations import Destinations

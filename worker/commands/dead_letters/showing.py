@@ -12,8 +12,7 @@ from worker.codecs.dead_letters import Letter, Position, read
 from worker.codecs.replays import Selection
 from worker.commands.dead_letters.asking import Asked, letters, span
 from worker.commands.dead_letters.texts import brief, hang, moment, say, shown, text_of
-from worker.commands.shown import printable
-from worker.commands.terminal import console, print_json, progress
+from worker.commands.terminal import console, print_json, printable, progress
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.kafka.reader import Reader

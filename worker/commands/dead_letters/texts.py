@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from worker.commands.shown import instant, printable
+from worker.commands.shown import instant
+from worker.commands.terminal import printable
 
 _DUMP_WIDTH = 16
 
