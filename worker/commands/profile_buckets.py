@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from rich.padding import Padding
 from rich.table import Table
 
-from worker.commands.profile_page import Screen, figure
+from worker.commands.profile_page import Screen, milliseconds
 from worker.commands.profile_report import is_unsteady, settings_of
 from worker.commands.terminal import count
 from worker.profiling.padding import BucketAdvice, Way
@@ -34,7 +34,7 @@ def show_buckets(screen: Screen, found: BucketAdvice) -> None:
     for name, value in settings_of(found).items():
         screen.setting(name, value)
     screen.write(_table(found, lambda size: f"{size.rows_per_s:,.0f}", "rows/s at"))
-    screen.write(_table(found, lambda size: figure(size.run_seconds(99)), "p99 ms at"))
+    screen.write(_table(found, lambda size: milliseconds(size.run_seconds(99)), "p99 ms at"))
     for line in _remarks(found):
         screen.text(line, "dim")
     if any(is_unsteady(size) for bucket in found.buckets for size in bucket.swept.sizes):

@@ -35,7 +35,6 @@ class Screen:
         self._console.print(Text(f"    {name}={shlex.quote(str(value))}", "bold green"), soft_wrap=True)
 
 
-def figure(seconds: float) -> str:
-    """Milliseconds, three digits or so."""
-    milliseconds = seconds * 1000
-    return f"{milliseconds:,.0f}" if milliseconds >= 100 else f"{milliseconds:.2f}"
+def milliseconds(seconds: float) -> str:
+    """Three digits or so, without the unit."""
+    return f"{seconds * 1000:,.0f}" if seconds >= 0.1 else f"{seconds * 1000:.2f}"

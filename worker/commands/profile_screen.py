@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from worker.commands.profile_buckets import show_buckets
-from worker.commands.profile_page import Screen, figure
+from worker.commands.profile_page import Screen, milliseconds
 from worker.commands.profile_report import Profile
 from worker.commands.terminal import count, printable
 from worker.profiling.advice import HEAD_ROOM, Advice
@@ -71,7 +71,7 @@ def _sizes(profile: Profile) -> Table:
             f"{size.rows_per_s:,.0f}",
             Bar(best, 0, size.rows_per_s),
             f"{size.rows_per_s / first:.1f}",
-            *map(figure, (size.run_seconds(50), size.run_seconds(99), size.stack_seconds, size.split_seconds)),
+            *map(milliseconds, (size.run_seconds(50), size.run_seconds(99), size.stack_seconds, size.split_seconds)),
             style="bold" if size.rows == profile.knee.rows else "",
         )
     return table

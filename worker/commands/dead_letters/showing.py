@@ -11,7 +11,7 @@ from rich.console import Console
 from worker.codecs.dead_letters import Letter, Position, read
 from worker.codecs.replays import Selection
 from worker.commands.dead_letters.asking import Asked, letters, span
-from worker.commands.dead_letters.texts import brief, hang, moment, say, shown, text_of
+from worker.commands.dead_letters.texts import brief, decoded, hang, moment, say, shown
 from worker.commands.terminal import console, print_json, printable, progress
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
@@ -104,7 +104,7 @@ def as_document(letter: Letter) -> dict[str, object]:
 
 def _bytes(value: bytes | None) -> dict[str, str | None]:
     encoded = None if value is None else base64.b64encode(value).decode()
-    text = text_of(value)
+    text = decoded(value)
     return {"base64": encoded} if text is None else {"base64": encoded, "text": text}
 
 

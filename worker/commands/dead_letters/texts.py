@@ -44,7 +44,7 @@ class Shown(NamedTuple):
     is_whole: bool
 
 
-def text_of(value: bytes | None) -> str | None:
+def decoded(value: bytes | None) -> str | None:
     """The value as text; None for what is none."""
     try:
         return None if value is None else value.decode()
@@ -56,7 +56,7 @@ def brief(value: bytes | None, most: int = 200) -> str:
     """A key, or a header's value, on one line."""
     if value is None:
         return "null"
-    text = text_of(value)
+    text = decoded(value)
     said = f"0x{value[:most].hex()}" if text is None else printable(text[:most])
     return f"{said}… ({len(value):,} bytes)" if len(value if text is None else text) > most else said or "(empty)"
 
@@ -80,7 +80,7 @@ def period(first_ms: int | None, last_ms: int | None) -> str:
 
 def shown(value: bytes, most_lines: int, most_characters: int) -> Shown:
     """The value as JSON, as text, or as a dump of its bytes: what it is."""
-    text = text_of(value)
+    text = decoded(value)
     if text is None or "\0" in text:
         dump = list(_dump(value[: most_lines * _DUMP_WIDTH]))
         return Shown("binary", dump, len(value) <= most_lines * _DUMP_WIDTH)
