@@ -14,7 +14,7 @@ from rich.text import Text
 
 from worker.commands.check_examples import KINDS, publish_function, sent
 from worker.commands.check_report import ClusterFacts, DeliveryFacts, ModelFacts, Report
-from worker.commands.terminal import WIDEST, printable, write
+from worker.commands.terminal import WIDEST, count, printable, write
 from worker.kafka.access import Finding
 from worker.kafka.advice import duration
 from worker.kafka.survey import GroupFacts, TopicFacts
@@ -98,8 +98,7 @@ class _Screen:
         if not report.problems:
             self._console.print("[bold green]A worker with these settings starts.[/bold green]")
             return
-        count = len(report.problems)
-        what = f"{count} problem{'s' if count > 1 else ''}"
+        what = count(len(report.problems), "problem")
         self._console.print(
             f"[bold red]A worker with these settings ends with exit code {report.exit_code}:[/] {what}."
         )
@@ -132,9 +131,9 @@ def _model(model: ModelFacts) -> list[Row]:
     if model.open_axes:
         lengths = ", ".join(f"{axis} {length:,} long" for axis, length in model.open_axes.items())
         rows.append(("measured with", f"{lengths}: the model's file leaves that open"))
-    for count, seconds in model.run_seconds.items():
-        rate = f", {count / seconds:,.0f} rows/s" if seconds > 0 else ""
-        rows.append((f"{count} row{'s' if count > 1 else ''} at once", f"{_time(seconds)}{rate}"))
+    for at_once, seconds in model.run_seconds.items():
+        rate = f", {at_once / seconds:,.0f} rows/s" if seconds > 0 else ""
+        rows.append((f"{at_once} row{'s' if at_once > 1 else ''} at once", f"{_time(seconds)}{rate}"))
     if model.row_bytes is not None:
         rows.append(("raw rows", f"{model.row_bytes} bytes a row, little-endian ({model.row_dtype})"))
     return rows
@@ -182,8 +181,7 @@ def _release(cluster: ClusterFacts) -> str:
 
 def _cluster(cluster: ClusterFacts, delivery: DeliveryFacts | None) -> Iterable[Row]:
     brokers, knows = cluster.survey.brokers, cluster.capabilities
-    count = f"{len(brokers)} broker" + ("s" if len(brokers) > 1 else "")
-    yield "brokers", f"{count}: {', '.join(brokers[:5])}{', …' if len(brokers) > 5 else ''}"
+    yield "brokers", f"{count(len(brokers), 'broker')}: {', '.join(brokers[:5])}{', …' if len(brokers) > 5 else ''}"
     if cluster.survey.controller is not None:
         yield "controller", cluster.survey.controller
     if cluster.membership is not None:

@@ -23,7 +23,7 @@ from worker.commands.profile_lengths import LengthsBench, LengthsOrder, advise_b
 from worker.commands.profile_plot import draw
 from worker.commands.profile_report import Profile, Subject
 from worker.commands.profile_screen import show
-from worker.commands.terminal import page, print_json, progress
+from worker.commands.terminal import count, page, print_json, progress
 from worker.core.failures import BadConfiguration
 from worker.core.stacking import Stacker
 from worker.inference import Model, load
@@ -155,8 +155,8 @@ def _check_bytes(one: int, row_bytes: int, settings: ScoringSettings) -> None:
     """Raises `BadConfiguration` where a worker would cut each request in pieces: then no batch runs as measured."""
     if one > (most := _by_bytes(row_bytes, settings)):
         raise BadConfiguration(
-            f"--rows-per-request {one}: WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at {most:,} "
-            f"row{'' if most == 1 else 's'}; give so many or less, or raise it to {one * row_bytes} or more"
+            f"--rows-per-request {one}: WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at "
+            f"{count(most, 'row')}; give so many or less, or raise it to {one * row_bytes} or more"
         )
 
 

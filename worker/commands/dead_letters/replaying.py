@@ -13,7 +13,7 @@ from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Tr
 from worker.commands.dead_letters.asking import Asked, begin
 from worker.commands.dead_letters.replay import Pace, Rehearsal, Replay, Sender, Tally, Unsent
 from worker.commands.dead_letters.texts import hang, say
-from worker.commands.terminal import console, print_json, printable, progress
+from worker.commands.terminal import console, count, print_json, printable, progress
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition
 from worker.kafka.destinations import Destinations
@@ -128,7 +128,7 @@ def _document(tally: Tally, how: How) -> dict[str, object]:
     """Of the letters that were not sent the first hundred for each reason are named."""
     return {
         "dry_run": how.is_dry,
-        "sent": [{"topic": topic, "code": code, "count": count} for (topic, code), count in tally.sent.most_common()],
+        "sent": [{"topic": to, "code": code, "count": letters} for (to, code), letters in tally.sent.most_common()],
         "lost": _reasons(tally.lost),
         "left": _reasons(tally.left),
         "stopped": tally.is_stopped,
@@ -141,12 +141,11 @@ def _reasons(unsent: Mapping[str, Unsent]) -> list[dict[str, object]]:
 
 def _print(tally: Tally, topic: str, how: How) -> None:
     screen = console()
-    sent = tally.sent.total()
     verb = "Would send" if how.is_dry else "Sent"
-    say(screen, f"{verb} {sent:,} dead letter{'' if sent == 1 else 's'} of {topic} back", "bold")
+    say(screen, f"{verb} {count(tally.sent.total(), 'dead letter')} of {topic} back", "bold")
     width = len(f"{max(tally.sent.values(), default=0):,}") + 2
-    for (to, code), count in tally.sent.most_common():
-        hang(screen, f"{count:{width},}", f"{printable(code) or '(no code)'}, to {printable(to)}")
+    for (to, code), letters in tally.sent.most_common():
+        hang(screen, f"{letters:{width},}", f"{printable(code) or '(no code)'}, to {printable(to)}")
     _print_unsent(screen, "Not sent, and no replay can", tally.lost)
     _print_unsent(screen, "Not sent, left for another replay", tally.left)
 

@@ -12,7 +12,7 @@ from worker.codecs.dead_letters import Letter, Position, read
 from worker.codecs.replays import Selection
 from worker.commands.dead_letters.asking import Asked, letters, span
 from worker.commands.dead_letters.texts import brief, decoded, hang, moment, say, shown
-from worker.commands.terminal import console, print_json, printable, progress
+from worker.commands.terminal import console, count, print_json, printable, progress
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.kafka.reader import Reader
@@ -133,9 +133,8 @@ def _print_value(screen: Console, letter: Letter) -> None:
         _fact(screen, "value", _omitted(letter, "value") or letter.record.unreadable or "null")
         return
     seen = shown(value, MOST_LINES, MOST_CHARACTERS)
-    size = f"{len(value):,} byte{'' if len(value) == 1 else 's'}"
     cut = "" if seen.is_whole else "; this is the beginning, --json has all of it"
-    _fact(screen, "value", f"{size}, {seen.kind}{cut}" if value else "empty")
+    _fact(screen, "value", f"{count(len(value), 'byte')}, {seen.kind}{cut}" if value else "empty")
     for line in seen.lines:
         say(screen, f"  {line}")
 
