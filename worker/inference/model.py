@@ -20,7 +20,7 @@ from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
 from worker.inference.binding import BoundRuns
-from worker.inference.bucket_trials import BucketTrials
+from worker.inference.bucket_checks import BucketChecks
 from worker.inference.device import (
     Device,
     Opened,
@@ -41,7 +41,7 @@ from worker.settings import BatchingSettings, ModelSettings
 
 # Sizes tried for dynamic dimensions at warm-up, until the model runs on one. 16: a short text, inside every table of
 # positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: what is left.
-TRIAL_DIMENSIONS = (16, 64, 224, 1)
+TRIED_DIMENSIONS = (16, 64, 224, 1)
 
 Feeds = Mapping[str, Array]
 _BINDING_ERRORS: tuple[type[Exception], ...] = (Unbindable, *ORT_ERRORS)
@@ -84,7 +84,7 @@ class Model:
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
         self.signature = self._seen_with(outputs)
-        self.signature = replace(self.signature, axes=self._trials.axes())
+        self.signature = replace(self.signature, axes=self._bucket_checks.axes())
         if self._bound is not None:
             self._bound.let_go()  # this thread is not one of those that will run
 
@@ -139,11 +139,11 @@ class Model:
         Raises `BadConfiguration` for one that the model does not take.
         """
         counts = self.warmed_up_at if is_accelerated(self._session) else ()
-        self._trials.run_each(counts, max_rows, max_tokens, max_bytes)
+        self._bucket_checks.run_each(counts, max_rows, max_tokens, max_bytes)
 
     @property
-    def _trials(self) -> BucketTrials:
-        return BucketTrials(self.signature, self._feeds, self._outputs, self._probe_rows)
+    def _bucket_checks(self) -> BucketChecks:
+        return BucketChecks(self.signature, self._feeds, self._outputs, self._probe_rows)
 
     def _binding_to(self, memory: Memory | None) -> BoundRuns | None:
         """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
@@ -176,7 +176,7 @@ class Model:
     def _first_that_runs(self, rows: int) -> Blank:
         """A batch on which the model runs. Raises `BadConfiguration` with the failure of the first one tried."""
         is_dynamic = any(None in spec.dims for spec in self.signature.inputs)
-        dimensions = TRIAL_DIMENSIONS if is_dynamic else TRIAL_DIMENSIONS[:1]
+        dimensions = TRIED_DIMENSIONS if is_dynamic else TRIED_DIMENSIONS[:1]
         failures: list[Exception] = []
         # Zeros first: they are in every table. Ones for a model that divides by its input.
         for self._blank in [Blank(dimension, value) for value in (0, 1) for dimension in dimensions]:

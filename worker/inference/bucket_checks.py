@@ -1,4 +1,4 @@
-"""The padded axes of a model, tried before anybody depends on them: which outputs have them, and does each bucket run?
+"""The padded axes of a model, checked before anybody depends on them: which outputs have them, does each bucket run?
 
 A file says little about that, so blank batches of several lengths are run. Refuses what would fail request by request
 later. Owns nothing; the model runs.
@@ -21,7 +21,7 @@ Lengths = Mapping[Spot, int]
 Feeds = Mapping[str, Array]
 
 
-class BucketTrials:
+class BucketChecks:
     """Tries the axes of one signature."""
 
     def __init__(
