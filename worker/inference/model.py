@@ -115,7 +115,7 @@ class Model:
 
     def probe(self) -> Sequence[Array] | RunFailure:
         """Run the warm-up batch again: a failure unless it still gives all rows, and finite ones where it gave them."""
-        outputs = self.run(self._feeds(self._probe_rows))
+        outputs = self.run(self.blank(self._probe_rows))
         if isinstance(outputs, RunFailure):
             return outputs
         for spec, output, was_finite in zip(self.signature.outputs, outputs, self._is_finite, strict=True):
@@ -128,28 +128,33 @@ class Model:
     def blank(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> Feeds:
         """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs.
 
-        With lengths of other dynamic axes, or another value, nobody says that it does. A mask of zeros may cost less
-        than one of ones.
+        Padded axes are as long as in their first buckets. With other `lengths` of dynamic axes, or another `value`,
+        nobody says that it runs. A mask of zeros may cost less than one of ones.
         """
-        return self._feeds(rows, lengths, value)
+        of = self._blank if value is None else self._blank._replace(value=value)
+        lengths = {**blank_lengths(self.signature.axes), **lengths}
+        return {
+            spec.name: _blank(spec, rows, of, [lengths.get(Spot(at, n)) for n in range(len(spec.dims))])
+            for at, spec in enumerate(self.signature.inputs)
+        }
 
     def warm_up_buckets(self, max_rows: int, max_tokens: int | None, max_bytes: int | None) -> None:
         """Run each bucket: with one row, and on an accelerator with each number of rows that a batch of it may have.
 
         Raises `BadConfiguration` for one that the model does not take.
         """
-        counts = self.warmed_up_at if is_accelerated(self._session) else ()
+        counts = self.warmed_up_at if self.is_accelerated else ()
         self._bucket_checks.run_each(counts, max_rows, max_tokens, max_bytes)
 
     @property
     def _bucket_checks(self) -> BucketChecks:
-        return BucketChecks(self.signature, self._feeds, self._outputs, self._probe_rows)
+        return BucketChecks(self.signature, self.blank, self._outputs, self._probe_rows)
 
     def _binding_to(self, memory: Memory | None) -> BoundRuns | None:
         """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
         if memory is None:
             return None
-        feeds = self._feeds(self._probe_rows)
+        feeds = self.blank(self._probe_rows)
         try:
             outputs = self._outputs(feeds)
             bound = BoundRuns(self._session, self._seen_with(outputs), memory, self.warmed_up_at[-1])
@@ -181,7 +186,7 @@ class Model:
         # Zeros first: they are in every table. Ones for a model that divides by its input.
         for self._blank in [Blank(dimension, value) for value in (0, 1) for dimension in dimensions]:
             try:
-                self._outputs(self._feeds(rows))
+                self._outputs(self.blank(rows))
             except ORT_ERRORS as error:
                 failures.append(error)
             else:
@@ -197,7 +202,7 @@ class Model:
 
     def _warm_up(self, rows: int) -> Sequence[Array]:
         try:
-            outputs = self._outputs(self._feeds(rows))
+            outputs = self._outputs(self.blank(rows))
         except ORT_ERRORS as error:
             raise BadConfiguration(_too_much(rows, error)) from error
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
@@ -208,15 +213,6 @@ class Model:
                     "batch, or without this output"
                 )
         return outputs
-
-    def _feeds(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> dict[str, Array]:
-        """Blank inputs, the padded axes as long as in their first buckets unless told otherwise."""
-        blank = self._blank if value is None else self._blank._replace(value=value)
-        lengths = {**blank_lengths(self.signature.axes), **lengths}
-        return {
-            spec.name: _blank(spec, rows, blank, [lengths.get(Spot(at, n)) for n in range(len(spec.dims))])
-            for at, spec in enumerate(self.signature.inputs)
-        }
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"

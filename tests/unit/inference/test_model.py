@@ -319,7 +319,7 @@ def test_the_probe_fails_when_finite_outputs_turned_into_nan(tmp_path: Path) -> 
     other = loaded(models.square_root(), tmp_path)
     model._session = other._session
     negative = np.full((1, 4), -1, np.float32)
-    model._feeds = lambda *_: {"x": negative}  # type: ignore[method-assign]
+    model.blank = lambda *_: {"x": negative}  # type: ignore[method-assign]
 
     failure = model.probe()
 
