@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError
 
+from worker.core.failures import KafkaFatal
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
 from worker.kafka.errors import GONE
@@ -27,6 +28,11 @@ def why_refused(topic: str | None, error: KafkaError) -> str:
     if error.code() in GONE:
         return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
     return f"the broker refused a record for topic {topic}: {error.str()}"
+
+
+def broken(error: Exception) -> KafkaFatal:
+    """A broken producer raises a `SystemError` around the `KafkaException` that has the reason (measured)."""
+    return KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again")
 
 
 def tell(watcher: Watcher | None, log: ClientLog, outstanding: Outstanding, statistics: str) -> None:

@@ -18,6 +18,7 @@ from worker.core.failures import KafkaFatal
 from worker.core.records import Headers
 from worker.kafka.client import client_log, open_client, reach, record_limit
 from worker.kafka.client_config import Config
+from worker.kafka.producing import broken
 from worker.settings import Connection
 
 # A broker that is away may come back: what has waited for it so long, seconds, is given up.
@@ -125,8 +126,7 @@ class Publisher:
         try:
             serve(timeout)
         except Exception as error:
-            # A broken producer says so by a SystemError around the KafkaException that has the reason (measured).
-            raise KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again") from error
+            raise broken(error) from error
 
     def _reported(self, error: KafkaError | None, _: Report) -> None:
         if error is None:

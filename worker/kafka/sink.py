@@ -22,7 +22,7 @@ from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher
 from worker.kafka.errors import configuring
 from worker.kafka.outstanding import Outstanding
-from worker.kafka.producing import partition_of, tell
+from worker.kafka.producing import broken, partition_of, tell
 from worker.kafka.receipts import Receipt, Receipts
 from worker.kafka.topics import Topics
 from worker.settings import KafkaSettings
@@ -71,7 +71,7 @@ class KafkaSink:
         try:
             self._producer.poll(timeout)
         except Exception as error:
-            raise self._broken(error) from error
+            raise broken(error) from error
         if self._receipts.refusal is not None:
             raise KafkaFatal(self._receipts.refusal)
         self._send_late()
@@ -85,7 +85,7 @@ class KafkaSink:
         try:
             self._producer.flush(SHORTEST_FLUSH)
         except Exception as error:
-            raise self._broken(error) from error
+            raise broken(error) from error
 
     def close(self, timeout: float) -> int:
         """Wait up to `timeout` seconds for what is under way, then let go. Returns how many messages are given up."""
@@ -97,11 +97,6 @@ class KafkaSink:
             self._log.tell("close", f"the producer did not close in good order: {error.__cause__ or error}")
             return self.undelivered
         return given_up
-
-    @staticmethod
-    def _broken(error: Exception) -> KafkaFatal:
-        # A broken producer says so by a SystemError around the KafkaException that has the reason (measured).
-        return KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again")
 
     def _send_late(self) -> None:
         """What there is room for by now, in order."""
