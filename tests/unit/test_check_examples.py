@@ -8,7 +8,7 @@ from pathlib import Path
 
 from worker.codecs.examples import EncodedRequest, Encoding
 from worker.commands.check_examples import publish_function, sent
-from worker.settings import MASK
+from worker.core.secrets import MASK
 
 ROWS = (("content-type", b"application/octet-stream"),)
 JSON = (("content-type", b"application/json"),)

@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from worker.codecs.examples import EncodedRequest, Encoding
+from worker.core.secrets import MASK
 from worker.kafka.client_config import SECURITY
-from worker.settings import MASK
 
 # A value that is no longer stands in the command itself; a longer one is fetched from the JSON report.
 SHORT_VALUE = 400

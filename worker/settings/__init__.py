@@ -4,7 +4,6 @@
 from here, the patterns by which others' words are judged as ours are, and nothing else.
 """
 
-from worker.core.secrets import MASK
 from worker.settings.effective import Effective, effective
 from worker.settings.loading import Parts, load, load_client, load_parts, load_scoring
 from worker.settings.sections import (
@@ -22,7 +21,6 @@ from worker.settings.sections import (
 )
 
 __all__ = [
-    "MASK",
     "TOPIC_NAME",
     "BatchingSettings",
     "ClientKafkaSettings",
