@@ -24,18 +24,19 @@ from typing import Protocol
 from worker.core.failures import ModelBroken, RunFailure, Stop
 from worker.core.records import Array, Batch, Finished
 
-# What the newest run counts for in the mean by which a batch is expected to be brief.
+# The weight of the newest run in the mean that tells whether the next batch will be brief.
 NEWEST = 1 / 8
-# How many times as long what runs on the loop's thread may take before it leaves for the lane. On a busy machine any
-# run takes twice the processor time: without this every other batch of a model of 0.15 ms went to the lane (seen).
+# Batches that run on the loop's thread stay there until they take so many times `brief`. On a busy machine any run
+# takes twice the processor time: without this every other batch of a model of 0.15 ms went to the lane (seen).
 STAYING = 2
-# How much longer than a brief run's processor time the quickest of the last runs may take by the clock. What always
-# takes longer waits for something else, another device perhaps. Not the mean: a busy machine takes the processor away
+# How many times `brief` the quickest of the last runs may take by the clock. Where all take longer, the model waits for
+# something besides the processor, another device perhaps. Not the mean of them: a busy machine takes the processor away
 # for many ms at a time, and from a lane more often than from the loop, so that a mean keeps batches in the lane where
 # they are slower: 18,000 rows/s while 37,000 came, for half a second and more (seen).
 AT_MOST_WAITING = 4
 LAST_RUNS = 8
-# One that took so many times the processor time of a brief run depends on what it is given: it may come again.
+# After a run of so many times `brief` none is run on the loop's thread again: how long this model takes depends on what
+# it is given, and the next surprise would hold up the loop as well.
 SURPRISE = 40
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# A partition read with so many is a suspect: two deaths in a row are bad luck with machines, three are a record.
+# A partition read with so many is a suspect: two deaths in a row may be bad luck with machines, three are more
+# likely a record's doing.
 SUSPECT_FROM = 3
 
 _TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?")

@@ -18,7 +18,6 @@ REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still a
 # Facilities that librdkafka logs as warnings and that nobody can or need act on.
 _QUIET = frozenset({"CONFWARN", "TERMINATE", "MOCK"})
 
-
 # The markers of the last transaction are still being written. The client waits for them and asks again, every time.
 _MARKERS_FACILITIES, _MARKERS = frozenset({"ADDOFFSETS", "ADDPARTS"}), "another concurrent operation on the same"
 

@@ -37,7 +37,7 @@ PAUSE = 0.01
 OFFSETS_TIMEOUT = 3.0
 # A call that is not back so long after its time will not come back. A busy machine holds one up for a second or two.
 STUCK_AFTER = 5.0
-# Of the time between two looks at it so much counts: a process that stood still (SIGSTOP) has not waited.
+# The most that counts as waited between two looks at it: a process that stood still (SIGSTOP) has not waited.
 LOOK = 0.2
 
 
@@ -122,7 +122,7 @@ class Committer:
         try:
             began = time.monotonic()
             self._initialise()
-            # What the one before was about to do when it was given up, it may have done.
+            # A committer that was abandoned may have done what it was about to do: its transaction is in doubt.
             self._told.put(Ending(self._failure, time.monotonic() - began, self._failure is not None))
             while (asked := self._asked.get()) is not None:
                 began, self._is_in_doubt = time.monotonic(), False

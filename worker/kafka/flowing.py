@@ -1,7 +1,8 @@
 """Which partitions flow, kept in the map that every record passes through anyway.
 
-Topic and number lead to the one `Partition` that stands for them. A partition that does not flow is missing from the
-map, so that a record of one makes itself known, and all others cost nothing: not for fifty idle partitions either.
+A partition flows when its records may be handed out. Topic and number lead to the one `Partition` that stands for them.
+One that does not flow is missing from the map, so its first record is noticed by the look-up that failed, and nothing
+is checked for all the others, however many idle partitions there are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Commits of the source's own: they move no offset, and note with the group what is about to happen at it.
+"""Commits of the source's own: they move no offset, and note beside it what is about to happen there.
 
-One at a time for a partition, so that none overtakes another, and none while anything of the partition is handed out
-that another commit could be about: one that arrives late would take that back.
+A partition has one on its way at a time, so that none overtakes another. And none is sent while the delivery may commit
+something of the partition: a mark that arrived after such a commit would take it back.
 """
 
 from __future__ import annotations

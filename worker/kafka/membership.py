@@ -59,9 +59,9 @@ def _why_classic(kafka: KafkaSettings, *, is_absent: bool) -> str | None:
 class StandBy:
     """Notices that we are in the group though it has no partition for us: under KIP-848 no callback says so (measured).
 
-    The client's statistics do: once its coordinator is up, it beats every few hundred milliseconds, and a refusal comes
-    as an error. Not for classic members: a callback tells them, once all others have joined anew, and long before that
-    their coordinator is up. Owned by the source.
+    The client's statistics do: a member whose coordinator is up has joined within a few hundred milliseconds, or an
+    error has said why not. Not so a classic member: its coordinator is up long before all others have joined anew, and
+    then a callback tells it. Owned by the source.
     """
 
     def __init__(self) -> None:

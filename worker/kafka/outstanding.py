@@ -1,11 +1,12 @@
 """Which topics owe a producer acknowledgements, by what its client says once a second.
 
-librdkafka counts a message in its partition while it waits for company, to be sent, or for its acknowledgement. What
-was refused and waits to be sent again it counts in none (2.16; 119 of 119 on a topic below its `min.insync.replicas`):
-only the number of all messages has it. Whose it is shows in what partitions do:
+librdkafka counts a message in its partition while it waits for company, to be sent, or for its acknowledgement. One
+that was refused and waits to be sent again is counted in no partition (2.16; 119 of 119 on a topic below its
+`min.insync.replicas`), only in the number of all messages. Which partition such messages belong to is told by how its
+own numbers change:
 
-    sent ▲, acknowledged ▬   it stands: what is counted nowhere may be its own
-    acknowledged ▲           it takes again
+    sent grows, acknowledged does not   the partition stands still: the messages counted nowhere may be its own
+    acknowledged grows                  it takes messages again
 
 Pure: reads one text after another, tells nobody.
 """
@@ -48,7 +49,8 @@ class _Seen(NamedTuple):
 class Outstanding:
     """What one producer waits for, or one after the other. Owns what is remembered from text to text.
 
-    The split of what is counted nowhere between several topics that stand is unknown: each is said to have all of it.
+    Nobody knows how the messages counted nowhere are split between several topics that stand still: each is said to
+    have them all.
 
     A transaction's producer gives up what it could not send in time, and another one takes its place, which has nothing
     to send before the brokers have taken the transaction back. For as long as they let it wait, what was given up

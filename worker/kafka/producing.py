@@ -36,9 +36,9 @@ def broken(error: Exception) -> KafkaFatal:
 
 
 def tell(watcher: Watcher | None, log: ClientLog, outstanding: Outstanding, statistics: str) -> None:
-    """To the watcher, and to the log of a topic that takes nothing: the client says nothing of it.
+    """Tell the watcher, and log topics that take nothing, of which the client itself says nothing.
 
-    Nobody's answer waits for a number on a page: what goes wrong is told, and nothing raised.
+    Raises nothing, whatever the text holds: no answer should be lost for a number on a page.
     """
     if watcher is None:
         return

@@ -6,10 +6,10 @@
 | requires abort | nothing of the transaction will be | it is taken back; the producer goes on |
 | fatal, anything else, or no end within the transaction's timeout | nobody knows | another producer with the same id |
 
-Fenced (`_FENCED`, fatal in every call that follows) is said alike of a transaction that the coordinator took back after
-its timeout, of an id that somebody else has taken, and of both (measured on Kafka 4.3 with librdkafka 2.16: in produce,
-`send_offsets_to_transaction`, `commit_transaction` and `abort_transaction`, whichever comes first). What can be known
-is for how long our transaction was open: the coordinator takes none back before its time.
+Fenced (`_FENCED`, fatal in every call that follows) may mean that the coordinator took our transaction back after its
+timeout, that somebody else has taken our id, or both (measured on Kafka 4.3 with librdkafka 2.16: in produce,
+`send_offsets_to_transaction`, `commit_transaction` and `abort_transaction`, whichever comes first). What tells them
+apart is for how long our transaction was open: the coordinator takes none back before its timeout.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from worker.settings import Connection
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
-# What the group's coordinator says to who is shut out for good. Other codes may as well be about an answer's topic.
+# By these the group's coordinator shuts us out for good. Other codes may just as well be about an answer's topic.
 _REFUSED = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError.GROUP_AUTHORIZATION_FAILED})
 
-# Of the timeout: so long must a transaction have been open before we believe that the coordinator took it back. Its
-# clock is not ours.
+# The share of its timeout for which a transaction must have been open before we believe that the coordinator took it
+# back. Less than all of it, for its clock is not ours.
 BELIEVED_SHARE = 0.9
 
 

@@ -24,12 +24,12 @@ from worker.settings.sections import (
 )
 
 LAST_PORT = 65_535
-# Digits: at the end of an IPv6 address without brackets, so many are taken for a port, which brokers have above 1023.
+# The fewest digits that are taken for a port at the end of an IPv6 address without brackets: brokers listen above 1023.
 SHORTEST_PORT = 4
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
-    """Every conflict found, as text. None means that the settings fit."""
+    """Every conflict found, as text; nothing where the settings fit."""
     yield from chain(
         kafka_conflicts(settings.kafka),
         _bounds(settings.batching),
@@ -108,9 +108,9 @@ def _is_loopback(server: str) -> bool:
 
 
 def _host_and_port(server: str) -> tuple[str, str]:
-    """As the client reads `[protocol://]host[:port]`; an address with several colons needs brackets to have a port.
+    """Of `[protocol://]host[:port]`, as the client reads it: an IPv6 address needs brackets to have a port.
 
-    One without them is read as it was meant, where it ends in what may be a port behind a whole address.
+    Where one without brackets ends in what looks like a port, it was meant as one, and is returned as one.
     """
     address = server.rpartition("://")[2]
     if address.startswith("["):

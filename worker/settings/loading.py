@@ -40,7 +40,8 @@ _KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.it
 _SLIPS = {name.replace("__", "_"): name for name in _KNOWN}
 _SECRET_FILES = {f"{name}_FILE": name for name, setting in _KNOWN.items() if is_secret(*setting)}
 
-# Strangers are told with the place they stand in; a default made from a wrong value is no second mistake.
+# Unknown names are told by `_unknown_names`, which knows where they stand. A default that cannot be made, as the value
+# that it is made from is wrong, is no second mistake.
 _TOLD_ELSEWHERE = ("extra_forbidden", "model_type", "default_factory_not_called")
 
 
@@ -116,7 +117,7 @@ def _load(
 def _read(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tuple[_S | None, list[str]]:
     """The settings, unless a value is missing or wrong, and what is wrong with names and values."""
     file = _file(shape, path)
-    problems = list(_strangers(file, path))
+    problems = list(_unknown_names(file, path))
     environment = EnvSettingsSource(shape)
     environment.env_vars = {name.lower(): value for name, value in _variables(environ, problems)}
     # Every section is there, at least empty: what it lacks is then told key by key.
@@ -145,7 +146,7 @@ def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
         raise BadConfiguration(f"--config {path}: cannot be read: {error}") from None
 
 
-def _strangers(file: TomlConfigSettingsSource, path: Path | None) -> Iterator[str]:
+def _unknown_names(file: TomlConfigSettingsSource, path: Path | None) -> Iterator[str]:
     for section, table in file.toml_data.items():
         if section in SECTIONS and not isinstance(table, dict):
             yield f"{section} in {path}: is a table, [{section}], and no value"

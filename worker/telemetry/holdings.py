@@ -1,6 +1,6 @@
 """The partitions held, how far each is, and which are under suspicion.
 
-Nobody tells when a suspicion is over: it is when the group's commit reaches the end of it, or the partition goes away.
+A suspicion is over when the group's commit reaches its end, or the partition goes away: nobody says so.
 Owned by the events, on the loop's thread.
 """
 

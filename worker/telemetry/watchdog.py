@@ -1,11 +1,11 @@
 """Ends the process when it hangs: Python cannot interrupt a native call that does not come back.
 
-Before the worker begins, a wish to stop is reason enough: loading and warming a model are native calls too, which take
-minutes where an engine is built, and nothing is held that would have to be let go.
-
 Watches the loop's heartbeat, the age of the inference that runs now, and the time a drain may take. Many short
 inferences, as in a long bisect, are no hang: each has its own age. Nothing unsettled has been committed, so what is
 lost is answered again. Owns its thread and the right to end the process, nothing else.
+
+Before the worker begins, it ends the process as soon as somebody wants it to stop: loading and warming a model are
+native calls too, which may take minutes, and nothing is held yet that would have to be let go.
 """
 
 from __future__ import annotations
