@@ -176,7 +176,7 @@ class JvmBroker:
         assert self._process is None, "already running"
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*_dying_with_us(), *self._java("kafka.Kafka"), str(self._properties)],
+                [*dying_with_us(), *self._java("kafka.Kafka"), str(self._properties)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -344,7 +344,8 @@ def wait_until_answering(
     raise NoBrokerError(f"no Kafka answers at {bootstrap_servers}")
 
 
-def _dying_with_us() -> list[str]:
+def dying_with_us() -> list[str]:
+    """Words before a command that end its process with ours, where the system can."""
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 

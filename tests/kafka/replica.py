@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.kafka.broker import free_port
+from tests.kafka.broker import dying_with_us, free_port
 
 START_TIMEOUT = 30.0  # 1-2 s on an idle machine of two cores; a busy one takes many times that
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -57,7 +56,7 @@ class Replica:
         environment = {**kept, **{f"WORKER_{key}": value for key, value in own.items()}, **(variables or {})}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [*_dying_with_us(), sys.executable, "-m", "worker", "run"],
+                [*dying_with_us(), sys.executable, "-m", "worker", "run"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -210,7 +209,3 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far (Linux)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def _dying_with_us() -> list[str]:
-    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
