@@ -235,7 +235,7 @@ def commit(kafka: Cluster, deployment: Deployment, offsets: Mapping[int, int]) -
 
 def test_a_broker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lets us connect and says nothing: the wait is bounded, its address is named, the model told all the same."""
-    monkeypatch.setattr("worker.commands.check.ANSWER_TIMEOUT", 1.0)
+    monkeypatch.setattr("worker.commands.check.START_TIMEOUT", 1.0)
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -25,7 +25,7 @@ from worker.kafka.capabilities import capabilities, try_clients
 from worker.kafka.client import NO_LOG
 from worker.kafka.connecting import connect
 from worker.kafka.survey import survey
-from worker.kafka.topics import ANSWER_TIMEOUT, Topics, judge
+from worker.kafka.topics import START_TIMEOUT, Topics, judge
 from worker.settings import DeliverySettings, KafkaSettings, ScoringSettings, Settings, effective, load_parts
 from worker.telemetry import try_address
 
@@ -117,28 +117,28 @@ def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, re
     wanted = wanted_transactions(kafka, delivery)
     report.delivery = delivery_facts(delivery, wanted) if delivery else None
     try:
-        contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, kafka.response_topic)
+        contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
     except Stop as stop:
         report.add(stop)
         return
-    problems, topics, can_administer = judge(kafka, contact, ANSWER_TIMEOUT, with_transactions=wanted is not None)
+    problems, topics, can_administer = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
     report.refuse(problems, 2 if problems else 0)
-    found = survey(kafka, contact, ANSWER_TIMEOUT, can_administer=can_administer)
+    found = survey(kafka, contact, START_TIMEOUT, can_administer=can_administer)
     report.warnings += advice(kafka, found, topics)
     usable = topics if can_administer else None
     report.cluster = ClusterFacts(
         survey=found,
-        capabilities=capabilities(kafka, ANSWER_TIMEOUT),
+        capabilities=capabilities(kafka, START_TIMEOUT),
         membership=topics.membership if topics else None,
         max_bytes=topics.max_bytes if topics else None,
         can_produce=_can_produce(kafka, usable, report) if usable else None,
-        can_transact=can_transact(kafka, usable, wanted, report, NO_LOG, ANSWER_TIMEOUT) if usable and wanted else None,
+        can_transact=can_transact(kafka, usable, wanted, report, NO_LOG, START_TIMEOUT) if usable and wanted else None,
     )
 
 
 def _can_produce(kafka: KafkaSettings, topics: Topics, report: Report) -> bool:
     try:
-        try_clients(kafka, topics, NO_LOG, ANSWER_TIMEOUT)
+        try_clients(kafka, topics, NO_LOG, START_TIMEOUT)
     except Stop as stop:
         report.add(stop)
         return False

@@ -13,7 +13,7 @@ from worker.kafka.admin_answers import record_limits, told
 from worker.kafka.client import client_log, why_unusable
 from worker.kafka.client_config import admin_config
 from worker.kafka.errors import words_of
-from worker.kafka.topics import ANSWER_TIMEOUT, CAUTIOUS_LIMIT
+from worker.kafka.topics import CAUTIOUS_LIMIT, START_TIMEOUT
 from worker.settings import TOPIC_NAME, Connection
 
 
@@ -48,19 +48,19 @@ class Destinations:
         if not re.fullmatch(TOPIC_NAME, topic):
             return Destination(topic, fault=f"no topic is called {topic!r}")
         try:
-            found = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+            found = self._admin.list_topics(topic, timeout=START_TIMEOUT).topics[topic]
         except KafkaException as error:
             return Destination(topic, fault=f"the broker does not say whether topic {topic} exists: {words_of(error)}")
         if found.error is not None:
             return Destination(topic, fault=why_unusable(topic, found.error, "WRITE"))
         if not self._may_write(topic):
             return Destination(topic, fault=f"this client may not write to topic {topic}; grant it the operation WRITE")
-        limit = record_limits(self._admin, [topic], ANSWER_TIMEOUT)[topic] or CAUTIOUS_LIMIT
+        limit = record_limits(self._admin, [topic], START_TIMEOUT)[topic] or CAUTIOUS_LIMIT
         return Destination(topic, len(found.partitions), limit)
 
     def _may_write(self, topic: str) -> bool:
         """A broker that does not tell is believed: what is missing shows when it is used."""
         names = TopicCollection([topic])
-        asked = self._admin.describe_topics(names, include_authorized_operations=True, request_timeout=ANSWER_TIMEOUT)
-        allowed = getattr(told(asked[topic], ANSWER_TIMEOUT), "authorized_operations", None)
+        asked = self._admin.describe_topics(names, include_authorized_operations=True, request_timeout=START_TIMEOUT)
+        allowed = getattr(told(asked[topic], START_TIMEOUT), "authorized_operations", None)
         return allowed is None or AclOperation.WRITE in allowed

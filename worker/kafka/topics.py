@@ -32,7 +32,7 @@ from worker.settings import KafkaSettings
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
-ANSWER_TIMEOUT = 15.0  # a TLS and SASL handshake with a broker far away takes one or two, seconds
+START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
 SESSION_KEY = "consumer.session.timeout.ms"
 
@@ -72,7 +72,7 @@ class Verdict(NamedTuple):
 
 
 def examine(
-    kafka: KafkaSettings, logger: logging.Logger, timeout: float = ANSWER_TIMEOUT, *, with_transactions: bool = False
+    kafka: KafkaSettings, logger: logging.Logger, timeout: float = START_TIMEOUT, *, with_transactions: bool = False
 ) -> Topics:
     """Ask the cluster. Raises `BadConfiguration` with every problem, one a line."""
     contact = connect(kafka, logger, timeout, kafka.response_topic)
@@ -83,7 +83,7 @@ def examine(
 
 
 def judge(
-    kafka: KafkaSettings, contact: Contact, timeout: float = ANSWER_TIMEOUT, *, with_transactions: bool = False
+    kafka: KafkaSettings, contact: Contact, timeout: float = START_TIMEOUT, *, with_transactions: bool = False
 ) -> Verdict:
     """What `examine` makes of a cluster that answers, with all its problems as values."""
     return _Examination(kafka, contact, timeout, with_transactions=with_transactions).run()

@@ -25,12 +25,10 @@ from worker.kafka.client_statistics import Watcher
 from worker.kafka.committer import Asked, Committer
 from worker.kafka.outstanding import Outstanding
 from worker.kafka.producing import tell
-from worker.kafka.topics import Topics
+from worker.kafka.topics import START_TIMEOUT, Topics
 from worker.kafka.transactional_id import TransactionalId
 from worker.kafka.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
-
-READY_TIMEOUT = 15.0  # as long as the other questions at the start may take
 
 
 class KafkaTransactions:
@@ -64,7 +62,7 @@ class KafkaTransactions:
         self._dead: BaseException | None = None
         self._committer = self._new_committer()
 
-    def wait_until_ready(self, timeout: float = READY_TIMEOUT) -> None:
+    def wait_until_ready(self, timeout: float = START_TIMEOUT) -> None:
         """Until the broker knows us by our id. To be called once, before the first transaction.
 
         Raises `BadConfiguration` when it does not let us, or does not say so within `timeout` seconds.
