@@ -47,14 +47,18 @@ def run(settings: Settings) -> NoReturn:
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
     run_timeout = settings.model.run_timeout_s
-    patience = telemetry.Patience(max(TURN_TIMEOUT, run_timeout + BEYOND_RUN), run_timeout)
+    limits = telemetry.Limits(
+        turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
+        run=run_timeout,
+        stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
+    )
     with (
         stop_signals() as signals,
         told(events) as ending,
         ExitStack() as closing,
-        _watchdog(settings, signals, events, patience) as watchdog,  # ends first: what closes has its own time limits
+        _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
     ):
-        worker = _started(settings, signals, events, patience, closing)
+        worker = _started(settings, signals, events, limits, closing)
         watchdog.let_begin()
         worker.run()
     # All that has to be let go is let go. The interpreter's own end would destroy the clients, which is to wait for a
@@ -63,11 +67,9 @@ def run(settings: Settings) -> NoReturn:
     os._exit(ending.exit_code)
 
 
-def _watchdog(
-    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, patience: telemetry.Patience
-) -> telemetry.Watchdog:
+def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.Limits) -> telemetry.Watchdog:
     return telemetry.Watchdog(
-        telemetry.Limits(patience.turn, patience.run, stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT),
+        limits,
         heartbeat=lambda: events.heartbeat,
         running_since=lambda: events.running_since,
         stop_asked=lambda: signals.stop_sent,
@@ -79,13 +81,13 @@ def _started(
     settings: Settings,
     signals: StopSignals,
     events: telemetry.WorkerEvents,
-    patience: telemetry.Patience,
+    limits: telemetry.Limits,
     closing: ExitStack,
 ) -> Worker:
     """A worker ready to run. Raises `BadConfiguration`."""
     tracing = _tracing(settings, events, closing)
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
-    health = telemetry.HealthServer(address, port, latest=lambda: events.latest, patience=patience)
+    health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits)
     closing.callback(health.close)
     events.noted("http_listening", url=health.url)
     with ThreadPoolExecutor(1, "examination") as aside:

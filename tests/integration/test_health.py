@@ -12,9 +12,10 @@ from contextlib import suppress
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry import HealthServer, Limits, Patience, Watchdog, WorkerEvents, health
+from worker.telemetry import HealthServer, Limits, Watchdog, WorkerEvents, health
 from worker.telemetry.health import HealthServer as Server
 
+LIMITS = Limits(turn=60.0, run=60.0, stop=60.0)
 PATIENCE = 60.0  # longer than any machine needs, seconds
 
 
@@ -25,7 +26,7 @@ def events() -> WorkerEvents:
 
 @pytest.fixture
 def server(events: WorkerEvents) -> Iterator[Server]:
-    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, patience=Patience())
+    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=LIMITS)
     yield server
     server.close()
 
@@ -111,7 +112,7 @@ def test_a_silent_client_holds_nobody_up(server: Server) -> None:
 def test_a_port_that_is_taken_is_a_configuration_error(server: Server, events: WorkerEvents) -> None:
     """One line that names the settings."""
     with pytest.raises(BadConfiguration, match=r"cannot listen on 127\.0\.0\.1:\d+: .*WORKER_TELEMETRY__HTTP_PORT"):
-        HealthServer("127.0.0.1", server.port, latest=lambda: events.latest, patience=Patience())
+        HealthServer("127.0.0.1", server.port, latest=lambda: events.latest, limits=LIMITS)
 
 
 def test_the_port_that_was_found_is_told(server: Server) -> None:

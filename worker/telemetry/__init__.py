@@ -10,8 +10,8 @@ if "rich" not in sys.modules:
     del sys.modules["rich"]
 
 from worker.telemetry.events import WorkerEvents
-from worker.telemetry.health import HealthServer, Patience, try_address
+from worker.telemetry.health import HealthServer, try_address
 from worker.telemetry.logs import configure, kafka_logger
 from worker.telemetry.watchdog import Limits, Watchdog
 
-__all__ = ["HealthServer", "Limits", "Patience", "Watchdog", "WorkerEvents", "configure", "kafka_logger", "try_address"]
+__all__ = ["HealthServer", "Limits", "Watchdog", "WorkerEvents", "configure", "kafka_logger", "try_address"]

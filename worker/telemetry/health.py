@@ -11,7 +11,6 @@ import socketserver
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from worker.core.failures import BadConfiguration
 from worker.telemetry.tally import Snapshot
+from worker.telemetry.watchdog import Limits
 
 if TYPE_CHECKING:
     from worker.telemetry.metrics_page import MetricsPage
@@ -32,21 +32,13 @@ TEXT = "text/plain; charset=utf-8"
 Answer = tuple[HTTPStatus, bytes, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a turn of the loop and one inference may take before the worker counts as dead, seconds."""
-
-    turn: float = 60.0
-    run: float = 60.0
-
-
-def liveness(snapshot: Snapshot, now: float, patience: Patience) -> str | None:
+def liveness(snapshot: Snapshot, now: float, limits: Limits) -> str | None:
     """Why the worker counts as dead; None while it lives. A worker that has not begun to turn is starting, not dead."""
     if snapshot.turned_at is None:
         return None
-    if snapshot.running_since is not None and now - snapshot.running_since > patience.run:
+    if snapshot.running_since is not None and now - snapshot.running_since > limits.run:
         return f"an inference has been running for {now - snapshot.running_since:.0f} s"
-    if now - snapshot.turned_at > patience.turn:
+    if now - snapshot.turned_at > limits.turn:
         return f"the loop has not turned for {now - snapshot.turned_at:.0f} s"
     return None
 
@@ -75,11 +67,11 @@ class HealthServer:
         port: int,
         *,
         latest: Callable[[], Snapshot],
-        patience: Patience,
+        limits: Limits,
     ) -> None:
         """Port 0 takes any free one. Raises `BadConfiguration` when it cannot listen there."""
         self._server = _listen(address, port)
-        self._server.pages = Pages(latest, patience, time.monotonic)
+        self._server.pages = Pages(latest, limits, time.monotonic)
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True)
         self._thread.start()
 
@@ -104,15 +96,15 @@ class HealthServer:
 class Pages:
     """The three pages as values."""
 
-    def __init__(self, latest: Callable[[], Snapshot], patience: Patience, clock: Callable[[], float]) -> None:
+    def __init__(self, latest: Callable[[], Snapshot], limits: Limits, clock: Callable[[], float]) -> None:
         self._latest = latest
-        self._patience = patience
+        self._limits = limits
         self._clock = clock
 
     def answer(self, path: str, accept: str) -> Answer:
         match path.partition("?")[0]:
             case "/healthz":
-                return _verdict(liveness(self._latest(), self._clock(), self._patience))
+                return _verdict(liveness(self._latest(), self._clock(), self._limits))
             case "/readyz":
                 return _verdict(self._latest().unready)
             case "/metrics":

@@ -4,10 +4,11 @@ from http import HTTPStatus
 
 import pytest
 
-from worker.telemetry.health import Pages, Patience, liveness
+from worker.telemetry.health import Pages, liveness
 from worker.telemetry.tally import Snapshot
+from worker.telemetry.watchdog import Limits
 
-PATIENCE = Patience(turn=60.0, run=30.0)
+LIMITS = Limits(turn=60.0, run=30.0, stop=20.0)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ PATIENCE = Patience(turn=60.0, run=30.0)
 )
 def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapshot, verdict: str | None) -> None:
     """Not that a broker can be reached; and a worker that is still starting is alive."""
-    assert liveness(snapshot, 1000.0, PATIENCE) == verdict
+    assert liveness(snapshot, 1000.0, LIMITS) == verdict
 
 
 @pytest.mark.parametrize(
@@ -38,12 +39,12 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
 )
 def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
     """In one line that an operator reads in the pod's events."""
-    assert Pages(lambda: snapshot, PATIENCE, lambda: 1000.0).answer(path, "")[:2] == (status, body)
+    assert Pages(lambda: snapshot, LIMITS, lambda: 1000.0).answer(path, "")[:2] == (status, body)
 
 
 def test_metrics_come_in_the_format_asked_for() -> None:
     """Prometheus's text, or OpenMetrics."""
-    pages = Pages(Snapshot, PATIENCE, lambda: 1000.0)
+    pages = Pages(Snapshot, LIMITS, lambda: 1000.0)
 
     _, text, plain = pages.answer("/metrics", "")
     _, strict, openmetrics = pages.answer("/metrics", "application/openmetrics-text; version=1.0.0")
