@@ -1,7 +1,9 @@
-"""Where a worker begins when the group's coordinator has just moved."""
+"""Where a worker begins, and what `check` tells, when the group's coordinator has just moved."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from tests.kafka.cluster import Cluster
 from tests.kafka.misleading import Misleading
 from tests.kafka.network import broker_behind
 from tests.kafka.scene import Scene, raw
+from tests.kafka.test_publish_consume import environment
 
 COUNT = 400
 
@@ -41,3 +44,16 @@ def test_a_coordinator_that_has_moved_is_asked_again(
             replica.terminate()
             assert replica.exit_code() == 0, replica.log
         scene.expect_right_values()
+
+
+def test_check_lives_when_the_coordinator_has_moved(misled: tuple[Cluster, Misleading], tmp_path: Path) -> None:
+    """In a process of its own, as it is: the admin client's question for offsets would end it (SIGSEGV)."""
+    cluster, proxy = misled
+    with Scene(cluster, tmp_path, {"KAFKA__BOOTSTRAP_SERVERS": proxy.address}) as scene:
+        proxy.wrong_answers = 1
+        checked = subprocess.run(
+            [sys.executable, "-m", "worker", "check"], env=environment(scene.settings), capture_output=True, check=False
+        )
+
+    assert proxy.wrong_answers == 0, "nobody was misled"
+    assert checked.returncode == 0, checked

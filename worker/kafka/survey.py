@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
 from confluent_kafka.admin._metadata import TopicMetadata
 
 from worker.kafka.access import used
 from worker.kafka.admin_answers import told, topic_configs
+from worker.kafka.client import client_log, open_client
+from worker.kafka.client_config import Config
 from worker.kafka.connecting import Contact
 from worker.settings import KafkaSettings
 
 CONFIGS = ("cleanup.policy", "max.message.bytes", "min.insync.replicas", "retention.bytes", "retention.ms")
+_AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +142,18 @@ class _Surveyor:
         return {number: int(offset.offset) for number, offset in found.items() if offset is not None}
 
     def _committed(self, topic: TopicFacts) -> dict[int, int] | None:
-        group = self._kafka.group_id
-        positions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        wanted = ConsumerGroupTopicPartitions(group, positions)
-        asked = self._admin.list_consumer_group_offsets([wanted], request_timeout=self._timeout)
-        found = told(asked[group], self._timeout)
-        if found is None:
+        """Asked by a consumer that joins nothing.
+
+        The admin client's `list_consumer_group_offsets` ends the process (SIGSEGV, librdkafka 2.16) when the
+        coordinator answers with an error, as one does that has moved.
+        """
+        promised = {"group.id": self._kafka.group_id, "enable.auto.commit": False}
+        consumer = open_client(Consumer, self._kafka, _AS_IT_IS, promised, client_log())
+        try:
+            positions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+            found = consumer.committed(positions, self._timeout)
+        except KafkaException:
             return None
-        return {at.partition: at.offset for at in found.topic_partitions if at.error is None and at.offset >= 0}
+        finally:
+            consumer.close()
+        return {at.partition: at.offset for at in found if at.error is None and at.offset >= 0}
