@@ -1,5 +1,8 @@
 """The broker of these tests does what the tests take for granted."""
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.kafka.broker import JvmBroker
@@ -38,3 +41,17 @@ def test_a_killed_broker_comes_back_with_what_it_acknowledged(own_broker: JvmBro
 
     cluster.produce(topic, [Sent(None, b"after")])
     assert [r.value for r in cluster.read(topic, 2)] == [b"before", b"after"]
+
+
+@pytest.mark.slow
+def test_a_broker_that_has_had_no_group_can_be_asked_for_offsets(own_broker: JvmBroker) -> None:
+    """It has no `__consumer_offsets` yet and refuses. In a process of its own: a client could end it (SIGSEGV)."""
+    cluster = Cluster(own_broker.bootstrap_servers)
+    topic = cluster.create_topic()
+    asking = (
+        f"from tests.kafka.cluster import *; print(Cluster({cluster.bootstrap_servers!r}).committed('g', {topic!r}))"
+    )
+
+    asked = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True, check=False)
+
+    assert (asked.returncode, asked.stdout) == (0, "{}\n"), asked.stderr
