@@ -247,6 +247,16 @@ def test_half_precision_has_no_form_in_json(tmp_path: Path) -> None:
     assert scored(model, file, tmp_path / "out.npy") == 0
 
 
+def test_names_that_are_no_utf8_stop_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A file system takes any bytes. The model is called by what can be read of its file's name."""
+    model = save(lookup(), tmp_path).rename(tmp_path / "m\udcff.onnx")
+    (tmp_path / "l\udcff.jsonl").write_text(json.dumps(request([3])) + "\n")
+
+    assert scored(model, tmp_path / "l\udcff.jsonl", None) == 0
+
+    assert json.loads(capfd.readouterr().out)["model_name"] == "m\ufffd"
+
+
 def test_a_limit_ends_it_early(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """That is all that was asked for, so nothing is missing."""
     model = save(square_root(1), tmp_path)

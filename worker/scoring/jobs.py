@@ -45,6 +45,11 @@ class Asked:
     may_overwrite: bool = False
 
     @property
+    def name(self) -> str:
+        """What is read, as records and messages can carry it: a file's name may be no UTF-8."""
+        return "standard input" if self.file == STDIN else os.fsencode(self.file).decode(errors="replace")
+
+    @property
     def is_array(self) -> bool:
         return self.file.suffix in {".npy", ".npz"}
 
@@ -101,10 +106,9 @@ def open_job(asked: Asked, scorer: Scorer, settings: ScoringSettings, tell: Tell
 
 
 def _lines_to_lines(asked: Asked, scorer: Scorer, settings: ScoringSettings, closing: ExitStack) -> Job:
-    is_stdin = asked.file == STDIN
     source = Lines(
-        0 if is_stdin else _opened(asked.file, os.O_RDONLY, closing),
-        "standard input" if is_stdin else str(asked.file),
+        0 if asked.file == STDIN else _opened(asked.file, os.O_RDONLY, closing),
+        asked.name,
         settings.kafka.max_request_bytes,
         asked.limit,
     )
@@ -115,7 +119,7 @@ def _lines_to_lines(asked: Asked, scorer: Scorer, settings: ScoringSettings, clo
 def _rows_to_lines(asked: Asked, scorer: Scorer, arrays: Arrays, rows: int, closing: ExitStack) -> Job:
     if halves := [spec.name for spec in scorer.signature.outputs if spec.datatype == "FP16"]:
         raise BadConfiguration(f"output {halves[0]} is FP16, which has no form in JSON: give --output FILE.npy")
-    source = Rows(arrays, str(asked.file), (range(row, row + 1) for row in range(rows)), accept=JSON)
+    source = Rows(arrays, asked.name, (range(row, row + 1) for row in range(rows)), accept=JSON)
     writer = _line_writer(asked, scorer, "row", closing)
     return Job("row", rows, lambda: scorer.run(source, writer), [asked.output] if asked.output else [])
 
@@ -137,7 +141,7 @@ def _rows_to_arrays(
     closing.callback(writer.close, tell)
     for path, spec in zip(outputs, scorer.signature.outputs, strict=True):
         writer.add(NpyFile(path, spec, rows))
-    passes = Passes(scorer, arrays, str(asked.file), writer, batching)
+    passes = Passes(scorer, arrays, asked.name, writer, batching)
     return Job("row", rows, passes.run, [*outputs, errors])
 
 

@@ -7,6 +7,7 @@ from one value is judged by its type here; what needs two values is judged in `c
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from math import inf
 from pathlib import Path
@@ -266,12 +267,17 @@ class ScoringKafkaSettings(Section):
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
 
 
+def _readable(name: str) -> str:
+    """A file's name as an answer can carry it: it may be no UTF-8."""
+    return os.fsencode(name).decode(errors="replace")
+
+
 class ModelSettings(Section):
     """Which model is served, and on what."""
 
     path: Path = Field(description="The ONNX model, a local file.")
     name: Text = Field(
-        default_factory=lambda section: section.get("path", Path("model")).stem,
+        default_factory=lambda section: _readable(section.get("path", Path("model")).stem),
         description="Name that requests may ask for and answers carry; the file's stem unless set.",
     )
     version: Text = Field("1", description="Version that requests may ask for and answers carry.")
