@@ -27,10 +27,7 @@ ENVELOPES = [
 def command() -> Iterator[Command]:
     """Runs a command against a mock broker of this test's own."""
     with EmbeddedBroker() as broker:
-        settings = {
-            "WORKER_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-            "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-        }
+        settings = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers}
         broker.create_topic("answers")
         broker.create_topic("copies")
         yield lambda *words: CliRunner().invoke(cli.app, [str(word) for word in words], env=settings)
@@ -46,7 +43,10 @@ def test_what_is_consumed_can_be_published_again(command: Command, tmp_path: Pat
     place = {"topic", "partition", "offset", "timestamp_ms"}
 
     assert command("publish", written(tmp_path / "1", *ENVELOPES), "--topic", "answers").exit_code == 0
-    first = [json.loads(line) for line in command("consume", "--from-beginning", "--json").stdout.splitlines()]
+    first = [
+        json.loads(line)
+        for line in command("consume", "--topic", "answers", "--from-beginning", "--json").stdout.splitlines()
+    ]
     envelopes = [{name: held for name, held in one.items() if name not in place} for one in first]
     assert command("publish", written(tmp_path / "2", *envelopes), "--topic", "copies").exit_code == 0
     second = command("consume", "--topic", "copies", "--from-beginning", "--json").stdout.splitlines()
@@ -61,7 +61,7 @@ def test_people_see_no_more_than_text(command: Command, tmp_path: Path) -> None:
     """In a pipe there is no escape sequence at all."""
     command("publish", written(tmp_path / "1", *ENVELOPES, {"value": "\x1b[31mred"}), "--topic", "answers")
 
-    shown = command("consume", "--from-beginning").stdout
+    shown = command("consume", "--topic", "answers", "--from-beginning").stdout
 
     assert "key k1" in shown
     assert "\\x1b[31mred" in shown

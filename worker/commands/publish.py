@@ -58,7 +58,7 @@ def publish(order: Order) -> int:
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
     settings = load_client(order.config, environ)
-    topic = order.topic or _only_request_topic(settings)
+    topic = _topic(order, settings)
     with ExitStack() as stack:
         requests = _requests(order, environ, stack)
         reader = _reader_at_end(order, settings, stack) if order.wait else None
@@ -75,6 +75,18 @@ def publish(order: Order) -> int:
                 _report(order, topic, publication)
     _judge(order, requests.total, publication)
     return 0
+
+
+def _topic(order: Order, settings: ClientSettings) -> str:
+    """Raises `BadConfiguration` for one whose readers would take requests for what they are not."""
+    topic = order.topic or _only_request_topic(settings)
+    for name, what in (("RESPONSE_TOPIC", "answers"), ("DEAD_LETTER_TOPIC", "dead letters")):
+        if topic == getattr(settings.kafka, name.lower()):
+            raise BadConfiguration(
+                f"--topic {topic}: is WORKER_KAFKA__{name}, and its readers would take requests for {what}; name a "
+                "topic that workers read"
+            )
+    return topic
 
 
 def _only_request_topic(settings: ClientSettings) -> str:

@@ -16,3 +16,12 @@ def test_a_closed_standard_input_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with pytest.raises(BadConfiguration, match="standard input is closed; give it a pipe, or name a FILE"):
         publish(Order(file="-", topic="requests", bootstrap_servers="127.0.0.1:9"))
+
+
+@pytest.mark.parametrize("setting", ["RESPONSE_TOPIC", "DEAD_LETTER_TOPIC"])
+def test_nothing_is_published_to_where_workers_write(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
+    """Readers of answers would take the requests for some."""
+    monkeypatch.setenv(f"WORKER_KAFKA__{setting}", "theirs")
+
+    with pytest.raises(BadConfiguration, match=f"--topic theirs: is WORKER_KAFKA__{setting}, and its readers would"):
+        publish(Order(file="-", topic="theirs", bootstrap_servers="127.0.0.1:9"))
