@@ -561,7 +561,7 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
     last: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="The newest N, from which the options below choose, and what comes then."
+            min=1, metavar="N", help="The newest N of those that the options below choose, and what comes then."
         ),
     ] = None,
     follow: Annotated[

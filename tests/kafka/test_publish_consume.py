@@ -142,7 +142,7 @@ def test_bad_input_is_published_and_its_errors_are_counted(kafka: Cluster, tmp_p
     assert (summary["answers"]["ok"], summary["answers"]["missing"]) == (1, 0)
     assert done.code == 7
     assert "3 of 4 requests got an error: 2 INVALID_ARGUMENT, 1 NOT_FOUND; " in done.errors
-    assert "`inference-worker consume --errors-only --last 4` shows why" in done.errors
+    assert "`inference-worker consume --errors-only --last 3` shows why" in done.errors
     assert {"broken", "null"} <= {error["headers"]["request-id"] for error in errors}
     assert [answer["id"] for answer in named] == ["good"]
     assert letters.count("dead letter") == 3

@@ -8,19 +8,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import Counter
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from sys import maxsize
 
 from worker.codecs.reading import Reading, read
 from worker.commands.command_line import signature_if_any, with_options
 from worker.commands.shown import Told, block, json_of
 from worker.commands.terminal import console
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.records import Record
+from worker.core.records import Partition, Record
 from worker.core.signature import Signature
 from worker.kafka.client import ANSWER_TIMEOUT
 from worker.kafka.reader import Reader
@@ -29,6 +30,8 @@ from worker.signals import StopSignals, stop_signals
 
 # The longest wait for a record before a signal or the end of the time is noticed, seconds.
 _GLANCE = 0.1
+# Records that the newest wanted ones are looked for in, of all partitions together: seconds of reading, not minutes.
+_LOOK_THROUGH = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +64,7 @@ def consume(wish: Wish) -> int:
     settings = load_client(wish.config, environ)
     search = _Search(wish)
     with Reader(settings.kafka, _topic(wish, settings)) as reader, stop_signals() as signals:
-        tail = _Tail(reader, wish.last) if wish.last else None
+        tail = _Tail(reader, wish.last, search) if wish.last else None
         if tail is None:
             reader.start_at(reader.beginnings if wish.from_beginning else reader.ends)
         _show_what_comes(wish, reader, tail, search, _Page(wish, environ), signals)
@@ -99,33 +102,62 @@ def _show_what_comes(
 
 
 class _Tail:
-    """The newest so many records of all partitions together.
+    """The newest so many of the wanted records of all partitions together.
 
-    An offset may also be the marker of a transaction, a record of one that was taken back, or a gap: where a partition
-    shows fewer records than are wanted, all are read once more, from further back.
+    An offset may also be an unwanted record, the marker of a transaction, a record of one that was taken back, or a
+    gap: while what was not read may be newer than what was found, all is read once more, from further back. Within a
+    partition records are taken to lie in the order of their time.
     """
 
-    def __init__(self, reader: Reader, count: int) -> None:
+    def __init__(self, reader: Reader, count: int, search: _Search) -> None:
         self._reader = reader
         self._count = count
+        self._search = search
+        self._farthest = (
+            max(count, _LOOK_THROUGH // len(reader.ends)) if search.is_choosy else max(reader.ends.values())
+        )
         self._begin(count)
 
     def newest(self, records: Sequence[Record]) -> Sequence[Record]:
         """These have come. Nothing, until the newest are known."""
-        self._held += records
+        for record in records:
+            self._oldest.setdefault(record.partition, _time(record))
+            if self._search.is_wanted(record):
+                self._held[record.partition].append(record)
         if not self._reader.has_reached_ends:
             return ()
-        found = Counter(record.partition for record in self._held)
-        if any(found[at] < self._count and start > self._reader.beginnings[at] for at, start in self._starts.items()):
-            self._begin(self._reach * 4)
-            return ()
-        return sorted(self._held, key=lambda record: record.timestamp_ms or 0)[-self._count :]
+        found = sorted((record for held in self._held.values() for record in held), key=_time)[-self._count :]
+        if self._may_be_newer(found):
+            if self._reach < self._farthest:
+                self._begin(min(self._reach * 4, self._farthest))
+                return ()
+            self._tell(len(found))
+        return found
 
     def _begin(self, reach: int) -> None:
-        self._reach, self._held = reach, list[Record]()
         ends, beginnings = self._reader.ends, self._reader.beginnings
+        self._reach = reach
+        self._held = {at: deque[Record](maxlen=self._count) for at in ends}
+        self._oldest: dict[Partition, int] = {}  # times of the first that were read
         self._starts = {at: max(beginnings[at], end - reach) for at, end in ends.items()}
         self._reader.start_at(self._starts)
+
+    def _may_be_newer(self, found: Sequence[Record]) -> bool:
+        """Whether what lies before the starts may belong to the newest."""
+        cut = [at for at, start in self._starts.items() if start > self._reader.beginnings[at]]
+        if len(found) < self._count:
+            return bool(cut)
+        return any(_time(found[0]) < self._oldest.get(at, maxsize) for at in cut)
+
+    def _tell(self, found: int) -> None:
+        sys.stderr.write(
+            f"inference-worker: {found:,} found in the newest {self._reach:,} offsets of each partition; earlier ones "
+            "were not looked through; --from-beginning looks through all\n"
+        )
+
+
+def _time(record: Record) -> int:
+    return record.timestamp_ms or 0
 
 
 class Patience:
@@ -162,12 +194,26 @@ class _Search:
     def found(self, records: Sequence[Record]) -> list[Record]:
         """Those that are wanted, no more than are still asked for."""
         room = None if self._wish.count is None else self._wish.count - self._found
-        wanted = [record for record in records if self._is_wanted(record)][:room]
+        wanted = [record for record in records if self.is_wanted(record)][:room]
         self._found += len(wanted)
         for record in wanted if self._missing else ():
             for name in _names(record):
                 self._missing.pop(name, None)
         return wanted
+
+    def is_wanted(self, record: Record) -> bool:
+        """Whether it is one of those that are asked for."""
+        wish = self._wish
+        return (
+            (self._key is None or record.key == self._key)
+            and (not wish.errors_only or Told(record).is_error)
+            and (not wish.request_ids or not _names(record).isdisjoint(wish.request_ids))
+        )
+
+    @property
+    def is_choosy(self) -> bool:
+        """Whether there may be records that are not wanted."""
+        return self._key is not None or self._wish.errors_only or bool(self._wish.request_ids)
 
     @property
     def is_over(self) -> bool:
@@ -183,16 +229,7 @@ class _Search:
             raise Incomplete(f"{self._found} of {self._wish.count} records were found")
         if self._key is not None and not self._found:
             what = "error" if self._wish.errors_only else "record"
-            among = f" among the newest {self._wish.last}" if self._wish.last else ""
-            raise Incomplete(f"no {what} with the key {self._wish.key} was found{among}")
-
-    def _is_wanted(self, record: Record) -> bool:
-        wish = self._wish
-        return (
-            (self._key is None or record.key == self._key)
-            and (not wish.errors_only or Told(record).is_error)
-            and (not wish.request_ids or not _names(record).isdisjoint(wish.request_ids))
-        )
+            raise Incomplete(f"no {what} with the key {self._wish.key} was found")
 
 
 def _names(record: Record) -> set[str]:

@@ -223,7 +223,7 @@ def _unsatisfied(order: Order, publication: Publication) -> Iterator[str]:
         topic = "" if order.response_topic is None else f" --topic {order.response_topic}"
         yield (
             f"{answered.failed:,} of {count(publication.published.acknowledged, 'request')} got an error: {codes}; "
-            f"`inference-worker consume --errors-only --last {answered.ok + answered.failed}{topic}` shows why"
+            f"`inference-worker consume --errors-only --last {answered.failed}{topic}` shows why"
         )
     if not answered.missing:
         return
