@@ -25,7 +25,9 @@ ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far awa
 NO_LOG = logging.getLogger(__name__)
 NO_LOG.addHandler(logging.NullHandler())
 
-_CLOSED = GONE | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
+# Not a partition that is not named: a broker that the controller has let in just now names a topic without any, for a
+# moment. Of a topic that is gone the client says so.
+_CLOSED = GONE - {KafkaError._UNKNOWN_PARTITION} | {KafkaError.TOPIC_AUTHORIZATION_FAILED}  # noqa: SLF001  # librdkafka's own codes begin with an underscore
 
 _Client = TypeVar("_Client", Producer, Consumer)
 

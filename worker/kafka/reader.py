@@ -24,8 +24,8 @@ from worker.settings import Connection
 # The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
 READ_AT_MOST = 1000
 ASK_AGAIN = 0.2  # seconds; about as long as an election takes
-# librdkafka's own codes begin with an underscore.
-_EOF, _NOT_NAMED = KafkaError._PARTITION_EOF, KafkaError._UNKNOWN_PARTITION  # noqa: SLF001
+# One of librdkafka's own codes, which begin with an underscore.
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 
 _TUNING: Config = {
     "fetch.queue.backoff.ms": 20,  # the default of 1 s starves a reader that is faster than its network
@@ -115,8 +115,7 @@ class Reader:
             found, error = self._ask(which)
             if error is None:
                 return found
-            is_final = is_closed(error) and error.code() != _NOT_NAMED
-            if is_final or time.monotonic() >= give_up:
+            if is_closed(error) or time.monotonic() >= give_up:
                 raise BadConfiguration(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
             time.sleep(ASK_AGAIN)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.unit.kafka.test_client_config import settings
-from worker.core.failures import BadConfiguration
+from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition
 from worker.kafka import reader
 from worker.kafka.reader import Reader
@@ -39,6 +39,12 @@ class Client:
         if isinstance(refusal, KafkaException):
             raise refusal
         return [SimpleNamespace(partition=at.partition, offset=7, error=refusal) for at in asked]
+
+    def consume(self, most: int, timeout: float) -> list[Any]:
+        """The errors of the one partition, told instead of records."""
+        told = [SimpleNamespace(partition=lambda: 0, error=lambda error=error: error) for error in self.refusals]
+        self.refusals.clear()
+        return told
 
 
 def made(monkeypatch: pytest.MonkeyPatch, *refusals: KafkaError | KafkaException) -> Reader:
@@ -85,3 +91,21 @@ def test_a_topic_that_is_closed_to_us_is_given_up_at_once(monkeypatch: pytest.Mo
     """The next answer, which nobody asks for, would be another."""
     with pytest.raises(BadConfiguration, match="grant it the operation READ"):
         made(monkeypatch, CLOSED)
+
+
+def test_a_partition_that_is_not_named_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is read too: the client goes on by itself once a broker names it."""
+    found = made(monkeypatch)
+    cast("Client", found._consumer).refusals.append(NOT_NAMED)
+
+    assert found.read(0.0) == []
+
+
+@pytest.mark.parametrize("refusal", [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), CLOSED])
+def test_a_topic_that_is_gone_or_closed_ends_the_reading(monkeypatch: pytest.MonkeyPatch, refusal: KafkaError) -> None:
+    """Nobody would come to read there."""
+    found = made(monkeypatch)
+    cast("Client", found._consumer).refusals.append(refusal)
+
+    with pytest.raises(KafkaFatal, match="answers cannot be read"):
+        found.read(0.0)
