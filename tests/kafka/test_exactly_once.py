@@ -76,7 +76,7 @@ def test_the_older_of_two_replicas_with_one_id_exits(kafka: Cluster, tmp_path: P
         expect_unharmed(scene, younger)
         said = json.loads(older.log.splitlines()[-1])
         assert (said["event"], said["exit_code"]) == ("stopped", 4)
-        assert said["reason"].startswith("another replica uses the transactional id shared: ")
+        assert said["reason"].startswith("another process uses the transactional id shared: ")
         assert said["reason"].endswith("give each its own, WORKER_DELIVERY__TRANSACTIONAL_ID")
 
 

@@ -113,7 +113,7 @@ def test_who_is_shut_out_by_another_replica_stops(new_stage: NewStage) -> None:
     with pytest.raises(KafkaFatal) as stopped:
         ending(old)
 
-    assert f"another replica uses the transactional id {name.text}" in str(stopped.value)
+    assert f"another process uses the transactional id {name.text}" in str(stopped.value)
     assert "WORKER_DELIVERY__TRANSACTIONAL_ID" in str(stopped.value)
     assert old.values(1) == [b"old"]
     assert old.committed() == 1
@@ -133,7 +133,7 @@ def test_an_idle_replica_that_was_shut_out_finds_out_when_it_sends(new_stage: Ne
     old.transactions.send([Message(old.topic, b"k", b"dropped", [], 0)], places(1)[0])
     old.transactions.abort()
 
-    with pytest.raises(KafkaFatal, match="another replica uses the transactional id"):
+    with pytest.raises(KafkaFatal, match="another process uses the transactional id"):
         ending(old)
 
 

@@ -80,8 +80,9 @@ def why_refused(trouble: Trouble | None) -> str | None:
 def why_fenced(name: TransactionalId, trouble: Trouble) -> str:
     """Why there is no going on beside the one who shut us out, and what to do."""
     return (
-        f"another replica uses the transactional id {name.text}: {trouble.text}; give each its own, "
-        "WORKER_DELIVERY__TRANSACTIONAL_ID"
+        f"another process uses the transactional id {name.text}: {trouble.text}; if it is another replica, give "
+        "each its own, WORKER_DELIVERY__TRANSACTIONAL_ID; if it is this one's predecessor, which stood still and woke "
+        "up, end that and start again"
     )
 
 

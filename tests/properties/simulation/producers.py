@@ -249,7 +249,7 @@ class SimTransactions:
         """The transaction is out of our hands."""
         is_too_early = self._clock.now - self._began_at < BELIEVED_SHARE * self._timeout
         if trouble == FENCED and is_too_early and not self._is_unique:
-            self._ended = KafkaFatal(f"another replica uses the transactional id {self._id}")
+            self._ended = KafkaFatal(f"another process uses the transactional id {self._id}")
             return
         failure = self._failure or trouble
         self._renew(lambda: self._tell(failure))

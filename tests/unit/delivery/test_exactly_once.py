@@ -392,7 +392,7 @@ def test_a_transaction_that_another_one_took_back_is_in_doubt_no_more(world: Wor
     turn(world)
 
     def fenced(_: float) -> None:
-        raise KafkaFatal("another replica uses the transactional id")
+        raise KafkaFatal("another process uses the transactional id")
 
     world.transactions.ended = fenced  # type: ignore[assignment, method-assign]
 

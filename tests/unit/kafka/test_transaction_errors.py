@@ -85,12 +85,13 @@ def test_a_membership_that_passed_ends_nothing(found: Trouble | None) -> None:
 
 
 def test_a_shared_id_is_named_with_its_setting() -> None:
-    """The operator learns which id, and where to change it."""
+    """The operator learns which id, who may have it, and what to do about either."""
     said = why_fenced(NAME, trouble(KafkaError._FENCED, fatal=True))
 
     assert said == (
-        "another replica uses the transactional id worker-0: the reason; give each its own, "
-        "WORKER_DELIVERY__TRANSACTIONAL_ID"
+        "another process uses the transactional id worker-0: the reason; if it is another replica, give each its "
+        "own, WORKER_DELIVERY__TRANSACTIONAL_ID; if it is this one's predecessor, which stood still and woke up, end "
+        "that and start again"
     )
 
 
@@ -99,7 +100,7 @@ def test_a_shared_id_is_named_with_its_setting() -> None:
     [
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "may not write transactional ids that begin with worker-"),
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, "TRANSACTION_TIMEOUT_MS: 10000 is more than the broker's"),
-        (KafkaError.PRODUCER_FENCED, "another replica uses the transactional id worker-0"),
+        (KafkaError.PRODUCER_FENCED, "another process uses the transactional id worker-0"),
         (KafkaError.UNSUPPORTED_VERSION, "Kafka opens no transactions for worker-0: the reason; start again"),
     ],
 )

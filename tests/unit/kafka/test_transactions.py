@@ -229,7 +229,7 @@ def test_a_fenced_producer_ends_the_worker_for_good(stage: Stage) -> None:
     opened = stage.opened(ScriptedProducer(commit=[FENCED]))
     opened.wait_until_ready(PATIENCE)
 
-    with pytest.raises(KafkaFatal, match="another replica uses the transactional id worker-0"):
+    with pytest.raises(KafkaFatal, match="another process uses the transactional id worker-0"):
         commit(opened)
     with pytest.raises(KafkaFatal, match="another replica"):
         opened.ended(0.0)
