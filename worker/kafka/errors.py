@@ -23,10 +23,15 @@ UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaE
 # After these the group or its topics are closed to us until somebody does something: what, is said here.
 _CURES: Mapping[int, str] = {
     KafkaError.FENCED_INSTANCE_ID: "another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID; each needs its own",
-    KafkaError.UNRELEASED_INSTANCE_ID: "a replica with this WORKER_KAFKA__GROUP_INSTANCE_ID is still in the group",
+    KafkaError.UNRELEASED_INSTANCE_ID: (
+        "a replica with this WORKER_KAFKA__GROUP_INSTANCE_ID is still in the group: end it, or wait until its session "
+        "has ended, and start again; each needs its own"
+    ),
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant this client READ on the group",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant this client READ on the request topics",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant this client access to the cluster",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
+        "grant this client the operation on the cluster that the broker's authorizer log names as denied"
+    ),
     KafkaError.INVALID_GROUP_ID: "choose another WORKER_KAFKA__GROUP_ID",
     KafkaError._AUTO_OFFSET_RESET: (
         "there is nothing at the group's offset, or the group is new, and WORKER_KAFKA__AUTO_OFFSET_RESET is `error`; "

@@ -1,0 +1,26 @@
+"""What a consumer that Kafka refuses tells its operator to do."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from worker.kafka.errors import FATAL, refusal
+
+
+@pytest.mark.parametrize(
+    ("code", "cure"),
+    [
+        (KafkaError.UNRELEASED_INSTANCE_ID, "end it, or wait until its session has ended, and start again"),
+        (
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+            "the operation on the cluster that the broker's authorizer log names",
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_do(code: int, cure: str) -> None:
+    """Told as it comes, and as KIP-848's come: within a fatal error."""
+    plain = KafkaError(code)
+
+    assert cure in (refusal(plain) or "")
+    assert cure in (refusal(KafkaError(FATAL, f"Fatal consumer error: {plain.str()}", True)) or "")
