@@ -24,6 +24,10 @@ from worker.settings import KafkaSettings
 # The loop stands still meanwhile: no longer than what is saved. An answer took 2 ms (median) beside a busy broker.
 ASK_TIMEOUT = 0.1
 
+# Under `error` a partition can be read from nowhere until the group's offset is known, and the client, left to itself,
+# asks for it once: so it is asked for again here, two seconds at most. What is unknown then is the client's after all.
+_ASKS = {"error": 20}
+
 # `error` is missing: the client says it, and then asks for itself.
 _RESETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
@@ -46,12 +50,12 @@ def begin_at_once(
     """
     if not assigned or "partition.assignment.strategy" in kafka.config:
         return Beginning()
-    try:
-        found = consumer.committed(list(assigned), ASK_TIMEOUT)
-    except (KafkaException, RuntimeError):
-        known, unknown = [], list(assigned)
-    else:
-        known, unknown = [at for at in found if at.error is None], [at for at in found if at.error is not None]
+    beginning = _ask(consumer, assigned)
+    for _ in range(_ASKS.get(kafka.auto_offset_reset, 1) - 1):
+        if not beginning.unknown:
+            break
+        beginning = _ask(consumer, assigned)
+    known, unknown = beginning
     reset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)
     for at in [*(at for at in known if at.offset < 0), *unknown]:
         at.offset = reset
@@ -60,3 +64,12 @@ def begin_at_once(
     except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
         log.tell("assign", f"the client does not take {len(assigned)} partitions: {words_of(error)}")
     return Beginning(known, unknown if reset != OFFSET_INVALID else ())
+
+
+def _ask(consumer: Consumer, assigned: Sequence[TopicPartition]) -> Beginning:
+    """What the group tells of them now."""
+    try:
+        found = consumer.committed(list(assigned), ASK_TIMEOUT)
+    except (KafkaException, RuntimeError):
+        return Beginning((), list(assigned))
+    return Beginning([at for at in found if at.error is None], [at for at in found if at.error is not None])

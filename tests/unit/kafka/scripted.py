@@ -74,6 +74,7 @@ class ScriptedClient:
         self.ends_asked: list[list[int]] = []
         self.end = 100
         self.is_away = False  # the broker
+        self.away_for = 0  # so many questions for the group's offsets
         self.is_closed = False
         self.leaderless: set[int] = set()  # partitions: nobody's end is known who is asked about together with one
         self.is_stuck = False  # the fetcher: it takes no seek
@@ -123,7 +124,8 @@ class ScriptedClient:
     def committed(self, positions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         self.asked.append([at.partition for at in positions])
         self.patience.append(timeout)
-        if self.is_away:
+        self.away_for -= 1
+        if self.is_away or self.away_for >= 0:
             raise AWAY
         partitions = [Partition(at.topic, at.partition) for at in positions]
         return [TopicPartition(*p, *self.group.get(p, (-1001,))) for p in partitions]

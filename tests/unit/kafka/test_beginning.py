@@ -78,6 +78,20 @@ def test_an_error_for_a_group_without_an_offset_stays_the_clients_to_tell(monkey
     assert world.brings((P, 3)) == []
 
 
+def test_a_group_that_does_not_tell_at_once_is_asked_again_where_there_is_nowhere_to_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client would ask once, and stand still for ever after a coordinator that has moved."""
+    world = new_world(monkeypatch, auto_offset_reset="error")
+    world.client.group = {P: (5, "")}
+    world.client.away_for = 3
+
+    world.assign(P)
+
+    assert world.client.begun == [(0, 5)]
+    assert world.client.asked == [[0]] * 4
+
+
 def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be one that assigns everything anew, which an incremental call would break."""
     world = new_world(monkeypatch, config={"partition.assignment.strategy": "range"})
