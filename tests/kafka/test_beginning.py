@@ -46,6 +46,24 @@ def test_a_coordinator_that_has_moved_is_asked_again(
         scene.expect_right_values()
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_it_is_asked_again_where_there_is_nowhere_to_begin(
+    misled: tuple[Cluster, Misleading], tmp_path: Path, protocol: str
+) -> None:
+    """Under `error` a group goes on where it stands, or not at all."""
+    cluster, proxy = misled
+    settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
+    with Scene(cluster, tmp_path, settings) as scene:
+        for half, reset in enumerate(("earliest", "error")):
+            scene.publish([raw(number) for number in range(half * COUNT, (half + 1) * COUNT)])
+            proxy.wrong_answers = 3 * half
+            replica = scene.start({"KAFKA__AUTO_OFFSET_RESET": reset})
+            scene.expect_kept()
+            assert proxy.wrong_answers == 0, "nobody was misled"
+            replica.terminate()
+            assert replica.exit_code() == 0, replica.log
+
+
 def test_check_lives_when_the_coordinator_has_moved(misled: tuple[Cluster, Misleading], tmp_path: Path) -> None:
     """In a process of its own, as it is: the admin client's question for offsets would end it (SIGSEGV)."""
     cluster, proxy = misled
