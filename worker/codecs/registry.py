@@ -79,12 +79,10 @@ class Codecs:
 
     def _decode_line(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         """Of one partition. What is odd is looked for by halving: most often nothing is."""
-        envelope = self._envelopes.read(records[0].headers)
-        if len(records) < _SHORTEST_RUN or not (envelope.is_rows or ends_in_rows(envelope)):
+        if len(records) < _SHORTEST_RUN:
             return [self.decode(record) for record in records]
-        if not envelope.is_rows:
-            run = self._run_of_forms(records)
-            return [self.decode(record) for record in records] if run is None else (run,)
+        if not self._envelopes.read(records[0].headers).is_rows:
+            return self._decode_forms(records)
         run = self._run(records)
         if run is not None:
             return (run,)
@@ -101,25 +99,40 @@ class Codecs:
         differing = records[:1] if have_equal_headers(records) else records
         return self._rows.run(records, values, [read(record.headers) for record in differing])
 
-    def _run_of_forms(self, records: Sequence[Record]) -> Run | None:
-        """All of these as one if they are the first, byte for byte, but for their keys and the rows at their end."""
-        values = [record.value or b"" for record in records]
-        if not have_equal_headers(records):
+    def _decode_forms(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """Of one partition, each decoded once. Where no run begins one is looked for further on, and further each time.
+
+        Most often nothing is odd, or all: each with an id of its own in its value.
+        """
+        decoded: list[Request | Rejection] = []
+        at, step = 0, 1
+        while at < len(records):
+            first = self.decode(records[at])
+            run = self._run_of_forms(first, records, at)
+            if run is not None:
+                decoded.append(run)
+                at, step = at + len(run.records), 1
+            else:
+                decoded += [first, *map(self.decode, records[at + 1 : at + step])]
+                at, step = at + step, 2 * step
+        return decoded
+
+    def _run_of_forms(self, first: Request | Rejection, records: Sequence[Record], at: int) -> Run | None:
+        """What begins at `at` with this request, byte for byte but for the keys and the rows at the end of each."""
+        if isinstance(first, Rejection) or not is_answered_by_bytes(first.reply):
             return None
-        first = self.decode(records[0])
-        if not isinstance(first, Request) or not is_answered_by_bytes(first.reply):
-            return None
-        (tensor,) = first.tensors
+        (tensor,), value = first.tensors, first.record.value or b""
         if not isinstance(tensor, bytes | memoryview):
             return None
-        head, size = values[0][: -len(tensor)], len(values[0])
-        if not all([len(value) == size and value.startswith(head) for value in values]):  # noqa: C419  # half the time
+        head = value[: -len(tensor)]
+        records = records[at : _end_of_alike(records, at, head)]
+        if len(records) < _SHORTEST_RUN:
             return None
         if not self._is_decided_by_its_end(first, head, tensor):
             return None
         extra = first.size - len(records[0].key or b"")
         sizes = [len(record.key or b"") + extra for record in records]
-        rows = [value[len(head) :] for value in values]
+        rows = [(record.value or b"")[len(head) :] for record in records]
         replies = [first.reply] * len(records)
         timeouts = [first.timeout] * len(records) if first.timeout is not None else ()
         return run_of(records, rows, first.rows, first.shapes, replies, sizes, timeouts)
@@ -227,14 +240,20 @@ def have_equal_headers(records: Sequence[Record]) -> bool:
     return headers.count(headers[0]) == len(headers)
 
 
+def _end_of_alike(records: Sequence[Record], start: int, head: bytes) -> int:
+    """Of the one at `start` and those behind it that have its headers, its length, and the same head."""
+    headers, size = records[start].headers, len(records[start].value or b"")
+    for at in range(start + 1, len(records)):
+        record = records[at]
+        value = record.value
+        if not value or len(value) != size or not value.startswith(head) or record.headers != headers:
+            return at
+    return len(records)
+
+
 def is_answered_by_bytes(reply: Reply) -> bool:
     """Whether an answer to it ends in the bytes of its only output."""
     return reply.content_type != JSON and all(output.binary for output in reply.outputs)
-
-
-def ends_in_rows(envelope: Envelope) -> bool:
-    """Whether a request in this form may end in the bytes of its only tensor."""
-    return envelope.content_type == PROTOBUF or envelope.head_length is not None
 
 
 def _body(record: Record, value: bytes, envelope: Envelope) -> Body:

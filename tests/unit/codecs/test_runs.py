@@ -198,12 +198,18 @@ def test_together_or_alone_the_same_is_answered(headers: list[Headers], rows_eac
 
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3)
-FORMS = st.sampled_from(["raw", "contents", "json", "binary", "binary, answered inline", "binary, short", "named"])
+FORMS = st.sampled_from(
+    ["raw", "contents", "json", "binary", "binary, answered inline", "binary, short", "named", "correlated", "null"]
+)
 
 
 def in_form(form: str, numbers: list[float], at: int) -> Record:
     """A request of one row in this form, as its publisher would send it."""
     raw = np.array(numbers, "<f4").tobytes()
+    if form == "correlated":
+        return in_form("raw", numbers, at)._replace(headers=[AS_PROTOBUF, ("correlation-id", b"%d" % (at // 5))])
+    if form == "null":
+        return rows(at, None, headers=[AS_PROTOBUF])
     if form in ("raw", "named"):
         message = oip_protobuf._InferRequest(id=f"r-{at}" if form == "named" else "")
         message.inputs.add(name="x", datatype="FP32", shape=[1, 3])
@@ -222,7 +228,7 @@ def in_form(form: str, numbers: list[float], at: int) -> Record:
     return rows(at, value, headers=[AS_ROWS, (HEAD_LENGTH, b"%d" % len(head))])
 
 
-@given(st.lists(st.tuples(FORMS, st.integers(1, 9), NUMBERS), min_size=1, max_size=6))
+@given(st.lists(st.tuples(FORMS, st.integers(1, 9), NUMBERS), min_size=1, max_size=8))
 def test_requests_of_one_form_are_decoded_and_answered_as_each_alone(
     parts: list[tuple[str, int, list[float]]],
 ) -> None:
@@ -259,6 +265,49 @@ def test_requests_of_one_form_come_as_one(form: str) -> None:
 
     assert isinstance(run, Run)
     assert len(codecs().decode_all([in_form("named", [at + 2.5, 2.0, 3.0], at) for at in range(8)])) == 8
+
+
+class Counting(Codecs):
+    """Counts how often a record is decoded by itself."""
+
+    decoded = 0
+
+    def decode(self, record: Record) -> Request | Rejection:
+        self.decoded += 1
+        return super().decode(record)
+
+
+@pytest.mark.parametrize("odd", ["binary", "binary, short", "json", "named", "correlated", "null"])
+def test_what_is_odd_among_requests_of_one_form_keeps_only_itself_apart(odd: str) -> None:
+    """Two of a hundred cost the others no decoding of their own."""
+    given_ = [in_form(odd if at in (10, 70) else "raw", [at + 2.5, 2.0, 3.0], at) for at in range(100)]
+    codec = Counting(model(), PLAIN_WIRE, tell=lambda _: None)
+
+    decoded = codec.decode_all(given_)
+
+    assert [plain(one) for one in flat(decoded)] == [plain(codecs().decode(one)) for one in given_]
+    assert [len(one.records) if isinstance(one, Run) else 1 for one in decoded] == [10, 1, 59, 1, 29]
+    assert codec.decoded == 5 + 3  # the first of each run once more, with other rows
+
+
+@pytest.mark.parametrize("form", ["named", "json", "binary, short", "null"])
+def test_where_all_are_odd_each_is_decoded_once(form: str) -> None:
+    """However many they are."""
+    codec = Counting(model(), PLAIN_WIRE, tell=lambda _: None)
+
+    decoded = codec.decode_all([in_form(form, [at + 2.5, 2.0, 3.0], at + 100) for at in range(200)])
+
+    assert len(decoded) == codec.decoded == 200
+
+
+def test_behind_many_odd_ones_a_run_is_found() -> None:
+    """Though fewer and fewer are looked at."""
+    forms = ["json"] * 10 + ["named"] * 10 + ["raw"] * 80
+
+    decoded = codecs().decode_all([in_form(form, [at + 2.5, 2.0, 3.0], at) for at, form in enumerate(forms)])
+
+    assert isinstance(decoded[-1], Run)
+    assert len(decoded[-1].records) == 69
 
 
 def test_what_only_looks_alike_stays_apart() -> None:
