@@ -7,7 +7,7 @@ fails: what is wrong is a `fault`, so that the error answer still carries the re
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from worker.codecs.accept import admitted
 from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
@@ -30,7 +30,12 @@ _FORM = frozenset({CONTENT_TYPE, ACCEPT})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
-_MAX_KNOWN = 64  # forms, timeouts and lists of names that are remembered; more are read each time
+# Forms, timeouts and lists of names that are remembered, each of at most 1 KiB. With one more all are forgotten: those
+# that come again are learned anew, and what has ceased to come takes no place for good.
+_MAX_KNOWN = 256
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class Envelope(NamedTuple):
@@ -92,8 +97,8 @@ class Envelopes:
         envelope = self._read(headers)
         name, value = headers[0]
         is_common = name.lower() == CONTENT_TYPE and envelope.fault is None and len(value or b"") <= MAX_TEXT
-        if is_common and len(self._alone) < _MAX_KNOWN:
-            self._alone[headers[0]] = envelope
+        if is_common:
+            _remember(self._alone, headers[0], envelope)
         return envelope
 
     def _read_what_differs(self, headers: Headers) -> Envelope | None:
@@ -139,8 +144,8 @@ class Envelopes:
                 tuple([at for at, name in enumerate(plain) if name in ECHOED]),
                 sum(map(len, names)),
             )
-        if len(self._layouts) < _MAX_KNOWN and sum(map(len, names)) <= MAX_TEXT:
-            self._layouts[names] = layout
+        if sum(map(len, names)) <= MAX_TEXT:
+            _remember(self._layouts, names, layout)
         return layout
 
     def _form(self, names: tuple[str, ...], headers: Headers, values: list[bytes | None]) -> Envelope | None:
@@ -151,8 +156,8 @@ class Envelopes:
             form = self._read([header for header in headers if header[0].lower() in _FORM])
             if form.fault is not None:
                 return None
-            if len(self._forms) < _MAX_KNOWN and sum(len(part or b"") for part in (*names, *values)) <= MAX_TEXT:
-                self._forms[key] = form
+            if sum([len(part or b"") for part in (*names, *values)]) <= MAX_TEXT:
+                _remember(self._forms, key, form)
         return form
 
     def _learn_timeout(self, value: bytes) -> Timeout | None:
@@ -161,8 +166,8 @@ class Envelopes:
         if not digits:
             return None
         timeout = Timeout(digits / 1000)
-        if len(self._timeouts) < _MAX_KNOWN and len(value) <= MAX_TEXT:
-            self._timeouts[value] = timeout
+        if len(value) <= MAX_TEXT:
+            _remember(self._timeouts, value, timeout)
         return timeout
 
     def _read(self, headers: Headers) -> Envelope:
@@ -204,6 +209,12 @@ class Envelopes:
             return name
         faults.append(f"content-type: expected one of {', '.join(CONTENT_TYPES)}, got {_shown(found, CONTENT_TYPE)}")
         return ""
+
+
+def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    if len(known) >= _MAX_KNOWN:
+        known.clear()
+    known[key] = value
 
 
 def _last_of_each(headers: Headers) -> tuple[Found, int]:

@@ -228,23 +228,51 @@ def test_what_is_remembered_is_bounded() -> None:
     """Publishers that send ever new parameters, other headers or nonsense do not fill the memory."""
     envelopes = Envelopes(JSON)
 
-    for number in range(200):
+    for number in range(200 + 256):
         envelopes.read([("content-type", b"application/json; n=%d" % number)])
         envelopes.read([("request-id", b"%d" % number)])
         envelopes.read([("content-type", b"nonsense %d" % number)])
         envelopes.read([AS_ROWS, ("accept", b"*/*; n=%d" % number)])
         envelopes.read([AS_ROWS, (f"x-{number}", b"")])
 
-    assert len(envelopes._alone) == len(envelopes._layouts) == len(envelopes._forms) == 64
+    assert len(envelopes._alone) == 200
+    assert max(len(envelopes._layouts), len(envelopes._forms)) <= 256
     assert all(envelope.fault is None for envelope in envelopes._alone.values())
     assert {name for name, _ in envelopes._alone} == {"content-type"}
+
+
+def test_what_comes_late_is_remembered_too() -> None:
+    """However many came before, and come no more."""
+    envelopes, late = Envelopes(JSON), [("content-type", b"application/json; late=1")]
+    for number in range(256):
+        envelopes.read([("content-type", b"application/json; n=%d" % number)])
+        envelopes.read([AS_ROWS, (f"x-{number}", b"")])
+
+    envelopes.read([AS_ROWS, ("late", b"")])
+
+    assert envelopes.read(late) is envelopes.read(late)
+    assert ("content-type", "late") in envelopes._layouts
+    assert len(envelopes._alone) == len(envelopes._layouts) == len(envelopes._forms) == 1
+
+
+def test_what_is_long_is_read_each_time() -> None:
+    """Names, forms and timeouts of more than 1 KiB."""
+    envelopes = Envelopes(JSON)
+
+    for header in [("x" * 1100, b""), ("accept", b"*/*" + b" " * 1100), ("timeout-ms", b" " * 1100 + b"5")]:
+        headers = [AS_ROWS, header]
+        assert envelopes.read(headers) == envelopes.read(headers) == Envelopes(JSON)._read(headers)
+
+    assert set(envelopes._layouts) == {("content-type", "accept"), ("content-type", "timeout-ms")}
+    assert len(envelopes._forms) == 1
+    assert not envelopes._timeouts
 
 
 def test_of_timeouts_that_differ_none_takes_a_place() -> None:
     """A publisher that passes on what is left of its own time has one for each request, and others have forms, too."""
     envelopes = Envelopes(JSON)
 
-    for number in range(1, 201):
+    for number in range(1, 256 + 65):
         read_again = envelopes.read([AS_ROWS, ("timeout-ms", b"%d" % number)])
         assert read_again.timeout == Timeout(number / 1000)
 
@@ -279,7 +307,10 @@ HEADER = st.tuples(
 
 @given(st.lists(st.lists(HEADER, max_size=5), min_size=1, max_size=12))
 def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, bytes | None]]]) -> None:
-    """Remembered or not, the same headers mean the same."""
-    remembers = Envelopes(JSON, 2.0)
-    for headers in [*requests, *requests]:
-        assert remembers.read(headers) == Envelopes(JSON, 2.0)._read(headers)
+    """Remembered, forgotten or never known, the same headers mean the same."""
+    for most in (2, 256):
+        remembers = Envelopes(JSON, 2.0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("worker.codecs.envelope._MAX_KNOWN", most)
+            for headers in [*requests, *requests]:
+                assert remembers.read(headers) == Envelopes(JSON, 2.0)._read(headers)
