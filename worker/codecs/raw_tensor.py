@@ -30,6 +30,7 @@ class Rows:
         self._signature = signature
         spec = signature.raw_input
         self._shapes: tuple[tuple[int, ...], ...] = (tuple(d for d in spec.dims if d is not None),) if spec else ()
+        self._row_bytes = spec.row_bytes if spec else None
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
         # What rows cannot say, several outputs or strings, the binary-data form can.
         is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
@@ -56,6 +57,11 @@ class Rows:
         size = memory(judged) + len(record.key or b"") + envelope.size
         reply = self._reply(envelope.reply)
         return Request(record, rows, judged.tensors, judged.shapes, reply, size, timeout=envelope.timeout)
+
+    def may_begin(self, length: int, envelope: Envelope) -> bool:
+        """Whether a value of so many bytes may be the first of a run."""
+        is_plain = envelope.is_rows and envelope.fault is None and envelope.reply.content_type == OCTETS
+        return is_plain and length > 0 and self._row_bytes is not None and length % self._row_bytes == 0
 
     def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
         """All of these, whose values are equally long, as one; None when they are no rows that are answered by rows.

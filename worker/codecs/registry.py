@@ -78,11 +78,27 @@ class Codecs:
         return decoded
 
     def _decode_line(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """Of one partition. What is odd is looked for by halving: most often nothing is."""
-        if len(records) < _SHORTEST_RUN:
-            return [self.decode(record) for record in records]
-        if not self._envelopes.read(records[0].headers).is_rows:
-            return self._decode_forms(records)
+        """Of one partition. Where no run begins, one is looked for further on, and further each time.
+
+        Most often nothing is odd, or all: requests that each have an id of their own in their values, or that are bad.
+        """
+        decoded: list[Request | Rejection] = []
+        at, step = 0, 1
+        while len(records) - at >= _SHORTEST_RUN:
+            if self._rows.may_begin(len(records[at].value or b""), self._envelopes.read(records[at].headers)):
+                return [*decoded, *self._decode_rows(records[at:])]
+            first = self.decode(records[at])
+            run = self._run_of_forms(first, records, at)
+            if run is not None:
+                decoded.append(run)
+                at, step = at + len(run.records), 1
+            else:
+                decoded += [first, *map(self.decode, records[at + 1 : at + step])]
+                at, step = at + step, 2 * step
+        return [*decoded, *map(self.decode, records[at:])]
+
+    def _decode_rows(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """A line that begins with rows. What is odd is looked for by halving: a look at all of them is cheap."""
         run = self._run(records)
         if run is not None:
             return (run,)
@@ -98,24 +114,6 @@ class Codecs:
         read = self._envelopes.read
         differing = records[:1] if have_equal_headers(records) else records
         return self._rows.run(records, values, [read(record.headers) for record in differing])
-
-    def _decode_forms(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """Of one partition, each decoded once. Where no run begins one is looked for further on, and further each time.
-
-        Most often nothing is odd, or all: each with an id of its own in its value.
-        """
-        decoded: list[Request | Rejection] = []
-        at, step = 0, 1
-        while at < len(records):
-            first = self.decode(records[at])
-            run = self._run_of_forms(first, records, at)
-            if run is not None:
-                decoded.append(run)
-                at, step = at + len(run.records), 1
-            else:
-                decoded += [first, *map(self.decode, records[at + 1 : at + step])]
-                at, step = at + step, 2 * step
-        return decoded
 
     def _run_of_forms(self, first: Request | Rejection, records: Sequence[Record], at: int) -> Run | None:
         """What begins at `at` with this request, byte for byte but for the keys and the rows at the end of each."""

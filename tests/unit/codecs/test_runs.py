@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -199,7 +200,10 @@ def test_together_or_alone_the_same_is_answered(headers: list[Headers], rows_eac
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3)
 FORMS = st.sampled_from(
-    ["raw", "contents", "json", "binary", "binary, answered inline", "binary, short", "named", "correlated", "null"]
+    [
+        *("raw", "contents", "json", "binary", "binary, answered inline", "binary, short", "named", "correlated"),
+        *("null", "rows", "rows, bad", "rows, answered inline"),
+    ]
 )
 
 
@@ -208,6 +212,10 @@ def in_form(form: str, numbers: list[float], at: int) -> Record:
     raw = np.array(numbers, "<f4").tobytes()
     if form == "correlated":
         return in_form("raw", numbers, at)._replace(headers=[AS_PROTOBUF, ("correlation-id", b"%d" % (at // 5))])
+    if form in ("rows", "rows, bad"):
+        return rows(at, raw[: 12 if form == "rows" else 7])
+    if form == "rows, answered inline":
+        return rows(at, raw, headers=[AS_ROWS, ("accept", AS_JSON[1]), ("request-id", b"%d" % at)])
     if form == "null":
         return rows(at, None, headers=[AS_PROTOBUF])
     if form in ("raw", "named"):
@@ -290,19 +298,25 @@ def test_what_is_odd_among_requests_of_one_form_keeps_only_itself_apart(odd: str
     assert codec.decoded == 5 + 3  # the first of each run once more, with other rows
 
 
-@pytest.mark.parametrize("form", ["named", "json", "binary, short", "null"])
-def test_where_all_are_odd_each_is_decoded_once(form: str) -> None:
-    """However many they are."""
+@pytest.mark.parametrize(
+    "form", ["named", "json", "binary, short", "null", "rows, bad", "rows, answered inline", "correlated"]
+)
+def test_where_all_are_odd_each_is_decoded_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are; and the headers of few are read twice."""
     codec = Counting(model(), PLAIN_WIRE, tell=lambda _: None)
+    read = Mock(wraps=codec._envelopes.read)
+    monkeypatch.setattr(codec._envelopes, "read", read)
 
-    decoded = codec.decode_all([in_form(form, [at + 2.5, 2.0, 3.0], at + 100) for at in range(200)])
+    decoded = codec.decode_all([in_form(form, [at + 2.5, 2.0, 3.0], 100 + at * 5) for at in range(180)])
 
-    assert len(decoded) == codec.decoded == 200
+    assert len(decoded) == codec.decoded == 180
+    assert read.call_count < 200
 
 
-def test_behind_many_odd_ones_a_run_is_found() -> None:
+@pytest.mark.parametrize("form", ["raw", "rows"])
+def test_behind_many_odd_ones_a_run_is_found(form: str) -> None:
     """Though fewer and fewer are looked at."""
-    forms = ["json"] * 10 + ["named"] * 10 + ["raw"] * 80
+    forms = ["json"] * 10 + ["named"] * 10 + [form] * 80
 
     decoded = codecs().decode_all([in_form(form, [at + 2.5, 2.0, 3.0], at) for at, form in enumerate(forms)])
 
