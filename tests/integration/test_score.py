@@ -17,7 +17,7 @@ import onnxruntime
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.kafka.replica import PASSED_ON, Replica
+from tests.kafka.replica import PASSED_ON, Replica, cpu_seconds
 from tests.models import for_rows, identities, lookup, mlp, save, spinner, square_root, two_in_two_out
 from worker.commands.score import score
 from worker.core.failures import BadConfiguration, Incomplete
@@ -347,12 +347,16 @@ def test_a_disk_that_is_full_leaves_a_part_that_says_how_far_it_is(tmp_path: Pat
 
 
 def interrupted(tmp_path: Path, turns: Sequence[int]) -> subprocess.Popen[bytes]:
-    """A run over rows that take so many turns each, once the first results are written."""
+    """A run over rows that take so many turns each, told to stop once its model has been at work for a while."""
     file = saved(tmp_path, np.array(turns, "<i8").reshape(-1, 1))
     process = started(save(spinner(), tmp_path), file, "-o", tmp_path / "out.npy", "--batch-size", "4")
     deadline = time.monotonic() + TIMEOUT
     partial = tmp_path / "out.partial.npy"
     while not (partial.exists() and partial.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    spent = cpu_seconds(process.pid)  # so far: the head of the file is written before any row is read
+    while cpu_seconds(process.pid) < spent + 1.0:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
