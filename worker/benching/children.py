@@ -11,12 +11,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from types import TracebackType
 from typing import Any, Self
 
 from worker.core.failures import DeadlineMissed, Stop
+from worker.signals import STOPPING
 
 # Spawned, never forked: a Kafka client does not outlive a fork.
 _SPAWN = multiprocessing.get_context("spawn")
@@ -87,12 +89,24 @@ class Child:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started meanwhile ignores Ctrl-C from its first instruction on. Only for the main thread."""
-    found = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """What is started meanwhile never hears Ctrl-C, from its first instruction on. Only for the main thread.
+
+    We hear what stops us afterwards: a start takes until the child has read what it is given, a second on a busy
+    machine, and one that is cut off ends with a traceback.
+    """
+    heard: list[int] = []
+    ours = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+    found = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in ours}
+    resource_tracker.ensure_running()  # a start would do it, and end the block
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, found)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        for number, handler in found.items():
+            signal.signal(number, handler)
+        for first in heard[:1]:
+            signal.raise_signal(first)
 
 
 def _live(pipe: Pipe, act: Callable[..., None], given: tuple[Any, ...]) -> None:
