@@ -202,7 +202,7 @@ def promtool(*arguments: str) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,  # it takes 4 s of a core
     ).stdout
 
 

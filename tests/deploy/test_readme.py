@@ -28,6 +28,7 @@ PAGE = blocks(ROOT / "README.md")
 # `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/commands/test_profile_lengths.py`.
 PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
 ONLY_LOOKED_AT = {"", "profile-lengths", *PICTURES}
+BLOCK_TIMEOUT = 240.0  # `profile` takes 19 s of a core, which is two minutes beside thirty waiting processes
 
 _NAMES = re.compile(
     r'(?<=TOPICS=)requests\b|(?<=_TOPIC=)(?:answers|rejected)\b|(?<=GROUP_ID=)digits\b|(?<=")requests\b'
@@ -68,7 +69,7 @@ class Reader:
 
     def type(self, name: str) -> str:
         """Type a block and wait for its end: what it prints. Fails the test when it fails."""
-        assert self.begin(name).wait(2 * TIMEOUT) == 0, self.printed(name)
+        assert self.begin(name).wait(BLOCK_TIMEOUT) == 0, self.printed(name)
         return self.printed(name)
 
     def printed(self, name: str) -> str:

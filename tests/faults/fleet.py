@@ -20,7 +20,7 @@ import numpy as np
 from tests.faults.history import History
 from tests.kafka.replica import Replica
 
-READY_WITHIN = 60.0  # two cores may have much else to do, seconds
+READY_WITHIN = 120.0  # two cores may have much else to do, seconds
 ENDED_WITHIN = 23.5  # 20 s for the drain, 3 s to leave, and a look of the watchdog
 MOST_DEATHS = 5  # while one is waited for; it will never come then
 MEASURE_EVERY = 5.0  # seconds
