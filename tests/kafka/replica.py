@@ -18,7 +18,8 @@ from typing import NamedTuple, Self
 
 from tests.kafka.broker import dying_with_us, free_port
 
-START_TIMEOUT = 30.0  # 1-2 s on an idle machine of two cores; a busy one takes many times that
+READY_TIMEOUT = 90.0  # 1-2 s on an idle machine of two cores; a busy one takes many times that
+START_TIMEOUT = 30.0  # for all else, an end among it: one that hangs for a minute is to be seen
 TICKS = os.sysconf("SC_CLK_TCK")
 # Nothing of whoever runs the tests but what a program needs to start.
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "SYSTEMROOT")
@@ -64,7 +65,7 @@ class Replica:
                 cwd=root,
             )
 
-    def wait_until_ready(self, timeout: float = START_TIMEOUT) -> Replica:
+    def wait_until_ready(self, timeout: float = READY_TIMEOUT) -> Replica:
         """Until /readyz says yes; fails the test when the process ends first or takes too long."""
         deadline = time.monotonic() + timeout
         while self.status("/readyz") != 200:
