@@ -252,8 +252,9 @@ def test_a_member_that_fell_back_keeps_the_same_promises(new_broker: NewBroker) 
     cluster = Cluster(new_broker({"group.coordinator.rebalance.protocols": "classic"}).bootstrap_servers)
     topic = cluster.create_topic()
     config = settings(cluster, topic, auto_offset_reset="latest")
-    source = joined(config, told := Told(), CONSUMER)
-    poll_until(source, lambda: bool(told.held))
+    source = joined(config, Told(), CONSUMER)
+    # It has partitions before it has asked where they end.
+    poll_until(source, lambda: cluster.committed(config.group_id, topic) == {0: 0})
     send(cluster, topic, 10)
 
     read(source, 10)
