@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 from worker.codecs.answers import Header, readable
 from worker.codecs.sizes import HEADERS_OMITTED, KEY_OMITTED, VALUE_OMITTED, size_of, without_key, without_value
 from worker.codecs.wire import SHORT_MESSAGE
-from worker.core.records import UNREADABLE_HEADER, Headers, Message, Record, Rejection
+from worker.core.records import UNREADABLE_HEADERS, Headers, Message, Record, Rejection
 
 _NAMESPACE = "__dlq."
 PREFIX = _NAMESPACE + "errors."
@@ -110,7 +110,7 @@ class Letter(NamedTuple):
         """Why the original cannot be made from it; None when it can."""
         if self.record.unreadable is not None:
             return "the dead letter cannot be read"
-        if any(name == UNREADABLE_HEADER for name, _ in self.headers):
+        if tuple(self.headers) == UNREADABLE_HEADERS:
             return "the request's headers could not be read"
         if self.omitted:
             return f"the request's {' and '.join(self.omitted)} did not fit into the dead letter"

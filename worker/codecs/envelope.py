@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from worker.codecs.accept import admitted
 from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
-from worker.core.records import UNREADABLE_HEADER, Headers, Reply, Timeout
+from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, Timeout
 
 # Nothing else goes back. The list is short and its names are too, so what a publisher can make us repeat is bounded by
 # the length of the values alone.
@@ -172,7 +172,8 @@ class Envelopes:
 
     def _read(self, headers: Headers) -> Envelope:
         found, size = _last_of_each(headers)
-        faults = [f"the headers: {_text(value or b'')}" for name, value in headers if name == UNREADABLE_HEADER]
+        is_stand_in = tuple(headers) == UNREADABLE_HEADERS
+        faults = [f"the headers: {_text(value or b'')}" for _, value in headers] if is_stand_in else []
         content_type = self._content_type(found, faults)
         accepted = _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)

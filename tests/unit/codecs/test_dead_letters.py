@@ -61,6 +61,14 @@ def test_a_request_whose_headers_could_not_be_read_is_not_made_again_without_the
     assert found.record.value == b"{}"
 
 
+def test_a_header_named_like_what_stands_for_unreadable_ones_is_the_requests_own() -> None:
+    """It came so, and goes back so."""
+    found = read(dead_record(7, headers=[("\ufffd", b"x")]))
+
+    assert found.loss is None
+    assert found.headers == [("\ufffd", b"x")]
+
+
 def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
     """All that begins with `__dlq.` was written by whoever rejected the request."""
     found = read(Record(DEAD, 0, None, b"{}", [("__dlq.errors.stacktrace", b"..."), ("mine", b"1")], None))

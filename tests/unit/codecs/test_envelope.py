@@ -61,6 +61,12 @@ def test_headers_that_could_not_be_read_are_a_fault(default: str) -> None:
     assert read(*UNREADABLE_HEADERS, default=default).fault == "the headers: the name of a header is not UTF-8"
 
 
+@pytest.mark.parametrize("headers", [[("\ufffd", b"x")], [("\ufffd", b"x"), ("content-type", OCTETS.encode())]])
+def test_a_header_whose_name_was_read_wrongly_before_it_came_is_none_of_ours(headers: Headers) -> None:
+    """Who reads a name in the wrong encoding and passes it on sends the sign that stands for unreadable headers."""
+    assert read(*headers).fault is None
+
+
 def test_a_fault_does_not_hide_who_asked() -> None:
     """The error answer needs the request's id and its echoes."""
     envelope = read(("content-type", b"nonsense"), ("request-id", b"r-1"), ("correlation-id", b"c-1"))
