@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from deploy.observability.panels import ROWS, WIDTH, Panel
@@ -86,7 +87,7 @@ def _panel(panel: Panel, number: int, at: Json) -> Json:
         "description": panel.note,
         "datasource": SOURCE,
         "gridPos": at,
-        "targets": [_target(panel, *query) for query in zip("ABC", panel.queries.items(), strict=False)],
+        "targets": [_target(panel, *query) for query in zip(ascii_uppercase, panel.queries.items(), strict=False)],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
         **_LOOKS[panel.kind],
     }

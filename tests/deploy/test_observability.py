@@ -270,6 +270,18 @@ def test_the_dashboard_is_that_of_the_table() -> None:
     assert DASHBOARD.read_text() == text()
 
 
+def test_the_dashboard_has_every_query_of_the_table() -> None:
+    """One by one, and each with its legend and a letter of its own."""
+    panels = [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
+    shown = [
+        (panel["title"], target["legendFormat"], target["expr"]) for panel in panels for target in panel["targets"]
+    ]
+
+    assert shown == [(panel.title, legend or panel.title, query) for panel, legend, query in expressions()]
+    for panel in panels:
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+
+
 def test_panels_do_not_overlap_and_have_numbers_of_their_own() -> None:
     """Grafana would push them about."""
     panels = json.loads(DASHBOARD.read_text())["panels"]
