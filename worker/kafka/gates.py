@@ -89,6 +89,7 @@ class Gates:
         self._log = log
         self._starts_at_end = starts_at_end
         self._clock = clock
+        self.begun: dict[Partition, int] = {}  # of what is ours: where the group stood, as far as it has told
         self._first: dict[Partition, int | None] = {}  # of what is ours: the first offset met in this assignment
         self._asleep: set[Partition] = set()  # of these no record was handed out
         self._held: dict[Partition, list[Record]] = {}
@@ -289,6 +290,8 @@ class Gates:
         """Go on where the group stands. False when that is not known yet."""
         if standing.offset is None and self._starts_at_end:
             return self._start(partition, end)
+        if standing.offset is not None:
+            self.begun[partition] = standing.offset
         self._go_on(partition, self._first[partition] if standing.offset is None else standing.offset)
         return True
 

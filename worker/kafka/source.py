@@ -57,7 +57,6 @@ class KafkaSource:
         self._failure: Exception | None = None
         self._flowing = Flowing()
         self._unreadable = Unreadable()
-        self._begun: dict[Partition, int] = {}  # where the group stood when they were assigned
         self._taken_away: set[Partition] = set()  # by the callbacks of the poll under way
         self._is_assignment_new = False
         self._was_assigned = self._is_shut_out = False
@@ -309,7 +308,7 @@ class KafkaSource:
         self._tell("assigned", positions)
         beginning = begin_at_once(consumer, positions, self._kafka, self._log)
         for at in beginning.known:
-            self._begun[self._flowing.named(at.topic, at.partition)] = at.offset
+            self._gates.begun[self._flowing.named(at.topic, at.partition)] = at.offset
         self._gates.rewind([self._flowing.named(at.topic, at.partition) for at in beginning.unknown])
 
     def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
@@ -339,7 +338,7 @@ class KafkaSource:
         return {
             partition: seen._replace(next_offset=max(seen.next_offset, begun)) if begun <= seen.end else seen
             for partition, seen in standings.items()
-            for begun in (self._begun.get(partition, 0),)
+            for begun in (self._gates.begun.get(partition, 0),)
         }
 
     def _tell(self, what: str, positions: list[TopicPartition]) -> None:
@@ -349,7 +348,7 @@ class KafkaSource:
         else:
             self._taken_away.update(partitions)
             for partition in partitions:
-                self._begun.pop(partition, None)
+                self._gates.begun.pop(partition, None)
         try:
             getattr(self._assignments, what)(partitions)
         except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this

@@ -239,6 +239,23 @@ def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_bac
     assert lags == [90, 10, 5]
 
 
+def test_what_the_group_tells_late_is_no_lag_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that is busy, or far away, does not tell it with the assignment; it is asked again."""
+    world = new_world(monkeypatch, onlooker := Onlooker())
+    world.client.group = {P: (90, "")}
+    world.client.is_away = True
+    world.joins(P)
+    world.client.is_away = False
+    world.clock.now += 1.0
+    world.polled()
+
+    found = {"fetch_state": "active", "ls_offset": 100, "committed_offset": 10}
+    world.client.config["stats_cb"](json.dumps({"topics": {"r": {"partitions": {"0": found | NOT_YET}}}}))
+
+    assert world.client.seeks == [(0, 90)]
+    assert onlooker.standings[P] == Standing(next_offset=90, end=100)
+
+
 def test_an_offset_beyond_the_end_hides_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its topic was made anew: what the new one holds is read from its beginning, and waits."""
     world = new_world(monkeypatch, onlooker := Onlooker())
