@@ -5,8 +5,9 @@ that was refused and waits to be sent again is counted in no partition (2.16; 11
 `min.insync.replicas`), only in the number of all messages. Which partition such messages belong to is told by how its
 own numbers change:
 
-    sent grows, acknowledged does not   the partition stands still: the messages counted nowhere may be its own
-    acknowledged grows                  it takes messages again
+    acknowledged does not grow, and sent does   the partition stands still: the messages counted nowhere may be its
+    or some are counted                         own
+    acknowledged grows                          it takes messages again
 
 Pure: reads one text after another, tells nobody.
 """
@@ -106,7 +107,7 @@ class Outstanding:
             self._given_up.pop(at.topic, None)
             return _Seen(sent, acknowledged)
         is_sent = sent > before.sent
-        is_standing = before.is_standing or is_sent
+        is_standing = before.is_standing or is_sent or _counted(found) > 0
         return _Seen(sent, acknowledged, is_standing, before.vain_texts + (is_sent and hidden > 0))
 
     def _refusing(self, before: Mapping[Partition, _Seen]) -> dict[str, int]:

@@ -70,6 +70,17 @@ def test_what_waits_to_be_sent_again_is_undelivered() -> None:
     assert outstanding.read(text(0, answers=topic(AGAIN))) == (1, {"answers": 0}, {})
 
 
+def test_what_a_silent_broker_was_sent_is_undelivered_until_it_is_sent_again() -> None:
+    """A minute on its way, in the end counted nowhere, as long as the next connection takes."""
+    outstanding = Outstanding()
+    sent = [(90, 50), (92, 52)]  # the last acknowledgements came in the same second
+    on_its_way = text(80, answers=topic(sent, (0, 0, 40)))
+
+    seen = [outstanding.read(each) for each in (on_its_way, on_its_way, text(80, answers=topic(sent)))]
+
+    assert [each.undelivered for each in seen] == [{"answers": 80}] * 3
+
+
 def test_what_is_counted_by_its_partition_is_not_counted_twice() -> None:
     """At times some of it is under way."""
     outstanding = Outstanding()
