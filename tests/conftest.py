@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -22,6 +23,10 @@ settings.load_profile("worker")
 
 # Before onnxruntime is imported anywhere: see `worker/inference/__init__.py`.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+# In the background of a script it is ignored, and so it would be by every process of ours, which inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 for name in [name for name in os.environ if name.startswith("WORKER_") and "__" in name]:
     del os.environ[name]

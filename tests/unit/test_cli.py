@@ -24,7 +24,7 @@ def test_version_is_shown() -> None:
 
 
 def test_ctrl_c_during_the_imports_ends_in_silence() -> None:
-    """As any program: an exception raised within an import may be caught there, and forgotten (seen)."""
+    """As any program: no exception comes out of whatever is imported just then."""
     command = [sys.executable, "-v", "-m", "worker", "run"]  # tells each import, into a pipe that holds few of them
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
         assert process.stderr is not None
