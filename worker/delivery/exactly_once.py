@@ -9,16 +9,17 @@ answers wait here, and the loop takes, stacks and dispatches meanwhile. One that
 partitions are forgotten and read again from what the group has committed, whichever way an end in doubt went.
 
 Failures in a row make transactions smaller, down to one record; a record whose own transaction still fails stops the
-worker. With successes they grow again, little by little: they may have been too large to end in time, behind a quota
-or a slow link, and what follows is as many. Called by the loop's thread alone, and owns no thread.
+worker, however well other partitions do. With successes they grow again, little by little: they may have been too large
+to end in time, behind a quota or a slow link, and what follows is as many. Called by the loop's thread alone, and owns
+no thread.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil, inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from worker.core.failures import KafkaFatal
 from worker.core.ledger import OffsetLedger, Place, taken_at
@@ -40,6 +41,10 @@ PATIENCE = 9
 # From then on a transaction that was filled up and ended well lets the next one hold so many times its records, and one
 # that failed half of them. Back at 10,000 after 37, and a failure costs a fifth of what a way takes, not half of it.
 GROWTH = 1.25
+
+# A partition that failed and has brought nothing for so long, seconds, may have been committed all the same. One that
+# goes on failing does so every few seconds.
+FORGOTTEN_AFTER = 60.0
 
 # The wait after the first failure; each further one doubles it. Seconds: 16 in all before the worker stops.
 FIRST_PAUSE = 0.1
@@ -80,6 +85,13 @@ class Events(Protocol):
     def transaction_ended(self, ending: Ending, records: int) -> None: ...
 
 
+class _Failed(NamedTuple):
+    """Where a partition was committed when a transaction with its answers failed, and when one did so last."""
+
+    offset: int
+    last: float
+
+
 class ExactlyOnce:
     """Sends outcomes into transactions, and settles them when these are committed."""
 
@@ -110,7 +122,8 @@ class ExactlyOnce:
         self._commit_due = 0.0  # of the open transaction
         self._begin_at = 0.0  # not before
         self._astray: set[Partition] = set()  # what was sent for them was taken back, and they were not yet given back
-        self._failures = 0  # in a row
+        self._failures = 0  # until all partitions with answers in a transaction that failed have come further
+        self._failed_at: dict[Partition, _Failed] = {}  # those that have not yet
         self._most: float = inf  # records that a transaction may hold, after failures
 
     def send(self, places: Sequence[Place]) -> None:
@@ -182,6 +195,7 @@ class ExactlyOnce:
             self._abort()
         self._drop_waiting(partitions)
         self._astray.difference_update(partitions)
+        self._pass_failures([partition for partition in partitions if partition in self._failed_at])
         return self._ledger.forget(partitions)
 
     def is_in_doubt(self, partition: Partition) -> bool:
@@ -261,33 +275,48 @@ class ExactlyOnce:
         self._events.transaction_ended(ending, records)
         if ending.failure is None:
             self._settle(inside, offsets)
-            if records >= self._most:
+            if records >= self._most and not self._failures:
                 self._most = ceil(records * GROWTH)
             return
         self._astray.update(place.line.partition for place in inside if self._ledger.knows(place))
         for place in inside if ending.is_in_doubt else ():
             place.is_in_doubt = True
         if not was_meant:
-            self._count_failure(inside[0], ending.failure, records)
+            self._count_failure(inside, ending.failure, records)
 
     def _settle(self, inside: Sequence[Place], offsets: Mapping[Partition, int]) -> None:
-        self._failures = 0
+        since = self._clock() - FORGOTTEN_AFTER
+        failed = self._failed_at.items()
+        self._pass_failures([p for p, at in failed if offsets.get(p, at.offset) > at.offset or at.last < since])
         self._ledger.settle(inside)
         self._ledger.committed(offsets)
         self._events.settled(taken_at(inside), self._clock())
         self._events.committed(CommitResult(offsets, {}))
 
-    def _count_failure(self, first: Place, failure: str, records: int) -> None:
+    def _pass_failures(self, partitions: Iterable[Partition]) -> None:
+        """These have come further, or are somebody else's. What other partitions do says nothing of an answer that no
+        transaction takes.
+        """
+        for partition in partitions:
+            del self._failed_at[partition]
+        if not self._failed_at:
+            self._failures = 0
+
+    def _count_failure(self, inside: Sequence[Place], failure: str, records: int) -> None:
         self._failures += 1
+        for place in inside:
+            earlier = self._failed_at.get(place.line.partition)
+            stood = place.line.next_offset if earlier is None else earlier.offset
+            self._failed_at[place.line.partition] = _Failed(stood, self._clock())
         if self._failures >= PATIENCE_WITH_MANY:
             self._most = 1
         elif self._most < inf:
             self._most = max(1, records // 2)
         if self._failures >= PATIENCE:
+            source = f"{inside[0].line.partition}/{inside[0].offset}"
             raise KafkaFatal(
                 f"{self._failures} transactions in a row failed, the last one with nothing in it but the answer to "
-                f"{first.line.partition}/{first.offset}: {failure}; nothing is committed past it: mend the topics or "
-                "their access, and start again"
+                f"{source}: {failure}; nothing is committed past it: mend the topics or their access, and start again"
             )
         self._begin_at = self._clock() + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (self._failures - 1))
 

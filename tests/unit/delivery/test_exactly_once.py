@@ -9,7 +9,14 @@ from tests.fakes import TransactionFate
 from worker.core.failures import Code, KafkaFatal
 from worker.core.ledger import Place
 from worker.core.records import Partition, Rejection, Reply
-from worker.delivery.exactly_once import END_DUE, FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, PATIENCE_WITH_MANY
+from worker.delivery.exactly_once import (
+    END_DUE,
+    FIRST_PAUSE,
+    FORGOTTEN_AFTER,
+    LONGEST_PAUSE,
+    PATIENCE,
+    PATIENCE_WITH_MANY,
+)
 
 FAR = 1e9
 ABORTED = TransactionFate(is_committed=False, failure="the broker said no")
@@ -214,6 +221,62 @@ def test_a_record_whose_own_transaction_fails_stops_the_worker(world: World) -> 
         turn_after(world, 0.01)
 
     assert len(world.transactions.commits) == PATIENCE
+
+
+def test_an_answer_that_no_transaction_takes_stops_the_worker_however_well_other_partitions_do(world: World) -> None:
+    """What they do says nothing of it: it would be tried for ever."""
+
+    def fate() -> TransactionFate:
+        return ABORTED if "requests/0/4" in sources(world.transactions.commits[-1][0]) else TransactionFate()
+
+    def others_and_it() -> None:
+        for at in range(1_000):
+            send(world, at, partition=P1)
+            turn_after(world, LONGEST_PAUSE)
+            send(world, 4)
+            turn_after(world, LONGEST_PAUSE)
+
+    world.transactions.fate = fate
+
+    with pytest.raises(KafkaFatal, match=r"nothing in it but the answer to requests/0/4: the broker said no"):
+        others_and_it()
+
+    assert len(world.broker.answers) <= 2 * PATIENCE
+
+
+def test_a_partition_that_brings_nothing_more_is_forgiven(world: World) -> None:
+    """Where nobody heard that a transaction was committed, it is done for with what it had."""
+    world.transactions.fate = lambda: TransactionFate(failure="nobody knows")
+    send(world, 4)
+    turn_after(world, 0.1)
+    turn_after(world, 0.1)
+    for at in range(3 * PATIENCE):
+        world.transactions.fate = lambda: ABORTED
+        send(world, at, partition=P1)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, LONGEST_PAUSE)
+        world.transactions.fate = TransactionFate
+        send(world, at, partition=P1)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, FORGOTTEN_AFTER)
+
+    assert world.broker.committed[P1] == 3 * PATIENCE
+
+
+def test_a_partition_that_goes_away_takes_its_failures_along(world: World) -> None:
+    """Its next owner counts its own."""
+    for _ in range(PATIENCE - 1):
+        world.transactions.fate = lambda: ABORTED
+        send(world, 4)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, LONGEST_PAUSE)
+
+    world.delivery.lost([P0])
+    send(world, 0, partition=P1)
+    turn_after(world, LONGEST_PAUSE)
+    turn_after(world, LONGEST_PAUSE)
+
+    assert world.broker.committed == {}
 
 
 def test_a_success_forgives_the_failures_before(world: World) -> None:
