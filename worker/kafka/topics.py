@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Iterable, Mapping, Sized
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.core.failures import BadConfiguration
@@ -32,6 +33,9 @@ from worker.settings import KafkaSettings
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
+# A topic that is not there may have been made a moment ago: so long a broker may take to hear of it, seconds.
+NEW_TOPIC_TIMEOUT = 2.0
+ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
 SESSION_KEY = "consumer.session.timeout.ms"
@@ -102,6 +106,7 @@ class _Examination:
         self._problems: list[Finding] = []
         self._notes: list[str] = []
         self._written = written(kafka)
+        self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
     def run(self) -> Verdict:
         if self._with_transactions:
@@ -149,7 +154,10 @@ class _Examination:
 
     def _partitions(self, setting: str, topic: str) -> int:
         try:
-            found = self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
+            found = self._metadata(topic)
+            while found.error is not None and self._may_be_new(found.error):
+                time.sleep(ASK_AGAIN_AFTER)
+                found = self._metadata(topic)
         except KafkaException as error:
             why = f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}"
             self._problems.append(Finding(why))
@@ -159,6 +167,12 @@ class _Examination:
         elif self._with_transactions and setting != "REQUEST_TOPICS":
             self._note_lone_replica(topic, [partition.replicas for partition in found.partitions.values()])
         return len(found.partitions)
+
+    def _metadata(self, topic: str) -> TopicMetadata:
+        return self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
+
+    def _may_be_new(self, error: KafkaError) -> bool:
+        return error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and time.monotonic() < self._new_topics_by
 
     def _note_lone_replica(self, topic: str, replicas: Iterable[Sized]) -> None:
         """A coordinator that finds no leader takes a marker's partition for deleted, and the transaction for ended.
