@@ -1,5 +1,6 @@
 """Everything that talks to Kafka. Nothing else imports confluent_kafka."""
 
+from worker.kafka.client_config import poll_interval
 from worker.kafka.membership import Membership
 from worker.kafka.sink import KafkaSink
 from worker.kafka.source import KafkaSource
@@ -14,5 +15,6 @@ __all__ = [
     "Membership",
     "Topics",
     "examine",
+    "poll_interval",
     "resolve_transactional_id",
 ]

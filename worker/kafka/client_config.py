@@ -18,6 +18,9 @@ Config = dict[str, str | int | float | bool]
 
 CLIENT_ID = "inference-worker"
 
+# Thirty times what a revoke may take; the watchdog ends a hung worker well before.
+MAX_POLL_INTERVAL_MS = 300_000
+
 # The settings that say how connections are secured, each with librdkafka's name for it.
 SECURITY: Mapping[str, str] = {
     "security_protocol": "security.protocol",
@@ -120,8 +123,7 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
         # travels; a disk that flips bits in an unpacked record goes unnoticed.
         "check.crcs": False,
         "allow.auto.create.topics": False,
-        # Thirty times what a revoke may take (`REVOKE_TIMEOUT`); the watchdog ends a hung worker well before.
-        "max.poll.interval.ms": 300_000,
+        "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
         # Tells a stand-by replica that it is in the group, and operators the lag; 6 kB, 0.2 ms (measured).
         "statistics.interval.ms": 1_000,
         # Read ahead, for each partition: 250,000 records/s of 1 KiB in 11 MB; the client's 100,000: 450,000 in 89 MB
@@ -138,6 +140,11 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
         "receive.message.max.bytes": 100_000_000,  # a record larger than a fetch comes alone and must fit
         **kafka.config,
     }
+
+
+def poll_interval(kafka: KafkaSettings) -> float:
+    """Seconds after which the consumer leaves its group if nobody polls."""
+    return float(kafka.config.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)) / 1000
 
 
 def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) -> Config:
