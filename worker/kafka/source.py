@@ -15,14 +15,14 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from worker.core.failures import BadConfiguration, KafkaFatal, Stop
+from worker.core.failures import KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record, Standing
 from worker.kafka.beginning import begin_at_once
 from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.client_statistics import Watcher, read_consumer
 from worker.kafka.commits import Commits
-from worker.kafka.errors import FATAL, UNREADABLE, refusal, words_of
+from worker.kafka.errors import FATAL, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.flowing import Flowing
 from worker.kafka.gates import Gates
 from worker.kafka.incoming import partition_of, to_records
@@ -52,7 +52,7 @@ class KafkaSource:
         self._kafka = kafka
         self._clock = clock
         self._log = ClientLog(logger)
-        self._login_files = LoginFiles(kafka.secret_files, kafka.certificate_files)
+        self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
         self._flowing = Flowing()
@@ -203,12 +203,9 @@ class KafkaSource:
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)
-        try:
-            callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
+        callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
+        with configuring("consumer"):
             return Consumer({**config, **callbacks}, logger=self._log)
-        except (KafkaException, ValueError, TypeError) as error:
-            why = f"the consumer refuses its configuration: {words_of(error)}"
-            raise BadConfiguration(f"WORKER_KAFKA__CONFIG: {why}") from error
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
         """What the client has, of partitions that are ours after its callbacks."""

@@ -197,11 +197,6 @@ class Connection(Section):
         settings = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_crl_location")
         return {setting: file for setting in settings if (file := getattr(self, setting)) is not None}
 
-    @property
-    def certificate_files(self) -> tuple[Path, ...]:
-        """The same, without the names."""
-        return tuple(self.certificates.values())
-
 
 class KafkaSettings(Connection):
     """Where requests come from, where answers go, and how the cluster knows us."""
