@@ -1,7 +1,7 @@
 """A real Apache Kafka for tests: one that is given, or one under Docker, or one under the local JVM.
 
 `JvmBroker` can be stopped, killed and started again on the same port and data, which fault tests need. All bind to
-127.0.0.1 alone. By hand: `python -m tests.kafka.broker` starts one, prints its address and stays until Ctrl-C.
+127.0.0.1 alone. By hand: `python -m tests.kafka.broker TOPIC…` starts one, prints its address and stays until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 ADDRESS_VARIABLE = "WORKER_TEST_BOOTSTRAP_SERVERS"
 VERSION = "4.3.1"
@@ -32,6 +33,7 @@ IMAGE = f"apache/kafka:{VERSION}"
 HERE = Path(__file__).parent / "jvm"
 JARS = Path(__file__).parents[2] / ".cache" / "kafka" / VERSION
 
+PARTITIONS = 12  # of a topic made by hand: as those of docker-compose.yml
 START_TIMEOUT = 90.0  # 3 s on an idle machine of two cores; a busy one takes many times that
 STOP_TIMEOUT = 30.0
 HEAP = "-Xmx512m"
@@ -350,9 +352,13 @@ def dying_with_us() -> list[str]:
 
 
 def main() -> None:
-    """Start a broker and stay until Ctrl-C."""
+    """Start a broker with the topics that are named, and stay until Ctrl-C."""
     began = time.monotonic()
     broker = JvmBroker().start()
+    if topics := [NewTopic(name, num_partitions=PARTITIONS) for name in sys.argv[1:]]:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for made in admin.create_topics(topics).values():
+            made.result(START_TIMEOUT)
     sys.stdout.write(f"{broker.bootstrap_servers}\n")
     sys.stdout.flush()
     sys.stderr.write(f"Kafka {VERSION} up in {time.monotonic() - began:.1f} s; Ctrl-C stops it\n")
