@@ -24,9 +24,11 @@ settings.load_profile("worker")
 # Before onnxruntime is imported anywhere: see `worker/inference/__init__.py`.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
-# In the background of a script it is ignored, and so it would be by every process of ours, which inherits that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# In the background of a script, or under nohup, these are ignored, and so they would be by every process of ours, which
+# inherits that.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 for name in [name for name in os.environ if name.startswith("WORKER_") and "__" in name]:
     del os.environ[name]
