@@ -15,7 +15,7 @@ from tests.kafka.network import broker_behind
 from tests.kafka.scene import Scene, raw
 from tests.kafka.test_publish_consume import environment
 
-COUNT = 400
+COUNT, PARTITIONS = 400, 4
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,13 @@ def test_a_coordinator_that_has_moved_is_asked_again(
 def test_it_is_asked_again_where_there_is_nowhere_to_begin(
     misled: tuple[Cluster, Misleading], tmp_path: Path, protocol: str
 ) -> None:
-    """Under `error` a group goes on where it stands, or not at all."""
+    """Under `error` a group goes on where it stands, or not at all: every partition has an offset to go on from."""
     cluster, proxy = misled
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
-    with Scene(cluster, tmp_path, settings) as scene:
+    with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
         for half, reset in enumerate(("earliest", "error")):
-            scene.publish([raw(number) for number in range(half * COUNT, (half + 1) * COUNT)])
+            numbers = range(half * COUNT, (half + 1) * COUNT)
+            scene.publish([raw(number, partition=number % PARTITIONS) for number in numbers])
             proxy.wrong_answers = 3 * half
             replica = scene.start({"KAFKA__AUTO_OFFSET_RESET": reset})
             scene.expect_kept()

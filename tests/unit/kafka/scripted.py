@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,7 +15,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, 
 from tests.fakes import Clock
 from tests.unit.kafka.test_client_config import settings
 from worker.core.records import Partition, Suspect
-from worker.kafka import Membership, source
+from worker.kafka import Membership, beginning, source
 from worker.kafka.client_statistics import Watcher
 from worker.kafka.source import KafkaSource
 
@@ -258,6 +259,7 @@ def new_world(monkeypatch: pytest.MonkeyPatch, watcher: Watcher | None = None, *
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
+    monkeypatch.setattr(beginning, "time", SimpleNamespace(sleep=clock.wait))
     logger = logging.getLogger("librdkafka")
     made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, watcher, clock)
     made.subscribe(assignments := Quiet())

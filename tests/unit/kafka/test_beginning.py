@@ -71,10 +71,12 @@ def test_an_error_for_a_group_without_an_offset_stays_the_clients_to_tell(monkey
     """There is no place to begin at meanwhile."""
     world = new_world(monkeypatch, auto_offset_reset="error")
     world.client.is_away = True
+    began = world.clock.now
 
     world.assign(P)
 
     assert world.client.begun == [(0, OFFSET_INVALID)]
+    assert world.clock.now - began == pytest.approx(1.0), "long enough for a coordinator to move, but not for ever"
     assert world.brings((P, 3)) == []
 
 
