@@ -1,6 +1,7 @@
 """A broker that answers the question for a group's offsets wrongly, as one does that has just lost the group.
 
-In the broker's place, by a proxy that reads requests: no real one can be told to move a coordinator at a given moment.
+Or is slow to say where logs begin and end. In the broker's place, by a proxy that reads requests: no real one can be
+told to move a coordinator, or to be slow, at a given moment.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ from contextlib import suppress
 
 from tests.kafka.network import Connection, Proxy
 
-OFFSET_FETCH = 9
+LIST_OFFSETS, OFFSET_FETCH = 2, 9
 NOT_COORDINATOR = 16
 
 
 class Misleading(Proxy):
-    """Answers the next `wrong_answers` questions for a group's offsets with NOT_COORDINATOR."""
+    """Answers the next `wrong_answers` questions for a group's offsets with NOT_COORDINATOR.
+
+    And takes so many seconds for each about where a log begins or ends, in turn with what comes behind it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.wrong_answers = 0
+        self.seconds_for_places = 0.0
 
     def _forward(self, client: Connection, broker: Connection) -> None:
         self._begin(self._read_requests(client, broker[1]))
@@ -36,8 +41,10 @@ class Misleading(Proxy):
                 if key == OFFSET_FETCH and version >= 8 and self.wrong_answers > 0:
                     self.wrong_answers -= 1
                     writer.write(_refused(request))
-                else:
-                    back.write(size + request)
+                    continue
+                if key == LIST_OFFSETS:
+                    await asyncio.sleep(self.seconds_for_places)
+                back.write(size + request)
         back.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.kafka.scene import Scene, raw
 from tests.kafka.test_publish_consume import environment
 
 COUNT, PARTITIONS = 400, 4
+SECOND_THOUGHTS = 1.0  # seconds: a client that was moved while it looked up where the log begins went there in 0.5
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +49,37 @@ def test_a_coordinator_that_has_moved_is_asked_again(
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_it_is_asked_again_where_there_is_nowhere_to_begin(
+def test_nothing_comes_again_where_the_group_tells_late(
     misled: tuple[Cluster, Misleading], tmp_path: Path, protocol: str
 ) -> None:
-    """Under `error` a group goes on where it stands, or not at all: every partition has an offset to go on from."""
+    """At the second question, beside a leader that is slow: a client that looked up where the log begins went there."""
     cluster, proxy = misled
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
-        for half, reset in enumerate(("earliest", "error")):
+        for half in range(2):
+            numbers = range(half * COUNT, (half + 1) * COUNT)
+            scene.publish([raw(number, partition=number % PARTITIONS) for number in numbers])
+            proxy.wrong_answers, proxy.seconds_for_places = half, 0.2 * half
+            replica = scene.start()
+            scene.expect_kept()
+            time.sleep(SECOND_THOUGHTS)
+            scene.expect_kept()
+            proxy.seconds_for_places = 0.0
+            assert proxy.wrong_answers == 0, "nobody was misled"
+            replica.terminate()
+            assert replica.exit_code() == 0, replica.log
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("policy", ["latest", "error"])
+def test_it_is_asked_again_where_there_is_nowhere_to_begin(
+    misled: tuple[Cluster, Misleading], tmp_path: Path, policy: str, protocol: str
+) -> None:
+    """Under these a group goes on where it stands, or not at all: every partition has an offset to go on from."""
+    cluster, proxy = misled
+    settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
+    with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
+        for half, reset in enumerate(("earliest", policy)):
             numbers = range(half * COUNT, (half + 1) * COUNT)
             scene.publish([raw(number, partition=number % PARTITIONS) for number in numbers])
             proxy.wrong_answers = 3 * half

@@ -5,9 +5,10 @@ Left to itself the client asks where the group stands, and looks for the beginni
 41 ms from the first poll to the first record; under both group protocols). So we ask in its place, in the callback of
 the assignment, and say where to begin.
 
-What the group does not tell in time is asked again later (`gates.py`), and read from nowhere until then. Left to the
-client it might never be: a question of its own that meets a coordinator that has moved (NOT_COORDINATOR) is not asked
-again, and the partitions stand still for ever (librdkafka 2.16, both group protocols).
+What the group does not tell in time is asked again. Left to the client it might never be told: a question of its own
+that meets a coordinator that has moved (NOT_COORDINATOR) is not asked again, and the partitions stand still for ever
+(librdkafka 2.16, both group protocols). Under `earliest` the client begins meanwhile, and is moved once something has
+come (`gates.py`). Under `latest` and `error` nothing may ever come, so we ask here, for a while.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from worker.settings import KafkaSettings
 # The loop stands still meanwhile: no longer than what is saved. An answer took 2 ms (median) beside a busy broker.
 ASK_TIMEOUT = 0.1
 
-# Under `error` a partition can be read from nowhere until the group's offset is known, and the client, left to itself,
-# asks for it once: so it is asked for again here, two seconds at most. What is unknown then is the client's after all.
-# A coordinator that has moved says so in 0.3 ms (measured), and is found anew while we wait.
-_ASKS = {"error": 11}
+# Where nothing is read before the group's offset is known, it is asked for again here, two seconds at most. What is
+# unknown then is the client's after all. A coordinator that has moved says so in 0.3 ms (measured), and is found anew
+# while we wait.
+_ASKS = {"latest": 11, "error": 11}
 ASK_AGAIN_AFTER = 0.1
 
 # `error` is missing: the client says it, and then asks for itself.
@@ -47,9 +48,9 @@ def begin_at_once(
 ) -> Beginning:
     """Assign these to the client at the group's offsets, or where the reset policy says. To be called in `on_assign`.
 
-    The unknown ones are assigned where the policy says, and are to be moved before anything of them is used. Does
-    nothing, and the client goes its own way, when the assignment is not incremental: a strategy of the user's own may
-    be another.
+    The unknown ones are assigned at their beginning, and are to be moved before anything of them is used. Does nothing,
+    and the client goes its own way, when the assignment is not incremental: a strategy of the user's own may be
+    another.
     """
     if not assigned or "partition.assignment.strategy" in kafka.config:
         return Beginning()
@@ -60,14 +61,17 @@ def begin_at_once(
         time.sleep(ASK_AGAIN_AFTER)
         beginning = _ask(consumer, assigned)
     known, unknown = beginning
-    reset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)
-    for at in [*(at for at in known if at.offset < 0), *unknown]:
-        at.offset = reset
+    for at in known:
+        if at.offset < 0:
+            at.offset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)
+    begins_meanwhile = kafka.auto_offset_reset == "earliest"
+    for at in unknown:
+        at.offset = OFFSET_BEGINNING if begins_meanwhile else OFFSET_INVALID
     try:
         consumer.incremental_assign([*known, *unknown])
     except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
         log.tell("assign", f"the client does not take {len(assigned)} partitions: {words_of(error)}")
-    return Beginning(known, unknown if reset != OFFSET_INVALID else ())
+    return Beginning(known, unknown if begins_meanwhile else ())
 
 
 def _ask(consumer: Consumer, assigned: Sequence[TopicPartition]) -> Beginning:

@@ -7,11 +7,15 @@
 What a partition brings first is held until the group has taken the mark of this attempt: a record that ends the process
 at once is counted too, and no mark can arrive late and take a commit back. A shut partition gives nothing: what of it
 is on its way is dropped, and it goes on where the group's offset stands, or where it began in this assignment, never
-where the reset policy says. So is one of which the group did not tell at its assignment (`beginning.py`), until it
-does. An offset of the group's beyond the partition's end is of records that are gone, as when
-their topic was made anew, and counts for nothing: rewound to it, the partition would begin again and again. Without any
-offset under `latest` it is shut from the beginning, until the place where it starts is committed: what is published
-afterwards is not lost by a death.
+where the reset policy says. So it is with one of which the group did not tell at its assignment (`beginning.py`), but
+that one is moved only when something of it has come: a seek while the client looks up where a log begins is undone half
+a second later, without a word, and the log came again from there (librdkafka 2.16; 3 of 4 times right after an
+assignment).
+
+An offset of the group's beyond the partition's end is of records that are gone, as when their topic was made anew, and
+counts for nothing: rewound to it, the partition would begin again and again. Without any offset under `latest` it is
+shut from the beginning, until the place where it starts is committed: what is published afterwards is not lost by a
+death.
 
 A commit of an earlier assignment may still be on its way, with a transaction that is ending: until that is decided, a
 partition that came back is neither asked about nor marked. Kafka keeps the commit that came last, and a mark between
@@ -103,6 +107,7 @@ class Gates:
         self._ask_at = 0.0
         self._ask_timeout = ASK_TIMEOUT
         self._shut: set[Partition] = set()
+        self._adrift: set[Partition] = set()  # shut, and the client may be looking up where they begin
 
     @property
     def is_waiting(self) -> bool:
@@ -127,7 +132,7 @@ class Gates:
             self._drop(partition)
             for memory in (self._first, self._attempts, self._starts):
                 memory.pop(partition, None)
-            for names in (self._asleep, self._shut):
+            for names in (self._asleep, self._shut, self._adrift):
                 names.discard(partition)
 
     def at_rest(self) -> Sequence[Partition]:
@@ -152,6 +157,11 @@ class Gates:
                 self._pauses.release(partition, By.LOOP)
                 self._shut.add(partition)
 
+    def adrift(self, partitions: Iterable[Partition]) -> None:
+        """The same for those that the client reads from their beginning, wherever the group stands."""
+        self._adrift.update(partitions)
+        self.rewind(partitions)
+
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone; see `Source`."""
         attempts = self._attempts.get(partition)
@@ -171,7 +181,8 @@ class Gates:
 
     def attend(self, assignments: Assignments) -> None:
         """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""
-        asked = [p for p in self._held if p not in self._wanted] + [p for p in self._shut if p not in self._starts]
+        shut = self._shut - self._adrift
+        asked = [p for p in self._held if p not in self._wanted] + [p for p in shut if p not in self._starts]
         asked = [partition for partition in asked if not assignments.is_in_doubt(partition)]
         if asked and self._clock() >= self._ask_at:
             self._learn(asked, assignments)
@@ -181,7 +192,7 @@ class Gates:
         for partition, offset in list(self._starts.items()):
             if self._marks.note(partition, Mark(offset, NONE)):
                 self._go_on(partition, offset)
-        for partition in self._shut:  # not to be read in vain meanwhile
+        for partition in self._shut - self._adrift:  # not to be read in vain meanwhile
             self._pauses.stop(partition, By.SOURCE)
 
     @property
@@ -215,6 +226,7 @@ class Gates:
         if self._first[partition] is None:
             self._first[partition] = record.offset
         if partition in self._shut:
+            self._adrift.discard(partition)
             return
         held = self._held.setdefault(partition, [])
         held.append(record)

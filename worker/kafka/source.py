@@ -306,7 +306,7 @@ class KafkaSource:
         beginning = begin_at_once(consumer, positions, self._kafka, self._log)
         for at in beginning.known:
             self._gates.begun[self._flowing.named(at.topic, at.partition)] = at.offset
-        self._gates.rewind([self._flowing.named(at.topic, at.partition) for at in beginning.unknown])
+        self._gates.adrift([self._flowing.named(at.topic, at.partition) for at in beginning.unknown])
 
     def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._tell("revoked", positions)

@@ -34,10 +34,9 @@ def test_an_assignment_of_nothing_asks_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert not world.client.begun
 
 
-@pytest.mark.parametrize(("reset", "place"), [("earliest", OFFSET_BEGINNING), ("latest", OFFSET_END)])
-def test_what_the_group_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch, reset: str, place: int) -> None:
+def test_what_the_group_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """By us: the client might not. Nothing comes of the partition meanwhile, wherever the client is in it."""
-    world = new_world(monkeypatch, auto_offset_reset=reset)
+    world = new_world(monkeypatch)
     world.client.is_away = True
     world.joins(P)
 
@@ -47,9 +46,25 @@ def test_what_the_group_does_not_tell_is_asked_again(monkeypatch: pytest.MonkeyP
     world.clock.now += 1.0
     world.polled()
 
-    assert world.client.begun == [(0, place)]
+    assert world.client.begun == [(0, OFFSET_BEGINNING)]
     assert world.client.seeks == [(0, 5)]
     assert world.brings((P, 5), (P, 6)) == [(P, 5), (P, 6)]
+
+
+def test_a_client_is_not_moved_while_it_looks_up_where_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would go there after all. What shows that it has found the place is a record, so it is not kept from one."""
+    world = new_world(monkeypatch)
+    world.client.group = {P: (5, "")}
+    world.client.away_for = 1
+    world.joins(P)
+    world.clock.now += 1.0
+
+    assert world.polled() == []
+    assert not world.client.seeks
+    assert not world.client.stopped
+    assert world.brings((P, 0)) == []
+    assert world.client.seeks == [(0, 5)]
+    assert world.brings((P, 5)) == [(P, 5)]
 
 
 def test_a_group_that_has_nothing_begins_where_the_client_did(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,9 +82,12 @@ def test_a_group_that_has_nothing_begins_where_the_client_did(monkeypatch: pytes
     assert world.brings((P, 3), (P, 4)) == [(P, 3), (P, 4)]
 
 
-def test_an_error_for_a_group_without_an_offset_stays_the_clients_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reset", ["latest", "error"])
+def test_where_nothing_may_come_a_group_is_left_to_the_client_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, reset: str
+) -> None:
     """There is no place to begin at meanwhile."""
-    world = new_world(monkeypatch, auto_offset_reset="error")
+    world = new_world(monkeypatch, auto_offset_reset=reset)
     world.client.is_away = True
     began = world.clock.now
 
@@ -80,11 +98,10 @@ def test_an_error_for_a_group_without_an_offset_stays_the_clients_to_tell(monkey
     assert world.brings((P, 3)) == []
 
 
-def test_a_group_that_does_not_tell_at_once_is_asked_again_where_there_is_nowhere_to_begin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("reset", ["latest", "error"])
+def test_where_nothing_may_come_a_group_is_asked_for_a_while(monkeypatch: pytest.MonkeyPatch, reset: str) -> None:
     """The client would ask once, and stand still for ever after a coordinator that has moved."""
-    world = new_world(monkeypatch, auto_offset_reset="error")
+    world = new_world(monkeypatch, auto_offset_reset=reset)
     world.client.group = {P: (5, "")}
     world.client.away_for = 3
 

@@ -247,7 +247,7 @@ def test_what_the_group_tells_late_is_no_lag_either(monkeypatch: pytest.MonkeyPa
     world.joins(P)
     world.client.is_away = False
     world.clock.now += 1.0
-    world.polled()
+    world.brings((P, 0))
 
     found = {"fetch_state": "active", "ls_offset": 100, "committed_offset": 10}
     world.client.config["stats_cb"](json.dumps({"topics": {"r": {"partitions": {"0": found | NOT_YET}}}}))
