@@ -28,6 +28,21 @@ def misled() -> Iterator[tuple[Cluster, Misleading]]:
         yield cluster, proxy
 
 
+def live(scene: Scene, proxy: Misleading, half: int, wrong_answers: int, reset: str = "earliest") -> None:
+    """Let a worker, misled so often, answer one half of the requests, of which each partition has some, and end."""
+    numbers = range(half * COUNT, (half + 1) * COUNT)
+    scene.publish([raw(number, partition=number % PARTITIONS) for number in numbers])
+    proxy.wrong_answers = wrong_answers
+    replica = scene.start({"KAFKA__AUTO_OFFSET_RESET": reset})
+    scene.expect_kept()
+    if proxy.seconds_for_places:
+        time.sleep(SECOND_THOUGHTS)
+        scene.expect_kept()
+    assert proxy.wrong_answers == 0, "nobody was misled"
+    replica.terminate()
+    assert replica.exit_code() == 0, replica.log
+
+
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
 def test_a_coordinator_that_has_moved_is_asked_again(
@@ -36,15 +51,9 @@ def test_a_coordinator_that_has_moved_is_asked_again(
     """At the first assignment of a group, and at one that goes on: nothing is lost, repeated, or stands still."""
     cluster, proxy = misled
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
-    with Scene(cluster, tmp_path, settings, guarantee=guarantee) as scene:
+    with Scene(cluster, tmp_path, settings, guarantee=guarantee, partitions=PARTITIONS) as scene:
         for half in range(2):
-            scene.publish([raw(number) for number in range(half * COUNT, (half + 1) * COUNT)])
-            proxy.wrong_answers = 3  # to the first question, the client's own if it asks, and the next one
-            replica = scene.start()
-            scene.expect_kept()
-            assert proxy.wrong_answers == 0, "nobody was misled"
-            replica.terminate()
-            assert replica.exit_code() == 0, replica.log
+            live(scene, proxy, half, 3)  # to the first question, the client's own if it asks, and the next one
         scene.expect_right_values()
 
 
@@ -56,18 +65,10 @@ def test_nothing_comes_again_where_the_group_tells_late(
     cluster, proxy = misled
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
-        for half in range(2):
-            numbers = range(half * COUNT, (half + 1) * COUNT)
-            scene.publish([raw(number, partition=number % PARTITIONS) for number in numbers])
-            proxy.wrong_answers, proxy.seconds_for_places = half, 0.2 * half
-            replica = scene.start()
-            scene.expect_kept()
-            time.sleep(SECOND_THOUGHTS)
-            scene.expect_kept()
-            proxy.seconds_for_places = 0.0
-            assert proxy.wrong_answers == 0, "nobody was misled"
-            replica.terminate()
-            assert replica.exit_code() == 0, replica.log
+        live(scene, proxy, 0, 0)
+        proxy.seconds_for_places = 0.2
+        live(scene, proxy, 1, 1)
+    proxy.seconds_for_places = 0.0
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
@@ -79,15 +80,8 @@ def test_it_is_asked_again_where_there_is_nowhere_to_begin(
     cluster, proxy = misled
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
-        for half, reset in enumerate(("earliest", policy)):
-            numbers = range(half * COUNT, (half + 1) * COUNT)
-            scene.publish([raw(number, partition=number % PARTITIONS) for number in numbers])
-            proxy.wrong_answers = 3 * half
-            replica = scene.start({"KAFKA__AUTO_OFFSET_RESET": reset})
-            scene.expect_kept()
-            assert proxy.wrong_answers == 0, "nobody was misled"
-            replica.terminate()
-            assert replica.exit_code() == 0, replica.log
+        live(scene, proxy, 0, 0)
+        live(scene, proxy, 1, 3, policy)
 
 
 def test_check_lives_when_the_coordinator_has_moved(misled: tuple[Cluster, Misleading], tmp_path: Path) -> None:

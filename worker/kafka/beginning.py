@@ -29,7 +29,7 @@ ASK_TIMEOUT = 0.1
 # Where nothing is read before the group's offset is known, it is asked for again here, two seconds at most. What is
 # unknown then is the client's after all. A coordinator that has moved says so in 0.3 ms (measured), and is found anew
 # while we wait.
-_ASKS = {"latest": 11, "error": 11}
+MOST_ASKS = 11
 ASK_AGAIN_AFTER = 0.1
 
 # `error` is missing: the client says it, and then asks for itself.
@@ -54,17 +54,11 @@ def begin_at_once(
     """
     if not assigned or "partition.assignment.strategy" in kafka.config:
         return Beginning()
-    beginning = _ask(consumer, assigned)
-    for _ in range(_ASKS.get(kafka.auto_offset_reset, 1) - 1):
-        if not beginning.unknown:
-            break
-        time.sleep(ASK_AGAIN_AFTER)
-        beginning = _ask(consumer, assigned)
-    known, unknown = beginning
+    begins_meanwhile = kafka.auto_offset_reset == "earliest"
+    known, unknown = _ask(consumer, assigned) if begins_meanwhile else _ask_for_a_while(consumer, assigned)
     for at in known:
         if at.offset < 0:
             at.offset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)
-    begins_meanwhile = kafka.auto_offset_reset == "earliest"
     for at in unknown:
         at.offset = OFFSET_BEGINNING if begins_meanwhile else OFFSET_INVALID
     try:
@@ -72,6 +66,16 @@ def begin_at_once(
     except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
         log.tell("assign", f"the client does not take {len(assigned)} partitions: {words_of(error)}")
     return Beginning(known, unknown if begins_meanwhile else ())
+
+
+def _ask_for_a_while(consumer: Consumer, assigned: Sequence[TopicPartition]) -> Beginning:
+    beginning = _ask(consumer, assigned)
+    for _ in range(MOST_ASKS - 1):
+        if not beginning.unknown:
+            break
+        time.sleep(ASK_AGAIN_AFTER)
+        beginning = _ask(consumer, assigned)
+    return beginning
 
 
 def _ask(consumer: Consumer, assigned: Sequence[TopicPartition]) -> Beginning:
