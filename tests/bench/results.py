@@ -114,12 +114,12 @@ _ALONE = "that library alone, in a process of its own"
 
 def _about(broker: str, load: float) -> list[str]:
     ours = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in OURS if _has(name))
-    peers = ", ".join(f"{name} {version}" for name, version in peer_versions().items()) or "none is installed"
+    peers = ", ".join(f"{name} {version}" for name, version in peer_versions().items())
     return [
         f"- {os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.release()}, load average {load:.1f}",
         "  before; broker, contenders and clocks share them: compare ratios, not rows/s",
         f"- {broker}, Python {platform.python_version()}, {ours}",
-        f"- peers, in an environment of their own: {peers}",
+        f"- peers, in an environment of their own as its lock has it: {peers}",
         "",
     ]
 

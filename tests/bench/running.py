@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.kafka.replica import Replica, cpu_seconds
 WORKER = "worker"
 ROOT = Path(__file__).parents[2]
 PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
+PEERS_LOCK = ROOT / "tests" / "bench" / "peers.txt"
 # Each peer with the distribution whose version matters.
 PEERS = {
     "faststream": "faststream",
@@ -111,10 +113,6 @@ def why_absent(name: str) -> str | None:
 
 
 def peer_versions() -> dict[str, str]:
-    """Of those that are installed, and of the clients below them."""
-    if not PEERS_PYTHON.exists():
-        return {}
-    names = sorted({*PEERS.values(), "confluent-kafka", "aiokafka", "onnxruntime"})
-    asked = f"import importlib.metadata as m\nfor n in {names}: print(n, m.version(n))"
-    said = subprocess.run([str(PEERS_PYTHON), "-c", asked], capture_output=True, text=True, check=False)  # noqa: S603
-    return dict(line.split() for line in said.stdout.splitlines())
+    """As their lock has them, and of the clients below them."""
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", PEERS_LOCK.read_text(), re.MULTILINE))
+    return {name: locked[name] for name in sorted({*PEERS.values(), "confluent-kafka", "aiokafka", "onnxruntime"})}
