@@ -32,6 +32,7 @@ from worker.core.records import (
     Rejection,
     Reply,
     Request,
+    Standing,
     Suspect,
     Timeout,
 )
@@ -596,6 +597,25 @@ class FakeEvents:
 
     def transaction_ended(self, ending: Ending, records: int) -> None:
         self.endings.append((ending, records))
+
+
+class Onlooker:
+    """Remembers what the Kafka clients were last seen at, and each place that was lost, with where its log begins."""
+
+    def __init__(self) -> None:
+        self.connections = -1
+        self.standings: Mapping[Partition, Standing] = {}
+        self.undelivered: Mapping[str, int] = {}
+        self.lost: list[tuple[Partition, int, int]] = []
+
+    def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
+        self.connections, self.standings = connections, standings
+
+    def place_lost(self, partition: Partition, lost: int, first: int) -> None:
+        self.lost.append((partition, lost, first))
+
+    def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
+        self.connections, self.undelivered = connections, undelivered
 
 
 class RowCodec:

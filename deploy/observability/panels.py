@@ -241,6 +241,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             note="Partitions whose requests ended the process several times in a row, until the culprit is found.",
             bad_above=1,
         ),
+        Panel(
+            "Are requests deleted before they are read?",
+            {"{{instance}}": "increase(@requests_deleted_total[$__rate_interval])"},
+            note="By retention: nobody answers them. Counted in offsets.",
+            bad_above=1,
+        ),
     ),
     "Kafka": (
         Panel(

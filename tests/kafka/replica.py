@@ -98,14 +98,15 @@ class Replica:
         return sum(values)
 
     def wait_until_settled(self, count: int, timeout: float = START_TIMEOUT) -> None:
-        """Until its metrics say that so many requests are; they may be a quarter of a second behind."""
-        self._wait_until_counted("inference_worker_records_settled_total", count, timeout)
+        """Until its metrics say that so many requests are."""
+        self.wait_until_counted("inference_worker_records_settled_total", count, timeout)
 
     def wait_until_taken(self, count: int, timeout: float = START_TIMEOUT) -> None:
         """Until its metrics say that it began to answer for so many requests."""
-        self._wait_until_counted("inference_worker_records_taken_total", count, timeout)
+        self.wait_until_counted("inference_worker_records_taken_total", count, timeout)
 
-    def _wait_until_counted(self, name: str, count: int, timeout: float) -> None:
+    def wait_until_counted(self, name: str, count: int, timeout: float = START_TIMEOUT) -> None:
+        """Until a metric has come so far; the page may be a quarter of a second behind the log."""
         deadline = time.monotonic() + timeout
         while (counted := self.metric(name)) < count:
             assert time.monotonic() < deadline, f"{name} is {counted:.0f} after {timeout} s, not {count}"

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.fixtures import NewBroker
@@ -200,7 +201,7 @@ def test_an_offset_beyond_the_end_holds_nothing_up(
     send(kafka, topic, 10)
     config = settings(kafka, topic, auto_offset_reset=reset)
     commit(config, TopicPartition(topic, 0, 1000))
-    source = joined(config, told := Told())
+    source = joined(config, told := Told(), onlooker=(onlooker := Onlooker()))
     poll_until(source, lambda: bool(told.held))
     if published:
         poll_until(source, lambda: any("offset reset" in line for line in caplog.messages))
@@ -210,6 +211,8 @@ def test_an_offset_beyond_the_end_holds_nothing_up(
     records = read(source, 10 if reset == "earliest" else published)
 
     assert records[0].offset == expected
+    poll_until(source, lambda: bool(onlooker.lost))
+    assert onlooker.lost == [(Partition(topic, 0), 1000, 0)]
     settle_marks(source, topic)
     assert kafka.committed(config.group_id, topic) == {0: expected}
     source.close()

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from tests.contract.test_sink import collect, places
 from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.fixtures import NewBroker
@@ -40,11 +41,16 @@ def settings(cluster: Cluster, topic: str, **changes: object) -> KafkaSettings:
     return KafkaSettings.model_validate({**values, **changes})
 
 
-def joined(kafka: KafkaSettings, assignments: Assignments, membership: Membership = CONSUMER) -> KafkaSource:
+def joined(
+    kafka: KafkaSettings,
+    assignments: Assignments,
+    membership: Membership = CONSUMER,
+    onlooker: Onlooker | None = None,
+) -> KafkaSource:
     """A consumer that has begun to join its group."""
     if kafka.sasl_username is None:  # who logs in may not
         Cluster(kafka.bootstrap_servers).set_session(kafka.group_id)
-    source = KafkaSource(kafka, membership, LOGGER)
+    source = KafkaSource(kafka, membership, LOGGER, onlooker)
     source.subscribe(assignments)
     return source
 
@@ -262,19 +268,28 @@ def test_offsets_that_retention_deleted_stop_a_worker_that_asked_for_it(kafka: C
     source.close()
 
 
-def test_offsets_that_retention_deleted_are_logged(kafka: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    """AUTO_OFFSET_RESET=earliest goes on at the first record there is, and says so."""
+@pytest.mark.parametrize("membership", MEMBERSHIPS.values(), ids=MEMBERSHIPS)
+def test_offsets_that_retention_deleted_are_told(kafka: Cluster, membership: Membership) -> None:
+    """AUTO_OFFSET_RESET=earliest goes on at the first record there is, at once or while it reads."""
     topic = kafka.create_topic()
     config = settings(kafka, topic)
     kafka.produce(topic, [Sent(b"k", b"v") for _ in range(10)])
     commit(config, TopicPartition(topic, 0, 2))
     kafka.delete_records(topic, 0, 5)
 
-    source = joined(config, Told())
-    (record,) = read(source, 1)
+    source = joined(config, Told(), membership, onlooker := Onlooker())
+    first = read(source, 5)
+    poll_until(source, lambda: bool(onlooker.lost))
+    source.pause()
+    kafka.produce(topic, [Sent(b"k", b"v" * 1000) for _ in range(10)])
+    kafka.delete_records(topic, 0, 15)
+    source.resume()
+    (second,) = read(source, 1)
+    poll_until(source, lambda: len(onlooker.lost) == 2)
 
-    assert record.offset == 5
-    assert any("offset reset (at offset 2" in line and line.startswith("OFFSET") for line in caplog.messages)
+    assert [record.offset for record in first] == [5, 6, 7, 8, 9]
+    assert second.offset == 15
+    assert onlooker.lost == [(Partition(topic, 0), 2, 5), (Partition(topic, 0), 10, 15)]
     source.close()
 
 

@@ -59,6 +59,9 @@ def begin_at_once(
     for at in known:
         if at.offset < 0:
             at.offset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)
+    if unknown and not begins_meanwhile:
+        some = f"{len(unknown)} of {len(assigned)} partitions"
+        log.tell("committed", f"the group does not tell its offsets: {some} are left to the client")
     for at in unknown:
         at.offset = OFFSET_BEGINNING if begins_meanwhile else OFFSET_INVALID
     try:

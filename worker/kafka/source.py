@@ -27,6 +27,7 @@ from worker.kafka.flowing import Flowing
 from worker.kafka.gates import Gates
 from worker.kafka.incoming import partition_of, to_records
 from worker.kafka.login_files import LoginFiles
+from worker.kafka.lost_places import LostPlaces
 from worker.kafka.marks import Marks
 from worker.kafka.membership import Membership, StandBy, fall_back
 from worker.kafka.pauses import By, Pauses
@@ -46,12 +47,13 @@ class KafkaSource:
         watcher: Watcher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`watcher` is told once a second how far behind we are; None: nobody asks."""
+        """`watcher` is told once a second how far behind we are, and what is lost; None: nobody asks."""
         self.membership = membership
         self._watcher = watcher
         self._kafka = kafka
         self._clock = clock
         self._log = ClientLog(logger)
+        self._lost_places = LostPlaces(self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
@@ -205,7 +207,7 @@ class KafkaSource:
         config = consumer_config(self._kafka, self.membership)
         callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
         with configuring("consumer"):
-            return Consumer({**config, **callbacks}, logger=self._log)
+            return Consumer({**config, **callbacks}, logger=self._lost_places)
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
         """What the client has, of partitions that are ours after its callbacks."""
@@ -323,6 +325,8 @@ class KafkaSource:
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return
+        if self._watcher is not None:
+            self._lost_places.tell(self._consumer, self._watcher)
         is_in_the_dark = self._assignments is not None and self.membership.protocol == "consumer"
         if is_in_the_dark and self._stand_by.heard(seen.coordinator):
             self._tell("assigned", [])

@@ -225,8 +225,8 @@ class KafkaSettings(Connection):
     auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
         "earliest",
         description="Where a group begins that has no offset of a partition committed, and where it goes on when "
-        "retention has taken what it comes to next. With `latest` that is the end: what is left, and what came to a "
-        "partition that was added before the worker saw it, is not read.",
+        "retention has taken what it comes to next (`requests_deleted_total` counts those). With `latest` that is the "
+        "end: what is left, and what came to a partition that was added before the worker saw it, is not read.",
     )
     max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
     max_message_bytes: int | None = Field(

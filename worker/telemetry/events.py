@@ -200,7 +200,7 @@ class WorkerEvents:
         self._tally.set(metrics.PARTITIONS, len(self._holdings))
         self._publish()
 
-    # The clients, once a second
+    # The clients, once a second at most
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
         """Open connections to brokers, and how far each partition is, but for what transactions committed."""
@@ -211,6 +211,14 @@ class WorkerEvents:
         self._is_cut_off = bool(self._holdings) and not connections
         self._tally.set(metrics.CONNECTIONS, connections, "consumer")
         self._tally.replace(metrics.LAG, self._holdings.lag(standings))
+
+    def place_lost(self, partition: Partition, lost: int, first: int) -> None:
+        """What was to be read next lies no more in the partition's log, which begins at `first` now."""
+        if (deleted := first - lost) > 0:
+            self._tally.add(metrics.DELETED, deleted)
+            self._log.error("requests_deleted", partition=str(partition), first=lost, last=first - 1, offsets=deleted)
+        else:  # beyond the end: the topic was made anew, or its log cut short
+            self._log.warning("partition_cut_short", partition=str(partition), lost=lost, first=first)
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         """Open connections to brokers, and the messages of each topic that none has acknowledged."""

@@ -84,6 +84,11 @@ RUNS = Metric("inference_runs", Kind.COUNTER, "How many inferences fail?", label
 PROBES = Metric(
     "device_probes", Kind.COUNTER, "How often was the device under suspicion?", labels=("result",), values=RESULTS
 )
+DELETED = Metric(
+    "requests_deleted",
+    Kind.COUNTER,
+    "How many requests did retention delete before they were read? Counted in offsets; nobody answers them.",
+)
 REJECTIONS = Metric(
     "rejections",
     Kind.COUNTER,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
@@ -63,8 +63,9 @@ class Incoming(NamedTuple):
 class ScriptedClient:
     """Each `consume` and `poll` does the next thing in `script` and returns what that gives."""
 
-    def __init__(self, config: dict[str, Any], logger: object) -> None:
+    def __init__(self, config: dict[str, Any], logger: Any) -> None:
         self.config = config
+        self.logger = logger
         self.script: deque[Callable[[], list[Incoming]]] = deque()
         self.commits: list[list[TopicPartition]] = []
         self.seeks: list[tuple[int, int]] = []
@@ -73,7 +74,8 @@ class ScriptedClient:
         self.asked: list[list[int]] = []
         self.patience: list[float] = []  # of each question, seconds
         self.ends_asked: list[list[int]] = []
-        self.end = 100
+        self.begins_asked: list[list[int]] = []
+        self.first, self.end = 0, 100
         self.is_away = False  # the broker
         self.away_for = 0  # so many questions for the group's offsets
         self.is_closed = False
@@ -131,12 +133,28 @@ class ScriptedClient:
         partitions = [Partition(at.topic, at.partition) for at in positions]
         return [TopicPartition(*p, *self.group.get(p, (-1001,))) for p in partitions]
 
-    def offsets_for_times(self, positions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+    def offsets_for_times(self, positions: list[TopicPartition], _timeout: float) -> list[Any]:
+        if all(at.offset == OFFSET_BEGINNING for at in positions):
+            return self._begins(positions)
         assert all(at.offset == OFFSET_END for at in positions)
         self.ends_asked.append([at.partition for at in positions])
         if self.is_away or any(at.partition in self.leaderless for at in positions):
             raise AWAY
         return [TopicPartition(at.topic, at.partition, self.end) for at in positions]
+
+    def _begins(self, positions: list[TopicPartition]) -> list[Any]:
+        self.begins_asked.append([at.partition for at in positions])
+        if self.is_away:
+            raise AWAY
+        return [
+            SimpleNamespace(
+                topic=at.topic,
+                partition=at.partition,
+                offset=self.first,
+                error=AWAY.args[0] if at.partition in self.leaderless else None,
+            )
+            for at in positions
+        ]
 
     def list_topics(self, timeout: float) -> ClusterMetadata:
         assert timeout > 0

@@ -84,9 +84,9 @@ def test_a_group_that_has_nothing_begins_where_the_client_did(monkeypatch: pytes
 
 @pytest.mark.parametrize("reset", ["latest", "error"])
 def test_where_nothing_may_come_a_group_is_left_to_the_client_in_the_end(
-    monkeypatch: pytest.MonkeyPatch, reset: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reset: str
 ) -> None:
-    """There is no place to begin at meanwhile."""
+    """There is no place to begin at meanwhile. The log says so: should it stand still, one knows where to look."""
     world = new_world(monkeypatch, auto_offset_reset=reset)
     world.client.is_away = True
     began = world.clock.now
@@ -95,6 +95,7 @@ def test_where_nothing_may_come_a_group_is_left_to_the_client_in_the_end(
 
     assert world.client.begun == [(0, OFFSET_INVALID)]
     assert world.clock.now - began == pytest.approx(1.0), "long enough for a coordinator to move, but not for ever"
+    assert "1 of 1 partitions are left to the client" in caplog.messages[0]
     assert world.brings((P, 3)) == []
 
 

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 import pytest
 from confluent_kafka import KafkaError
 
+from tests.fakes import Onlooker
 from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
-from worker.core.records import Partition, Standing
 from worker.kafka.client_log import ClientLog
 from worker.kafka.outstanding import Outstanding
 from worker.kafka.producing import ANY_PARTITION, partition_of, tell, why_refused
-
-
-class Onlooker:
-    """Remembers what waits for each topic, as last told."""
-
-    def __init__(self) -> None:
-        self.undelivered: Mapping[str, int] = {}
-
-    def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None: ...
-
-    def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
-        assert connections == 1
-        self.undelivered = undelivered
 
 
 def test_a_key_decides() -> None:
@@ -60,6 +46,7 @@ def test_a_topic_that_takes_nothing_is_told_with_what_may_mend_it(caplog: pytest
         tell(onlooker, log, outstanding, text(119 if sent != WELL else 0, answers=topic(sent)))
 
     assert onlooker.undelivered == {"answers": 119}
+    assert onlooker.connections == 1
     (told,) = caplog.messages
     assert told == (
         "topic answers takes nothing of what is sent to 2 of its partitions again and again; up to 119 messages wait "

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
+from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
-from worker.core.records import UNREADABLE_HEADERS, CommitResult, Partition, Standing
+from worker.core.records import UNREADABLE_HEADERS, CommitResult, Standing
 
 NOT_YET = {"app_offset": -1001, "next_offset": -1001}
 
@@ -206,19 +206,6 @@ def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCap
 
     assert world.polled() == []
     assert caplog.messages == ["_ALL_BROKERS_DOWN: 1/1 brokers are down"]
-
-
-class Onlooker:
-    """Remembers how far each partition was, as last told."""
-
-    def __init__(self) -> None:
-        self.standings: Mapping[Partition, Standing] = {}
-
-    def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
-        assert connections == 0
-        self.standings = standings
-
-    def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None: ...
 
 
 def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_back(

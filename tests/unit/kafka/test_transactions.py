@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.contract.test_sink import places
+from tests.fakes import Onlooker
 from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
-from tests.unit.kafka.test_producing import Onlooker
 from tests.unit.kafka.test_transaction_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.ledger import Place

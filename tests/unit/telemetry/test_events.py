@@ -225,6 +225,26 @@ def test_transactions_are_counted_by_how_they_ended(watched: Watched) -> None:
     assert page["rewinds_total"] == 2
 
 
+def test_requests_that_were_deleted_before_they_were_read_are_counted(watched: Watched, log: list[Any]) -> None:
+    """A log that was cut short, or begun anew, lost nothing that was to be read."""
+    watched.events.place_lost(P0, lost=20, first=60)
+    watched.events.place_lost(P1, lost=60, first=0)
+    watched.turn()
+
+    assert watched.page()["requests_deleted_total"] == 40
+    assert log == [
+        {
+            "event": "requests_deleted",
+            "log_level": "error",
+            "partition": "requests/0",
+            "first": 20,
+            "last": 59,
+            "offsets": 40,
+        },
+        {"event": "partition_cut_short", "log_level": "warning", "partition": "requests/1", "lost": 60, "first": 0},
+    ]
+
+
 def test_a_suspicion_ends_with_the_commit_of_its_last_record(watched: Watched) -> None:
     """Or with the partition: its next owner has it then."""
     events, seen = watched.events, []
