@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from contextlib import suppress
 
 from tests.kafka.network import Connection, Proxy
@@ -17,7 +18,7 @@ NOT_COORDINATOR = 16
 
 
 class Misleading(Proxy):
-    """Answers the next `wrong_answers` questions for a group's offsets with NOT_COORDINATOR.
+    """Answers the next `wrong_answers` questions for a group's offsets, or those of so many seconds, NOT_COORDINATOR.
 
     And takes so many seconds for each about where a log begins or ends, in turn with what comes behind it.
     """
@@ -25,6 +26,8 @@ class Misleading(Proxy):
     def __init__(self) -> None:
         super().__init__()
         self.wrong_answers = 0
+        self.wrong_seconds = 0.0  # from the first question that comes; 0 when they are over
+        self._wrong_until = 0.0
         self.seconds_for_places = 0.0
 
     def _forward(self, client: Connection, broker: Connection) -> None:
@@ -38,14 +41,24 @@ class Misleading(Proxy):
                 size = await reader.readexactly(4)
                 request = await reader.readexactly(*struct.unpack(">i", size))
                 key, version = struct.unpack_from(">hh", request)
-                if key == OFFSET_FETCH and version >= 8 and self.wrong_answers > 0:
-                    self.wrong_answers -= 1
+                if key == OFFSET_FETCH and version >= 8 and self._misleads():
                     writer.write(_refused(request))
                     continue
                 if key == LIST_OFFSETS:
                     await asyncio.sleep(self.seconds_for_places)
                 back.write(size + request)
         back.close()
+
+    def _misleads(self) -> bool:
+        if self.wrong_seconds:
+            now = time.monotonic()
+            self._wrong_until = self._wrong_until or now + self.wrong_seconds
+            if now < self._wrong_until:
+                return True
+            self.wrong_seconds = self._wrong_until = 0.0
+        is_wrong = self.wrong_answers > 0
+        self.wrong_answers -= is_wrong
+        return is_wrong
 
 
 def _refused(request: bytes) -> bytes:

@@ -5,16 +5,17 @@ Left to itself the client asks where the group stands, and looks for the beginni
 41 ms from the first poll to the first record; under both group protocols). So we ask in its place, in the callback of
 the assignment, and say where to begin.
 
-What the group does not tell in time is asked again. Left to the client it might never be told: a question of its own
-that meets a coordinator that has moved (NOT_COORDINATOR) is not asked again, and the partitions stand still for ever
-(librdkafka 2.16, both group protocols). Under `earliest` the client begins meanwhile, and is moved once something has
-come (`gates.py`). Under `latest` and `error` nothing may ever come, so we ask here, for a while.
+What the group does not tell at once is asked again for a while. Left to the client it might never be told: a question
+of its own that meets a coordinator that has moved (NOT_COORDINATOR) is not asked again, and the partitions stand still
+for ever (librdkafka 2.16, both group protocols). After that the client begins by itself: under `earliest` at the
+beginning, whence it is moved once something has come (`gates.py`); under `latest` and `error` nothing may ever come, so
+it is left to the client after all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, TopicPartition
@@ -23,13 +24,11 @@ from worker.kafka.client_log import ClientLog
 from worker.kafka.errors import words_of
 from worker.settings import KafkaSettings
 
-# The loop stands still meanwhile: no longer than what is saved. An answer took 2 ms (median) beside a busy broker.
-ASK_TIMEOUT = 0.1
-
-# Where nothing is read before the group's offset is known, it is asked for again here, two seconds at most. What is
-# unknown then is the client's after all. A coordinator that has moved says so in 0.3 ms (measured), and is found anew
-# while we wait.
-MOST_ASKS = 11
+# The loop stands still meanwhile. An answer took 2 ms (median) beside a busy broker. A coordinator that has moved says
+# so in 0.3 ms, and is found anew while we wait. Behind a network that takes 0.1 s in each direction, who gave up after
+# 0.1 s read what all partitions began with, and had the first record after 1.7 s instead of 0.6 (measured). While the
+# transaction of a dead replica is open the group does not tell at all.
+PATIENCE: Mapping[str, float] = {"earliest": 0.5, "latest": 2.0, "error": 2.0}
 ASK_AGAIN_AFTER = 0.1
 
 # `error` is missing: the client says it, and then asks for itself.
@@ -55,36 +54,36 @@ def begin_at_once(
     if not assigned or "partition.assignment.strategy" in kafka.config:
         return Beginning()
     begins_meanwhile = kafka.auto_offset_reset == "earliest"
-    known, unknown = _ask(consumer, assigned) if begins_meanwhile else _ask_for_a_while(consumer, assigned)
-    for at in known:
-        if at.offset < 0:
-            at.offset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)
-    if unknown and not begins_meanwhile:
-        some = f"{len(unknown)} of {len(assigned)} partitions"
-        log.tell("committed", f"the group does not tell its offsets: {some} are left to the client")
-    for at in unknown:
-        at.offset = OFFSET_BEGINNING if begins_meanwhile else OFFSET_INVALID
     try:
+        known, unknown = _ask_for_a_while(consumer, assigned, PATIENCE[kafka.auto_offset_reset])
+        for at in known:
+            if at.offset < 0:
+                at.offset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)
+        for at in unknown:
+            at.offset = OFFSET_BEGINNING if begins_meanwhile else OFFSET_INVALID
         consumer.incremental_assign([*known, *unknown])
     except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
         log.tell("assign", f"the client does not take {len(assigned)} partitions: {words_of(error)}")
+        return Beginning()
+    if unknown and not begins_meanwhile:
+        some = f"{len(unknown)} of {len(assigned)} partitions"
+        log.tell("committed", f"the group does not tell its offsets: {some} are left to the client")
     return Beginning(known, unknown if begins_meanwhile else ())
 
 
-def _ask_for_a_while(consumer: Consumer, assigned: Sequence[TopicPartition]) -> Beginning:
-    beginning = _ask(consumer, assigned)
-    for _ in range(MOST_ASKS - 1):
-        if not beginning.unknown:
-            break
+def _ask_for_a_while(consumer: Consumer, assigned: Sequence[TopicPartition], patience: float) -> Beginning:
+    """What the group tells of them. Raises `RuntimeError` when the consumer is closed."""
+    give_up_at = time.monotonic() + patience
+    while True:
+        beginning = _ask(consumer, assigned, max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
+        if not beginning.unknown or time.monotonic() + ASK_AGAIN_AFTER >= give_up_at:
+            return beginning
         time.sleep(ASK_AGAIN_AFTER)
-        beginning = _ask(consumer, assigned)
-    return beginning
 
 
-def _ask(consumer: Consumer, assigned: Sequence[TopicPartition]) -> Beginning:
-    """What the group tells of them now."""
+def _ask(consumer: Consumer, assigned: Sequence[TopicPartition], timeout: float) -> Beginning:
     try:
-        found = consumer.committed(list(assigned), ASK_TIMEOUT)
-    except (KafkaException, RuntimeError):
+        found = consumer.committed(list(assigned), timeout)
+    except KafkaException:
         return Beginning((), list(assigned))
     return Beginning([at for at in found if at.error is None], [at for at in found if at.error is not None])

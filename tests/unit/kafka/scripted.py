@@ -125,6 +125,8 @@ class ScriptedClient:
         self.begun += [(at.partition, at.offset) for at in positions]
 
     def committed(self, positions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        if self.is_closed:
+            raise RuntimeError("Consumer closed")
         self.asked.append([at.partition for at in positions])
         self.patience.append(timeout)
         self.away_for -= 1
@@ -277,7 +279,7 @@ def new_world(monkeypatch: pytest.MonkeyPatch, watcher: Watcher | None = None, *
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    monkeypatch.setattr(beginning, "time", SimpleNamespace(sleep=clock.wait))
+    monkeypatch.setattr(beginning, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
     made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, watcher, clock)
     made.subscribe(assignments := Quiet())

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
 from tests.unit.kafka.scripted import P, Q, new_world
+from worker.kafka.beginning import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -55,8 +56,9 @@ def test_a_client_is_not_moved_while_it_looks_up_where_it_begins(monkeypatch: py
     """It would go there after all. What shows that it has found the place is a record, so it is not kept from one."""
     world = new_world(monkeypatch)
     world.client.group = {P: (5, "")}
-    world.client.away_for = 1
+    world.client.is_away = True
     world.joins(P)
+    world.client.is_away = False
     world.clock.now += 1.0
 
     assert world.polled() == []
@@ -94,13 +96,15 @@ def test_where_nothing_may_come_a_group_is_left_to_the_client_in_the_end(
     world.assign(P)
 
     assert world.client.begun == [(0, OFFSET_INVALID)]
-    assert world.clock.now - began == pytest.approx(1.0), "long enough for a coordinator to move, but not for ever"
+    assert world.clock.now - began == pytest.approx(PATIENCE[reset], abs=0.1), (
+        "long enough for a coordinator to move, but not for ever"
+    )
     assert "1 of 1 partitions are left to the client" in caplog.messages[0]
     assert world.brings((P, 3)) == []
 
 
-@pytest.mark.parametrize("reset", ["latest", "error"])
-def test_where_nothing_may_come_a_group_is_asked_for_a_while(monkeypatch: pytest.MonkeyPatch, reset: str) -> None:
+@pytest.mark.parametrize("reset", ["earliest", "latest", "error"])
+def test_a_group_is_asked_for_a_while(monkeypatch: pytest.MonkeyPatch, reset: str) -> None:
     """The client would ask once, and stand still for ever after a coordinator that has moved."""
     world = new_world(monkeypatch, auto_offset_reset=reset)
     world.client.group = {P: (5, "")}
@@ -110,6 +114,8 @@ def test_where_nothing_may_come_a_group_is_asked_for_a_while(monkeypatch: pytest
 
     assert world.client.begun == [(0, 5)]
     assert world.client.asked == [[0]] * 4
+    assert world.client.patience[0] == PATIENCE[reset]
+    assert min(world.client.patience) > 0, "to the client that is for ever"
 
 
 def test_an_assignment_by_a_strategy_of_the_users_is_left_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +136,15 @@ def test_an_assignment_that_the_client_does_not_take_ends_nothing(monkeypatch: p
     world.assign(P)
 
     assert world.polled() == []
+
+
+def test_a_client_that_is_closed_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An assignment may come in the middle of leaving."""
+    world = new_world(monkeypatch)
+    world.client.is_closed = True
+    began = world.clock.now
+
+    world.assign(P)
+
+    assert world.client.asked == []
+    assert world.clock.now == began
