@@ -8,16 +8,16 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.fixtures import NewBroker
-from tests.kafka.test_source_sink import CONSUMER, commit, joined, poll_until, read, settings
+from tests.kafka.test_source_sink import CONSUMER, PATIENCE, commit, joined, poll_until, read, settings
 from worker.core.records import Partition, Suspect
-from worker.kafka import KafkaSource
+from worker.kafka import KafkaSource, Membership
 
 BACKLOG = 10_000  # records of each partition, twice what the client reads ahead
 REWINDS = 25
@@ -215,6 +215,31 @@ def test_an_offset_beyond_the_end_holds_nothing_up(
     assert onlooker.lost == [(Partition(topic, 0), 1000, 0)]
     settle_marks(source, topic)
     assert kafka.committed(config.group_id, topic) == {0: expected}
+    source.close()
+
+
+@pytest.mark.parametrize("membership", MEMBERSHIPS.values(), ids=MEMBERSHIPS)
+def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Cluster, membership: Membership) -> None:
+    """What a dead replica was about to commit the group does not tell until its transaction ends."""
+    topic = kafka.create_topic(partitions=2)
+    for partition in range(2):
+        kafka.produce(topic, [Sent(b"k", b"v", partition=partition) for _ in range(10)])
+    config = settings(kafka, topic)
+    commit(config, TopicPartition(topic, 0, 2), TopicPartition(topic, 1, 2))
+    dead = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": fresh("dead")})
+    dead.init_transactions(PATIENCE)
+    dead.begin_transaction()
+    member = Consumer({"group.id": config.group_id, "bootstrap.servers": kafka.bootstrap_servers})
+    dead.send_offsets_to_transaction([TopicPartition(topic, 1, 5)], member.consumer_group_metadata(), PATIENCE)
+    member.close()
+    source = joined(config, Told(), membership)
+
+    untouched = read(source, 8)
+    dead.commit_transaction(PATIENCE)
+    its_own = read(source, 5)
+
+    assert [(r.partition.number, r.offset) for r in untouched] == [(0, offset) for offset in range(2, 10)]
+    assert [(r.partition.number, r.offset) for r in its_own] == [(1, offset) for offset in range(5, 10)]
     source.close()
 
 

@@ -21,10 +21,11 @@ A commit of an earlier assignment may still be on its way, with a transaction th
 partition that came back is neither asked about nor marked. Kafka keeps the commit that came last, and a mark between
 the two halves of a transaction's commit would undo it (seen).
 
-Questions to the group block the loop, so each has a time limit, and none is asked while all partitions flow. Measured
-with a broker on the same two cores, busy: the first question of an assignment 1.5 ms (median), a rewind 7 to 16 ms to
-its first record beside a backlog. At the end of a topic that is 0.43 s, for the client goes on only when the broker has
-answered the fetch under way, after `fetch.wait.max.ms`. A poll costs 0.04 µs more than without, idle partitions or not.
+Questions to the group and for ends block the loop, so each has a time limit, and none is asked while all partitions
+flow; what the group does not tell at once is asked for beside the loop (`inquiry.py`). Measured with a broker on the
+same two cores, busy: the first question of an assignment 1.5 ms (median), a rewind 7 to 16 ms to its first record
+beside a backlog. At the end of a topic that is 0.43 s, for the client goes on only when the broker has answered the
+fetch under way, after `fetch.wait.max.ms`. A poll costs 0.04 µs more than without, idle partitions or not.
 """
 
 from __future__ import annotations
@@ -32,24 +33,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition, Record, Suspect
-from worker.kafka.attempts import NONE, SUSPECT_FROM, Attempts, read_attempts
+from worker.kafka.attempts import NONE, SUSPECT_FROM, Attempts
 from worker.kafka.client_log import ClientLog
 from worker.kafka.errors import words_of
 from worker.kafka.flowing import Flowing
+from worker.kafka.inquiry import NOTHING, Answer, GroupStanding, Inquiry, waiting_words
 from worker.kafka.marks import Mark, Marks
 from worker.kafka.pauses import By, Pauses
 from worker.ports import Assignments
 
-# The loop has other partitions to serve: at most so long a wait, and so long until the next one, seconds. Each that was
-# in vain doubles the next, to at most so long: of a coordinator that always takes longer nothing would ever be heard.
-ASK_TIMEOUT = 0.5
+# From a question that the group did not answer in full to the next one, seconds.
 ASK_AGAIN_AFTER = 0.5
-LONGEST_ASK = 4.0
 
 # A broker answers a connection's requests in turn, and a fetch before ours may take `fetch.wait.max.ms`, 0.5 s.
 END_TIMEOUT = 1.0
@@ -58,29 +56,20 @@ END_TIMEOUT = 1.0
 MOST_HELD = 1_000
 MOST_BYTES_HELD = 16 * 1024 * 1024
 
-# The longest poll while something is held, seconds: what it waits for comes in a poll.
+# The longest poll while something is held or asked, seconds: what it waits for comes in a poll, or beside it.
 WAKING_SLICE = 0.005
-
-
-class _Standing(NamedTuple):
-    """What the group has of a partition. `offset` None: nothing yet."""
-
-    offset: int | None
-    attempts: Attempts
-
-
-_NOTHING = _Standing(None, NONE)
 
 
 class Gates:
     """Which partitions are held and may give records. Owned by the source."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what the source owns, and what the gates tell it to do
         self,
         consumer: Consumer,
         flowing: Flowing,
         marks: Marks,
         pauses: Pauses,
+        inquiry: Inquiry,
         log: ClientLog,
         *,
         starts_at_end: bool,
@@ -90,6 +79,7 @@ class Gates:
         self._flowing = flowing
         self._marks = marks
         self._pauses = pauses
+        self._inquiry = inquiry
         self._log = log
         self._starts_at_end = starts_at_end
         self._clock = clock
@@ -105,18 +95,17 @@ class Gates:
         self._own: dict[Partition, Mark] = {}  # the last we sent, also of what left and may come back
         self._starts: dict[Partition, int] = {}  # to be committed before anything comes
         self._ask_at = 0.0
-        self._ask_timeout = ASK_TIMEOUT
         self._shut: set[Partition] = set()
         self._adrift: set[Partition] = set()  # shut, and the client may be looking up where they begin
 
     @property
     def is_waiting(self) -> bool:
         """Whether some partition wants to be attended to."""
-        return bool(self._held or self._ready or self._shut)
+        return bool(self._held or self._ready or self._shut or self._inquiry.is_under_way)
 
     def patience(self, timeout: float) -> float:
         """How long a poll may wait."""
-        return min(timeout, WAKING_SLICE) if self._held else timeout
+        return min(timeout, WAKING_SLICE) if self._held or self._inquiry.is_under_way else timeout
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
         """They are ours."""
@@ -126,8 +115,9 @@ class Gates:
             if self._starts_at_end:
                 self._shut.add(partition)
 
-    def forget(self, partitions: Iterable[Partition]) -> None:
+    def forget(self, partitions: Sequence[Partition]) -> None:
         """They are not ours any more."""
+        self._inquiry.forget(partitions)
         for partition in partitions:
             self._drop(partition)
             for memory in (self._first, self._attempts, self._starts):
@@ -149,15 +139,16 @@ class Gates:
         """Whether what comes of it is dropped."""
         return partition in self._shut
 
-    def rewind(self, partitions: Iterable[Partition]) -> None:
+    def rewind(self, partitions: Sequence[Partition]) -> None:
         """From now on nothing comes of those that are ours, until we know where the group stands."""
+        self._inquiry.forget(partitions)
         for partition in partitions:
             if partition in self._first:
                 self._drop(partition)
                 self._pauses.release(partition, By.LOOP)
                 self._shut.add(partition)
 
-    def adrift(self, partitions: Iterable[Partition]) -> None:
+    def adrift(self, partitions: Sequence[Partition]) -> None:
         """The same for those that the client reads from their beginning, wherever the group stands."""
         self._adrift.update(partitions)
         self.rewind(partitions)
@@ -181,11 +172,10 @@ class Gates:
 
     def attend(self, assignments: Assignments) -> None:
         """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""
-        shut = self._shut - self._adrift
-        asked = [p for p in self._held if p not in self._wanted] + [p for p in shut if p not in self._starts]
-        asked = [partition for partition in asked if not assignments.is_in_doubt(partition)]
-        if asked and self._clock() >= self._ask_at:
-            self._learn(asked, assignments)
+        if not self._inquiry.is_under_way and self._clock() >= self._ask_at and (asked := self._unknown(assignments)):
+            self._inquiry.ask(asked)
+        if (answer := self._inquiry.answer()) is not None:
+            self._learn(answer, assignments)
         for partition, mark in list(self._wanted.items()):
             if self._marks.note(partition, mark):
                 self._wake(partition)
@@ -244,12 +234,18 @@ class Gates:
             self._pauses.release(partition, By.SOURCE)
         self._ready = [record for record in self._ready if record.partition != partition]
 
-    def _learn(self, asked: Sequence[Partition], assignments: Assignments) -> None:
-        standings = self._ask(asked)
+    def _unknown(self, assignments: Assignments) -> Sequence[Partition]:
+        """Those of which it must be known where the group stands before anything comes of them."""
+        shut = self._shut - self._adrift
+        unknown = [p for p in self._held if p not in self._wanted] + [p for p in shut if p not in self._starts]
+        return [partition for partition in unknown if not assignments.is_in_doubt(partition)]
+
+    def _learn(self, answer: Answer, assignments: Assignments) -> None:
+        standings = answer.standings
         ends = self._ends(
             [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
         )
-        is_known = len(standings) == len(asked)
+        is_known = len(standings) == len(answer.wanted)
         suspects: list[Suspect] = []
         for partition, standing in standings.items():
             if partition in self._shut:
@@ -261,14 +257,14 @@ class Gates:
         if suspects:
             assignments.suspected(suspects)
 
-    def _hangs_on_end(self, partition: Partition, standing: _Standing) -> bool:
+    def _hangs_on_end(self, partition: Partition, standing: GroupStanding) -> bool:
         """Whether what is done about it may depend on where it ends."""
         if partition in self._shut:
             return self._starts_at_end and standing.offset is None and self._first[partition] is None
         is_behind = standing.offset is not None and self._held[partition][0].offset < standing.offset
         return is_behind or standing.attempts.times >= SUSPECT_FROM
 
-    def _mark(self, partition: Partition, standing: _Standing, end: int | None, suspects: list[Suspect]) -> bool:
+    def _mark(self, partition: Partition, standing: GroupStanding, end: int | None, suspects: list[Suspect]) -> bool:
         """Say what must be marked before what is held is handed out. False when it is not known yet."""
         first = self._held[partition][0].offset
         if standing.offset is not None and first < standing.offset:
@@ -277,7 +273,7 @@ class Gates:
             if standing.offset <= end:  # committed by an earlier assignment after the client had asked where to begin
                 self.rewind([partition])
                 return True
-            standing = _NOTHING  # beyond the end: of records that are gone
+            standing = NOTHING  # beyond the end: of records that are gone
         (times, is_trial), offset = standing.attempts, first if standing.offset is None else standing.offset
         if self._own.get(partition) == Mark(offset, standing.attempts):  # nobody began it since, and we are alive
             times, is_trial = times - 1, False
@@ -298,7 +294,7 @@ class Gates:
         self._all_bytes_held -= self._bytes_held.pop(partition, 0)
         self._pauses.release(partition, By.SOURCE)
 
-    def _find(self, partition: Partition, standing: _Standing, end: int | None) -> bool:
+    def _find(self, partition: Partition, standing: GroupStanding, end: int | None) -> bool:
         """Go on where the group stands. False when that is not known yet."""
         if standing.offset is None and self._starts_at_end:
             return self._start(partition, end)
@@ -329,25 +325,6 @@ class Gates:
         self._pauses.release(partition, By.SOURCE)
         if partition not in self._asleep:
             self._flowing.let(partition)
-
-    def _ask(self, partitions: Sequence[Partition]) -> Mapping[Partition, _Standing]:
-        """Where the group stands; of those it does not tell of, nothing."""
-        try:
-            places = [TopicPartition(*partition) for partition in partitions]
-            found = self._consumer.committed(places, self._ask_timeout)
-        except KafkaException as error:
-            self._ask_timeout = min(2 * self._ask_timeout, LONGEST_ASK)
-            waiting = _waiting(len(partitions))
-            self._log.tell("committed", f"the group does not tell its offsets, {waiting}: {words_of(error)}")
-            return {}
-        self._ask_timeout = ASK_TIMEOUT
-        return {
-            self._flowing.named(at.topic, at.partition): _Standing(
-                at.offset if at.offset >= 0 else None, read_attempts(at.metadata) or NONE
-            )
-            for at in found
-            if at.error is None
-        }
 
     def _ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Where they end for us: each at its first open transaction, if there is one. Without those not known now.
@@ -384,8 +361,4 @@ class Gates:
         return [partition for partition in partitions if leaders.get(partition, -1) >= 0]
 
     def _tell_unknown(self, count: int, why: str) -> None:
-        self._log.tell("end", f"the broker does not tell where partitions end, {_waiting(count)}: {why}")
-
-
-def _waiting(partitions: int) -> str:
-    return "1 partition waits" if partitions == 1 else f"{partitions} partitions wait"
+        self._log.tell("end", f"the broker does not tell where partitions end, {waiting_words(count)}: {why}")

@@ -26,6 +26,7 @@ from worker.kafka.errors import FATAL, UNREADABLE, configuring, refusal, words_o
 from worker.kafka.flowing import Flowing
 from worker.kafka.gates import Gates
 from worker.kafka.incoming import partition_of, to_records
+from worker.kafka.inquiry import Inquiry
 from worker.kafka.login_files import LoginFiles
 from worker.kafka.lost_places import LostPlaces
 from worker.kafka.marks import Marks
@@ -198,6 +199,7 @@ class KafkaSource:
             self._flowing,
             self._marks,
             self._pauses,
+            Inquiry(consumer, self._new_inquirer, self._log),
             self._log,
             starts_at_end=self._kafka.auto_offset_reset == "latest",
             clock=self._clock,
@@ -208,6 +210,10 @@ class KafkaSource:
         callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
         with configuring("consumer"):
             return Consumer({**config, **callbacks}, logger=self._lost_places)
+
+    def _new_inquirer(self) -> Consumer:
+        """A client that never joins the group, and is never polled: what it would log the consumer does."""
+        return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
         """What the client has, of partitions that are ours after its callbacks."""

@@ -15,7 +15,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, 
 from tests.fakes import Clock
 from tests.unit.kafka.test_client_config import settings
 from worker.core.records import Partition, Suspect
-from worker.kafka import Membership, beginning, source
+from worker.kafka import Membership, beginning, inquiry, source
 from worker.kafka.client_statistics import Watcher
 from worker.kafka.source import KafkaSource
 
@@ -78,6 +78,7 @@ class ScriptedClient:
         self.first, self.end = 0, 100
         self.is_away = False  # the broker
         self.away_for = 0  # so many questions for the group's offsets
+        self.open: set[int] = set()  # partitions: of which a transaction holds offsets
         self.is_closed = False
         self.leaderless: set[int] = set()  # partitions: nobody's end is known who is asked about together with one
         self.is_stuck = False  # the fetcher: it takes no seek
@@ -130,7 +131,7 @@ class ScriptedClient:
         self.asked.append([at.partition for at in positions])
         self.patience.append(timeout)
         self.away_for -= 1
-        if self.is_away or self.away_for >= 0:
+        if self.is_away or self.away_for >= 0 or any(at.partition in self.open for at in positions):
             raise AWAY
         partitions = [Partition(at.topic, at.partition) for at in positions]
         return [TopicPartition(*p, *self.group.get(p, (-1001,))) for p in partitions]
@@ -179,6 +180,17 @@ class ScriptedClient:
     def close(self) -> None:
         """Nothing is held."""
         self.is_closed = True
+
+
+class Inquirer:
+    """A further client of the same source, which asks the same group and waits longer."""
+
+    def __init__(self, first: ScriptedClient) -> None:
+        self.committed = first.committed
+
+    def poll(self, timeout: float) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Quiet:
@@ -269,16 +281,24 @@ class World(NamedTuple):
         self.client.commits.clear()
 
 
-def new_world(monkeypatch: pytest.MonkeyPatch, watcher: Watcher | None = None, **changes: Any) -> World:
-    """A source that has joined its group and holds nothing yet."""
+def new_world(
+    monkeypatch: pytest.MonkeyPatch,
+    watcher: Watcher | None = None,
+    background: Callable[[Callable[[], None]], None] | None = None,
+    **changes: Any,
+) -> World:
+    """A source that has joined its group and holds nothing yet. `background` does what goes on beside: at once."""
     clients: list[ScriptedClient] = []
 
-    def make(config: dict[str, Any], logger: object) -> ScriptedClient:
+    def make(config: dict[str, Any], logger: object = None) -> ScriptedClient | Inquirer:
+        if clients:
+            return Inquirer(clients[0])
         clients.append(ScriptedClient(config, logger))
         return clients[-1]
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
+    monkeypatch.setattr(inquiry, "in_background", background or (lambda work: work()))
     monkeypatch.setattr(beginning, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
     made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, watcher, clock)

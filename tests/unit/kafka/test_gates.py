@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
 from worker.kafka.gates import MOST_BYTES_HELD, MOST_HELD
+from worker.kafka.inquiry import TOGETHER
 from worker.kafka.marks import PATIENCE
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
@@ -116,26 +117,6 @@ def test_a_group_that_does_not_tell_is_logged_in_words(
     assert f"the group does not tell its offsets, {who}: Local: Timed out" in caplog.text
 
 
-def test_a_coordinator_that_takes_long_gets_longer(world: World) -> None:
-    """One that answers after a second would never be heard out. The loop stands still meanwhile, so not at once."""
-    world.client.is_away = True
-    world.brings((P, 3))
-    world.client.patience.clear()
-
-    for _ in range(5):
-        world.clock.now += 1.0
-        world.polled()
-    world.client.is_away = False
-    world.clock.now += 1.0
-    world.polled()
-
-    assert world.client.patience == [1.0, 2.0, 4.0, 4.0, 4.0, 4.0]
-    world.client.is_away = True
-    world.assign(Q)
-    world.brings((Q, 0))
-    assert world.client.patience[-1] == 0.5
-
-
 def test_only_the_partition_without_an_answer_waits(world: World) -> None:
     """Its neighbours are none of its business."""
     running(world)
@@ -155,7 +136,7 @@ def test_the_group_is_asked_twice_a_second_at_most(world: World) -> None:
         world.polled()
         world.clock.now += 0.02
 
-    assert 4 <= len(world.client.asked) <= 6
+    assert 4 <= world.client.patience.count(TOGETHER) <= 6
 
 
 def test_what_waits_for_long_is_fetched_no_more(world: World) -> None:
