@@ -1,6 +1,6 @@
 """A broker that answers the question for a group's offsets wrongly, as one does that has just lost the group.
 
-Or is slow to say where logs begin and end. In the broker's place, by a proxy that reads requests: no real one can be
+Or is slow to answer some kinds of questions. In the broker's place, by a proxy that reads requests: no real one can be
 told to move a coordinator, or to be slow, at a given moment.
 """
 
@@ -13,14 +13,14 @@ from contextlib import suppress
 
 from tests.kafka.network import Connection, Proxy
 
-LIST_OFFSETS, OFFSET_FETCH = 2, 9
+LIST_OFFSETS, OFFSET_FETCH, FIND_COORDINATOR = 2, 9, 10
 NOT_COORDINATOR = 16
 
 
 class Misleading(Proxy):
     """Answers the next `wrong_answers` questions for a group's offsets, or those of so many seconds, NOT_COORDINATOR.
 
-    And takes so many seconds for each about where a log begins or ends, in turn with what comes behind it.
+    And takes so many `seconds_for` requests of a kind (by its number), in turn with what comes behind them.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Misleading(Proxy):
         self.wrong_answers = 0
         self.wrong_seconds = 0.0  # from the first question that comes; 0 when they are over
         self._wrong_until = 0.0
-        self.seconds_for_places = 0.0
+        self.seconds_for: dict[int, float] = {}
 
     def _forward(self, client: Connection, broker: Connection) -> None:
         self._begin(self._read_requests(client, broker[1]))
@@ -44,8 +44,7 @@ class Misleading(Proxy):
                 if key == OFFSET_FETCH and version >= 8 and self._misleads():
                     writer.write(_refused(request))
                     continue
-                if key == LIST_OFFSETS:
-                    await asyncio.sleep(self.seconds_for_places)
+                await asyncio.sleep(self.seconds_for.get(key, 0.0))
                 back.write(size + request)
         back.close()
 

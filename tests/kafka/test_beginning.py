@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.cluster import Cluster
-from tests.kafka.misleading import Misleading
+from tests.kafka.misleading import FIND_COORDINATOR, LIST_OFFSETS, Misleading
 from tests.kafka.network import broker_behind
 from tests.kafka.scene import Scene, raw
 from tests.kafka.test_publish_consume import environment
@@ -36,7 +36,7 @@ def live(scene: Scene, proxy: Misleading, half: int, wrong_answers: int, reset: 
     proxy.wrong_answers = wrong_answers
     replica = scene.start({"KAFKA__AUTO_OFFSET_RESET": reset})
     scene.expect_kept()
-    if proxy.seconds_for_places:
+    if proxy.seconds_for:
         time.sleep(SECOND_THOUGHTS)
         scene.expect_kept()
     assert proxy.wrong_answers == proxy.wrong_seconds == 0, "nobody was misled"
@@ -68,9 +68,9 @@ def test_nothing_comes_again_where_the_group_tells_late(
     with Scene(cluster, tmp_path, settings, partitions=PARTITIONS) as scene:
         live(scene, proxy, 0, 0)
         proxy.wrong_seconds = PATIENCE["earliest"] - 0.05  # the last question in the callback comes earlier than this
-        proxy.seconds_for_places = 1.0  # longer than until the next one but one
+        proxy.seconds_for[LIST_OFFSETS] = 1.0  # longer than until the next one but one
         live(scene, proxy, 1, 0)
-    proxy.seconds_for_places = 0.0
+    proxy.seconds_for.clear()
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
@@ -97,3 +97,28 @@ def test_check_lives_when_the_coordinator_has_moved(misled: tuple[Cluster, Misle
 
     assert proxy.wrong_answers == 0, "nobody was misled"
     assert checked.returncode == 0, checked
+
+
+ASKING = """
+import logging, sys, time
+from confluent_kafka import KafkaException
+from worker.kafka.admin_answers import described_group
+from worker.kafka.client_log import ClientLog
+from worker.settings import Connection
+try:
+    described_group(Connection(bootstrap_servers=sys.argv[1]), "group", 0.5, ClientLog(logging.getLogger()))
+except (KafkaException, TimeoutError):
+    time.sleep(2.0)
+    sys.exit(7)
+"""
+
+
+def test_a_group_that_is_described_late_ends_nothing(misled: tuple[Cluster, Misleading]) -> None:
+    """In a process of its own: where the client still listens when the question has timed out, the answer ends it."""
+    _, proxy = misled
+    proxy.seconds_for[FIND_COORDINATOR] = 1.5
+
+    asked = subprocess.run([sys.executable, "-c", ASKING, proxy.address], capture_output=True, check=False)
+
+    proxy.seconds_for.clear()
+    assert asked.returncode == 7, asked

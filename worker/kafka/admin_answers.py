@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._group import ConsumerGroupDescription
 from confluent_kafka.admin._resource import ResourceType
+
+from worker.kafka.client_config import admin_config
+from worker.kafka.client_log import ClientLog
+from worker.settings import Connection
 
 T = TypeVar("T")
 
@@ -23,6 +28,25 @@ def told(future: Future[T], timeout: float) -> T | None:
         return future.result(timeout)
     except (KafkaException, TimeoutError):
         return None
+
+
+def described_group(
+    kafka: Connection, group: str, timeout: float, log: ClientLog, *, with_operations: bool = False
+) -> ConsumerGroupDescription:
+    """What its coordinator tells of a group. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
+
+    Asked by a client that goes with the answer, or without one: a coordinator that answers when the question has timed
+    out ends the process (librdkafka 2.16, an assertion in `rd_kafka_enq_once_del_source_return`; reproduced with a
+    broker that stands still for longer than that).
+    """
+    admin = AdminClient(admin_config(kafka), logger=log)
+    try:
+        asked = admin.describe_consumer_groups(
+            [group], include_authorized_operations=with_operations, request_timeout=timeout
+        )
+        return cast("ConsumerGroupDescription", asked[group].result(timeout))
+    finally:
+        del admin  # which the traceback of an error would keep
 
 
 def topic_configs(

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Report
-from confluent_kafka.admin import AdminClient
 
 from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
 from worker.core.records import Message, Partition
-from worker.kafka.admin_answers import told
+from worker.kafka.admin_answers import described_group
 from worker.kafka.client import ANSWER_TIMEOUT, client_log, open_client
-from worker.kafka.client_config import Config, admin_config
+from worker.kafka.client_config import Config
 from worker.settings import Connection
 
 # Waiting for one call of a transaction. Where Kafka says that it may be called again, it is, for so long in all.
@@ -155,10 +154,9 @@ class ReplayGroup:
         self.close()
 
     def _wait_for_others(self) -> None:
-        admin = AdminClient(admin_config(self._kafka), logger=client_log())
         deadline = time.monotonic() + _WAIT_FOR_OTHERS
         is_told = False
-        while _has_members(admin, self._group):
+        while _has_members(self._kafka, self._group):
             if time.monotonic() > deadline:
                 raise Incomplete(f"another replay is running in group {self._group}; wait for its end, or stop it")
             if not is_told:
@@ -248,10 +246,12 @@ def _committed(consumer: Consumer, group: str, partitions: Sequence[Partition]) 
     }
 
 
-def _has_members(admin: AdminClient, group: str) -> bool:
+def _has_members(kafka: Connection, group: str) -> bool:
     """A broker that does not tell is believed: a second member shows when the first is disturbed."""
-    described = told(admin.describe_consumer_groups([group])[group], ANSWER_TIMEOUT)
-    return described is not None and bool(described.members)
+    try:
+        return bool(described_group(kafka, group, ANSWER_TIMEOUT, client_log()).members)
+    except (KafkaException, TimeoutError):
+        return False
 
 
 def _said(error: KafkaError) -> str:

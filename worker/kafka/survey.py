@@ -14,7 +14,7 @@ from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
 from confluent_kafka.admin._metadata import TopicMetadata
 
 from worker.kafka.access import used
-from worker.kafka.admin_answers import told, topic_configs
+from worker.kafka.admin_answers import described_group, told, topic_configs
 from worker.kafka.client import client_log, open_client
 from worker.kafka.client_config import Config
 from worker.kafka.connecting import Contact
@@ -107,10 +107,9 @@ class _Surveyor:
             return None
 
     def _group(self, topics: Sequence[TopicFacts]) -> GroupFacts | None:
-        group = self._kafka.group_id
-        asked = self._admin.describe_consumer_groups([group], request_timeout=self._timeout)
-        described = told(asked[group], self._timeout)
-        if described is None:
+        try:
+            described = described_group(self._kafka, self._kafka.group_id, self._timeout, client_log())
+        except (KafkaException, TimeoutError):
             return None
         requests = [topic for topic in topics if topic.setting == "REQUEST_TOPICS"]
         progress = [found for topic in requests if (found := self._progress(topic)) is not None]

@@ -9,21 +9,23 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sized
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._group import ConsumerGroupDescription
 from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._topic import TopicDescription
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.access import Finding, Right, create_command, missing, needed, used, written
-from worker.kafka.admin_answers import record_limits
+from worker.kafka.admin_answers import described_group, record_limits
 from worker.kafka.connecting import Contact, connect
 from worker.kafka.errors import words_of
 from worker.kafka.membership import Membership, choose_membership
@@ -100,6 +102,7 @@ class _Examination:
         self._kafka = kafka
         self._with_transactions = with_transactions
         self._admin: AdminClient = contact.admin
+        self._log = contact.log
         self._cluster: ClusterMetadata = contact.cluster
         self._is_mock = contact.is_mock
         self._timeout = timeout
@@ -199,22 +202,18 @@ class _Examination:
     def _check_access(self) -> None:
         rights = needed(self._kafka)
         names = TopicCollection([right.name for right in rights if right.kind == "topic"])
-        groups = [self._kafka.group_id]
-        asked = {
-            "topic": self._admin.describe_topics(
-                names, include_authorized_operations=True, request_timeout=self._timeout
-            ),
-            "group": self._admin.describe_consumer_groups(
-                groups, include_authorized_operations=True, request_timeout=self._timeout
-            ),
-        }
+        asked = self._admin.describe_topics(names, include_authorized_operations=True, request_timeout=self._timeout)
         for right in rights:
-            self._require(right, asked[right.kind][right.name])
+            if right.kind == "topic":
+                self._require(right, partial(asked[right.name].result, self._timeout))
+            else:
+                group = partial(described_group, self._kafka, right.name, self._timeout, self._log)
+                self._require(right, partial(group, with_operations=True))
 
-    def _require(self, right: Right, described: Future[Any]) -> None:
+    def _require(self, right: Right, described: Callable[[], TopicDescription | ConsumerGroupDescription]) -> None:
         """A broker that does not tell is believed: what is missing shows when it is used."""
         try:
-            allowed = described.result(self._timeout).authorized_operations
+            allowed: Collection[object] | None = described().authorized_operations  # None from an old broker
         except KafkaException as error:
             # A topic that we may not see has been told of already.
             if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
