@@ -159,6 +159,10 @@ class OffsetLedger:
         lines = self._lines.values() if partitions is None else self._known(partitions)
         return any(line.sent for line in lines)
 
+    def owes(self, partitions: Iterable[Partition]) -> bool:
+        """Whether something of these partitions is taken and not settled."""
+        return any(line.oldest for line in self._known(partitions))
+
     def knows(self, place: Place) -> bool:
         """Whether the place stands in a line of ours: not after its partition was forgotten."""
         return self._lines.get(place.line.partition) is place.line

@@ -10,8 +10,9 @@ partitions are forgotten and read again from what the group has committed, which
 
 Failures in a row make transactions smaller, down to one record; a record whose own transaction still fails stops the
 worker, however well other partitions do. With successes they grow again, little by little: they may have been too large
-to end in time, behind a quota or a slow link, and what follows is as many. Called by the loop's thread alone, and owns
-no thread.
+to end in time, behind a quota or a slow link, and what follows is as many. They hold one record again while there is
+something of a partition that failed and has not come further since. Called by the loop's thread alone, and owns no
+thread.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class ExactlyOnce:
         self._astray: set[Partition] = set()  # what was sent for them was taken back, and they were not yet given back
         self._failures = 0  # until all partitions with answers in a transaction that failed have come further
         self._failed_at: dict[Partition, _Failed] = {}  # those that have not yet
-        self._most: float = inf  # records that a transaction may hold, after failures
+        self._most: float = inf  # records that a transaction may hold, after failures, where nothing is searched for
 
     def send(self, places: Sequence[Place]) -> None:
         """Put the outcomes of these places into the transaction, in order, or let them wait for the next one."""
@@ -214,11 +215,17 @@ class ExactlyOnce:
     @property
     def _is_complete(self) -> bool:
         """The open transaction waits for nothing more."""
-        return self._is_urgent or self._is_full or self._records_inside == self._ledger.records
+        return self._is_urgent or self._records_inside >= self._limit or self._records_inside == self._ledger.records
 
     @property
-    def _is_full(self) -> bool:
-        return self._records_inside >= self._most
+    def _limit(self) -> float:
+        """Records that a transaction may hold now."""
+        return 1 if self._is_searching else self._most
+
+    @property
+    def _is_searching(self) -> bool:
+        """Whether what is taken may hold the answer that no transaction takes."""
+        return self._failures >= PATIENCE_WITH_MANY and self._ledger.owes(self._failed_at)
 
     def _fill(self) -> None:
         """Send what waits, as far as a transaction takes it now."""
@@ -228,10 +235,11 @@ class ExactlyOnce:
             self._transactions.begin()
             self._commit_due = self._clock() + self._commit_interval
         encode, send, weigh = self._encoder.encode, self._transactions.send, self._ledger.weigh
-        while self._waiting and not self._is_full:
+        limit = self._limit
+        while self._waiting and self._records_inside < limit:
             place = self._waiting.popleft()
             assert place.outcome is not None
-            if place.records > self._most - self._records_inside:
+            if place.records > limit - self._records_inside:
                 self._waiting.extendleft(reversed(self._unravelled(place)))
                 continue
             messages = encode(place.outcome)
@@ -275,7 +283,7 @@ class ExactlyOnce:
         self._events.transaction_ended(ending, records)
         if ending.failure is None:
             self._settle(inside, offsets)
-            if records >= self._most and not self._failures:
+            if records >= self._most and not self._is_searching:
                 self._most = ceil(records * GROWTH)
             return
         self._astray.update(place.line.partition for place in inside if self._ledger.knows(place))
@@ -304,7 +312,7 @@ class ExactlyOnce:
 
     def _count_failure(self, inside: Sequence[Place], failure: str, records: int) -> None:
         self._failures += 1
-        for place in inside:
+        for place in filter(self._ledger.knows, inside):  # the others are somebody else's
             earlier = self._failed_at.get(place.line.partition)
             stood = place.line.next_offset if earlier is None else earlier.offset
             self._failed_at[place.line.partition] = _Failed(stood, self._clock())
@@ -312,7 +320,7 @@ class ExactlyOnce:
             self._most = 1
         elif self._most < inf:
             self._most = max(1, records // 2)
-        if self._failures >= PATIENCE:
+        if self._failures >= PATIENCE and records == 1:
             source = f"{inside[0].line.partition}/{inside[0].offset}"
             raise KafkaFatal(
                 f"{self._failures} transactions in a row failed, the last one with nothing in it but the answer to "

@@ -315,6 +315,62 @@ def test_transactions_that_were_too_large_grow_again_little_by_little(world: Wor
     assert sum(size > 40 for size in after_growth) <= len(after_growth) / 4
 
 
+def fail_often(world: World, *partitions: Partition) -> None:
+    """Until transactions hold one record each."""
+    world.transactions.fate = lambda: ABORTED
+    for _ in range(PATIENCE_WITH_MANY):
+        for partition in partitions:
+            send(world, 4, 5, partition=partition)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, LONGEST_PAUSE)
+    world.transactions.fate = TransactionFate
+    world.transactions.commits.clear()
+
+
+def sizes_until_done(world: World, partition: Partition, count: int) -> list[int]:
+    """Of the transactions with so many answers."""
+    send(world, *range(count), partition=partition)
+    while not world.delivery.is_idle:
+        turn_after(world, 0.5)
+    return [len(messages) for messages, _ in world.transactions.commits]
+
+
+def test_failures_of_a_partition_that_has_left_keep_nobody_small(world: World) -> None:
+    """It left while its transaction was ending: what that came to is told when it is somebody else's already."""
+    fail_often(world, P0)
+    world.transactions.fate = lambda: ABORTED
+    send(world, 4)
+    turn_after(world, LONGEST_PAUSE)
+    world.delivery.lost([P0])
+    turn_after(world, LONGEST_PAUSE)
+    world.transactions.fate = TransactionFate
+    world.transactions.commits.clear()
+
+    assert sizes_until_done(world, P1, 100)[:8] == [1, 2, 3, 4, 5, 7, 9, 12]
+
+
+def test_failures_of_a_partition_that_brings_nothing_keep_nobody_small(world: World) -> None:
+    """Its transaction may have been committed, and it has no more requests."""
+    fail_often(world, P0)
+
+    assert sizes_until_done(world, P1, 100)[:8] == [1, 2, 3, 4, 5, 7, 9, 12]
+
+
+def test_what_comes_of_a_partition_that_failed_is_tried_alone_again(world: World) -> None:
+    """However far transactions have grown meanwhile: only then it is known which answer no transaction takes."""
+    fail_often(world, P0)
+    sizes_until_done(world, P1, 100)
+    world.transactions.commits.clear()
+
+    send(world, 4, 5)
+    send(world, *range(100, 103), partition=P1)
+    while not world.delivery.is_idle:
+        turn_after(world, 0.5)
+
+    assert sources(world.transactions.commits[0][0]) == ["requests/0/4"]
+    assert len(world.transactions.commits) == 2, "all was well with it, so the others share one again"
+
+
 def test_after_a_failure_the_next_transaction_waits(world: World) -> None:
     """A broker in trouble is not asked again at once."""
     world.transactions.fate = lambda: ABORTED
