@@ -212,7 +212,7 @@ class KafkaSource:
             return Consumer({**config, **callbacks}, logger=self._lost_places)
 
     def _new_inquirer(self) -> Consumer:
-        """A client that never joins the group, and is never polled: what it would log the consumer does."""
+        """A client that never joins the group. What it would log of the cluster, the consumer does."""
         return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
