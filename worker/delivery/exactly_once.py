@@ -23,7 +23,7 @@ from math import ceil, inf
 from typing import NamedTuple, Protocol
 
 from worker.core.failures import KafkaFatal
-from worker.core.ledger import OffsetLedger, Place, taken_at
+from worker.core.ledger import Line, OffsetLedger, Place, taken_at
 from worker.core.message_runs import value_bytes
 from worker.core.records import CommitResult, Ending, Message, Outcome, Partition, Prediction
 from worker.core.runs import predictions
@@ -286,11 +286,12 @@ class ExactlyOnce:
             if records >= self._most and not self._is_searching:
                 self._most = ceil(records * GROWTH)
             return
-        self._astray.update(place.line.partition for place in inside if self._ledger.knows(place))
+        ours = {place.line for place in inside if self._ledger.knows(place)}
+        self._astray.update(line.partition for line in ours)
         for place in inside if ending.is_in_doubt else ():
             place.is_in_doubt = True
         if not was_meant:
-            self._count_failure(inside, ending.failure, records)
+            self._count_failure(inside, ours, ending.failure, records)
 
     def _settle(self, inside: Sequence[Place], offsets: Mapping[Partition, int]) -> None:
         since = self._clock() - FORGOTTEN_AFTER
@@ -310,12 +311,12 @@ class ExactlyOnce:
         if not self._failed_at:
             self._failures = 0
 
-    def _count_failure(self, inside: Sequence[Place], failure: str, records: int) -> None:
+    def _count_failure(self, inside: Sequence[Place], ours: Iterable[Line], failure: str, records: int) -> None:
         self._failures += 1
-        for place in filter(self._ledger.knows, inside):  # the others are somebody else's
-            earlier = self._failed_at.get(place.line.partition)
-            stood = place.line.next_offset if earlier is None else earlier.offset
-            self._failed_at[place.line.partition] = _Failed(stood, self._clock())
+        for line in ours:
+            earlier = self._failed_at.get(line.partition)
+            stood = line.next_offset if earlier is None else earlier.offset
+            self._failed_at[line.partition] = _Failed(stood, self._clock())
         if self._failures >= PATIENCE_WITH_MANY:
             self._most = 1
         elif self._most < inf:

@@ -49,6 +49,14 @@ def described_group(
         del admin  # which the traceback of an error would keep
 
 
+def group_if_told(kafka: Connection, group: str, timeout: float, log: ClientLog) -> ConsumerGroupDescription | None:
+    """The same, if the coordinator tells."""
+    try:
+        return described_group(kafka, group, timeout, log)
+    except (KafkaException, TimeoutError):
+        return None
+
+
 def topic_configs(
     admin: AdminClient, topics: Collection[str], keys: Collection[str], timeout: float
 ) -> dict[str, dict[str, str] | None]:

@@ -22,7 +22,7 @@ from confluent_kafka import Message as Report
 
 from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
 from worker.core.records import Message, Partition
-from worker.kafka.admin_answers import described_group
+from worker.kafka.admin_answers import group_if_told
 from worker.kafka.client import ANSWER_TIMEOUT, client_log, open_client
 from worker.kafka.client_config import Config
 from worker.settings import Connection
@@ -248,10 +248,8 @@ def _committed(consumer: Consumer, group: str, partitions: Sequence[Partition]) 
 
 def _has_members(kafka: Connection, group: str) -> bool:
     """A broker that does not tell is believed: a second member shows when the first is disturbed."""
-    try:
-        return bool(described_group(kafka, group, ANSWER_TIMEOUT, client_log()).members)
-    except (KafkaException, TimeoutError):
-        return False
+    described = group_if_told(kafka, group, ANSWER_TIMEOUT, client_log())
+    return described is not None and bool(described.members)
 
 
 def _said(error: KafkaError) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
 from confluent_kafka.admin._metadata import TopicMetadata
 
 from worker.kafka.access import used
-from worker.kafka.admin_answers import described_group, told, topic_configs
+from worker.kafka.admin_answers import group_if_told, told, topic_configs
 from worker.kafka.client import client_log, open_client
 from worker.kafka.client_config import Config
 from worker.kafka.connecting import Contact
@@ -107,9 +107,8 @@ class _Surveyor:
             return None
 
     def _group(self, topics: Sequence[TopicFacts]) -> GroupFacts | None:
-        try:
-            described = described_group(self._kafka, self._kafka.group_id, self._timeout, client_log())
-        except (KafkaException, TimeoutError):
+        described = group_if_told(self._kafka, self._kafka.group_id, self._timeout, client_log())
+        if described is None:
             return None
         requests = [topic for topic in topics if topic.setting == "REQUEST_TOPICS"]
         progress = [found for topic in requests if (found := self._progress(topic)) is not None]

@@ -224,6 +224,7 @@ def test_what_others_committed_meanwhile_is_no_lag_of_a_partition_that_comes_bac
         world.revoke(P)
 
     assert lags == [90, 10, 5]
+    assert onlooker.connections == 0
 
 
 def test_what_the_group_tells_late_is_no_lag_either(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +242,7 @@ def test_what_the_group_tells_late_is_no_lag_either(monkeypatch: pytest.MonkeyPa
 
     assert world.client.seeks == [(0, 90)]
     assert onlooker.standings[P] == Standing(next_offset=90, end=100)
+    assert onlooker.connections == 0
 
 
 def test_an_offset_beyond_the_end_hides_no_lag(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,6 +255,7 @@ def test_an_offset_beyond_the_end_hides_no_lag(monkeypatch: pytest.MonkeyPatch) 
     world.client.config["stats_cb"](json.dumps({"topics": {"r": {"partitions": {"0": found | NOT_YET}}}}))
 
     assert onlooker.standings[P] == Standing(next_offset=10, end=100)
+    assert onlooker.connections == 0
 
 
 def test_statistics_that_cannot_be_read_are_told_and_passed_over(

@@ -362,6 +362,7 @@ def test_what_a_producer_gave_up_is_undelivered_until_its_transaction_has_ended(
         opened._on_statistics(said)
         opened.serve(0)
         seen.append(onlooker.undelivered)
+        assert onlooker.connections == 1
     opened.abort()
     opened.ended(PATIENCE)
     opened._on_statistics(heir)
@@ -369,3 +370,4 @@ def test_what_a_producer_gave_up_is_undelivered_until_its_transaction_has_ended(
 
     assert seen == [{"answers": 0}, *[{"answers": 119}] * 3]
     assert onlooker.undelivered == {}
+    assert onlooker.connections == 1
