@@ -25,7 +25,7 @@ from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.ending import GIVE_UP_TIMEOUT
-from worker.inference import InferenceLanes, Model, entanglement, load_as_set
+from worker.inference import InferenceLanes, Model, briefness, entanglement, load_as_set
 from worker.kafka import KafkaSink, KafkaSource, KafkaTransactions, Topics, poll_interval, resolve_transactional_id
 from worker.loop import Conduct, Worker
 from worker.settings import BatchingSettings, Settings
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
 # Seconds. A revoke takes no longer than the group's others will wait, and a fifth of `max.poll.interval.ms`: who is not
 # heard of for all of it is thrown out, with partitions that were to stay.
 REVOKE_TIMEOUT = 10.0
-# Seconds of the processor for a batch. On two busy cores one of 230 µs is answered a quarter faster on the loop's
-# thread than in a lane (105,000 rows/s against 80,000, measured), and one of 760 µs a tenth slower; with cores to spare
-# the lane would win by a tenth from 230 µs on, by the loop's own time.
-BRIEF = 0.000_25
 # How often all lanes run the warm-up batch together before the first request, on a GPU: until runs of 0.2 ms have met
 # in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3 (measured, on a
 # stand-in for CUDA).
@@ -65,7 +61,7 @@ def assemble(
     source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger(), events)
     outlet = _outlet(settings, topics, source, events, closing)
     model = _warm_model(settings, events)
-    lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else BRIEF)
+    lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else briefness())
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     ledger = LEDGERS[settings.delivery.order]()
     batching = settings.batching

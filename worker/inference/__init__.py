@@ -6,8 +6,9 @@ import os
 # and keep an identifier under the home directory. It decides this once, while imported; 0 in the environment allows it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
+from worker.inference.brevity import briefness
 from worker.inference.independence import entanglement
 from worker.inference.lanes import InferenceLanes
 from worker.inference.model import Inspected, Model, inspect, load, load_as_set
 
-__all__ = ["InferenceLanes", "Inspected", "Model", "entanglement", "inspect", "load", "load_as_set"]
+__all__ = ["InferenceLanes", "Inspected", "Model", "briefness", "entanglement", "inspect", "load", "load_as_set"]

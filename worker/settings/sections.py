@@ -395,8 +395,8 @@ class BatchingSettings(Section):
         1,
         ge=1,
         le=64,
-        description="Inference threads. One keeps a GPU busy; on the CPU a single one leaves what is done in 0.25 ms "
-        "to the thread that serves Kafka.",
+        description="Inference threads. One keeps a GPU busy; on the CPU a single one leaves what is done in 0.3 to "
+        "0.9 ms, by the machine's speed, to the thread that serves Kafka.",
     )
     max_request_rows: int = Field(65_536, ge=1, description="A request with more rows is rejected.")
     max_inflight_records: int = Field(20_000, ge=1, description="Requests taken and not yet answered for good.")
