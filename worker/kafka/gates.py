@@ -31,8 +31,8 @@ fetch under way, after `fetch.wait.max.ms`. A poll costs 0.04 µs more than with
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
@@ -60,6 +60,27 @@ MOST_BYTES_HELD = 16 * 1024 * 1024
 WAKING_SLICE = 0.005
 
 
+@dataclass(slots=True)
+class _Gate:
+    """One partition that is ours. Closed while it is shut or holds something."""
+
+    begun: int = 0  # where the group stood, as far as it has told
+    first: int | None = None  # the first offset met in this assignment
+    is_asleep: bool = True  # no record of it was handed out
+    is_shut: bool = False
+    is_adrift: bool = False  # shut, and the client may be looking up where it begins
+    start: int | None = None  # of a shut one: to be committed before anything comes
+    held: list[Record] = field(default_factory=list)
+    bytes_held: int = 0
+    standing: GroupStanding | None = None  # where it was found to be moved to: nobody commits it before we do
+    wanted: Mark | None = None  # of what is held: to be taken before it is handed out
+    attempts: int | None = None  # the one under way, once it was marked
+
+    @property
+    def is_closed(self) -> bool:
+        return self.is_shut or bool(self.held)
+
+
 class Gates:
     """Which partitions are held and may give records. Owned by the source."""
 
@@ -83,87 +104,88 @@ class Gates:
         self._log = log
         self._starts_at_end = starts_at_end
         self._clock = clock
-        self.begun: dict[Partition, int] = {}  # of what is ours: where the group stood, as far as it has told
-        self._first: dict[Partition, int | None] = {}  # of what is ours: the first offset met in this assignment
-        self._asleep: set[Partition] = set()  # of these no record was handed out
-        self._held: dict[Partition, list[Record]] = {}
-        self._bytes_held: Counter[Partition] = Counter()
+        self._gates: dict[Partition, _Gate] = {}
+        self._closed: dict[Partition, _Gate] = {}  # of these; all that a turn of the loop looks at
         self._all_bytes_held = 0
-        self._wanted: dict[Partition, Mark] = {}  # of what is held: to be taken before it is handed out
         self._ready: list[Record] = []
-        self._attempts: dict[Partition, int] = {}  # of what was marked: the one under way
         self._own: dict[Partition, Mark] = {}  # the last we sent, also of what left and may come back
-        self._starts: dict[Partition, int] = {}  # to be committed before anything comes
         self._ask_at = 0.0
-        self._shut: set[Partition] = set()
-        self._adrift: set[Partition] = set()  # shut, and the client may be looking up where they begin
 
     @property
     def is_waiting(self) -> bool:
         """Whether some partition wants to be attended to."""
-        return bool(self._held or self._ready or self._shut or self._inquiry.is_under_way)
+        return bool(self._closed or self._ready or self._inquiry.is_under_way)
 
     def patience(self, timeout: float) -> float:
         """How long a poll may wait."""
-        return min(timeout, WAKING_SLICE) if self._held or self._inquiry.is_under_way else timeout
+        is_urgent = self._inquiry.is_under_way or any(gate.held for gate in self._closed.values())
+        return min(timeout, WAKING_SLICE) if is_urgent else timeout
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
         """They are ours."""
         for partition in partitions:
-            self._first[partition] = None
-            self._asleep.add(partition)
+            self._gates[partition] = gate = _Gate()
             if self._starts_at_end:
-                self._shut.add(partition)
+                self._shut(partition, gate)
+
+    def begin(self, partition: Partition, offset: int) -> None:
+        """It is read from here, where the group stood at its assignment."""
+        if (gate := self._gates.get(partition)) is not None:
+            gate.begun = offset
+
+    def begun(self, partition: Partition) -> int:
+        """Where the group stood when we began, as far as it has told; 0 when it has not."""
+        gate = self._gates.get(partition)
+        return 0 if gate is None else gate.begun
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """They are not ours any more."""
         self._inquiry.forget(partitions)
         for partition in partitions:
-            self._drop(partition)
-            for memory in (self._first, self._attempts, self._starts):
-                memory.pop(partition, None)
-            for names in (self._asleep, self._shut, self._adrift):
-                names.discard(partition)
+            if (gate := self._gates.pop(partition, None)) is not None:
+                self._drop(partition, gate)
+                self._closed.pop(partition, None)
 
     def at_rest(self) -> Sequence[Partition]:
         """Those that are ours of which all that came was handed out."""
-        if self._ready:
-            return ()
-        return [partition for partition in self._first if partition not in self._shut and partition not in self._held]
+        return () if self._ready else [partition for partition in self._gates if partition not in self._closed]
 
     def holds(self, partition: Partition) -> bool:
         """Whether it is ours."""
-        return partition in self._first
+        return partition in self._gates
 
     def is_shut(self, partition: Partition) -> bool:
         """Whether what comes of it is dropped."""
-        return partition in self._shut
+        return partition in self._closed and self._closed[partition].is_shut
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
         """From now on nothing comes of those that are ours, until we know where the group stands."""
         self._inquiry.forget(partitions)
         for partition in partitions:
-            if partition in self._first:
-                self._drop(partition)
+            if (gate := self._gates.get(partition)) is not None:
+                self._drop(partition, gate)
                 self._pauses.release(partition, By.LOOP)
-                self._shut.add(partition)
+                self._shut(partition, gate)
 
     def adrift(self, partitions: Sequence[Partition]) -> None:
         """The same for those that the client reads from their beginning, wherever the group stands."""
-        self._adrift.update(partitions)
         self.rewind(partitions)
+        for partition in partitions:
+            if (gate := self._gates.get(partition)) is not None:
+                gate.is_adrift = True
 
     def put_on_trial(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone; see `Source`."""
-        attempts = self._attempts.get(partition)
-        if attempts is None:
+        gate = self._gates.get(partition)
+        if gate is None or gate.attempts is None:
             return False
-        mark = self._own[partition] = Mark(offset, Attempts(attempts, is_trial=True))
+        mark = self._own[partition] = Mark(offset, Attempts(gate.attempts, is_trial=True))
         return self._marks.note(partition, mark)
 
     def acquit(self, partition: Partition, offset: int) -> bool:
         """Note that its trial was broken off; see `Source`. Sent behind that note, it takes its place."""
-        mark = Mark(offset, Attempts(self._attempts.get(partition, 0)))
+        gate = self._gates.get(partition)
+        mark = Mark(offset, Attempts(0 if gate is None or gate.attempts is None else gate.attempts))
         if self._own.get(partition) == mark:
             return self._marks.note(partition, mark)
         self._own[partition] = mark
@@ -172,18 +194,17 @@ class Gates:
 
     def attend(self, assignments: Assignments) -> None:
         """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""
-        if not self._inquiry.is_under_way and self._clock() >= self._ask_at and (asked := self._unknown(assignments)):
-            self._inquiry.ask(asked)
+        if not self._inquiry.is_under_way and self._clock() >= self._ask_at:
+            self._ask(assignments)
         if (answer := self._inquiry.answer()) is not None:
             self._learn(answer, assignments)
-        for partition, mark in list(self._wanted.items()):
-            if self._marks.note(partition, mark):
-                self._wake(partition)
-        for partition, offset in list(self._starts.items()):
-            if self._marks.note(partition, Mark(offset, NONE)):
-                self._go_on(partition, offset)
-        for partition in self._shut - self._adrift:  # not to be read in vain meanwhile
-            self._pauses.stop(partition, By.SOURCE)
+        for partition, gate in list(self._closed.items()):
+            if gate.wanted is not None and self._marks.note(partition, gate.wanted):
+                self._wake(partition, gate)
+            if gate.start is not None and self._marks.note(partition, Mark(gate.start, NONE)):
+                self._go_on(partition, gate, gate.start)
+            if gate.is_shut and not gate.is_adrift:  # not to be read in vain meanwhile
+                self._pauses.stop(partition, By.SOURCE)
 
     @property
     def has_ready(self) -> bool:
@@ -207,38 +228,63 @@ class Gates:
         for record in records:
             if self._flowing.has(record.partition):
                 admitted.append(record)
-            elif record.partition in self._first:
-                self._hold(record)
+            elif (gate := self._gates.get(record.partition)) is not None:
+                self._hold(record, gate)
         return admitted
 
-    def _hold(self, record: Record) -> None:
-        partition = record.partition
-        if self._first[partition] is None:
-            self._first[partition] = record.offset
-        if partition in self._shut:
-            self._adrift.discard(partition)
+    def _hold(self, record: Record, gate: _Gate) -> None:
+        if gate.first is None:
+            gate.first = record.offset
+        if gate.is_shut:
+            gate.is_adrift = False
             return
-        held = self._held.setdefault(partition, [])
-        held.append(record)
+        gate.held.append(record)
+        self._closed[record.partition] = gate
         size = len(record.value or b"")
-        self._bytes_held[partition] += size
+        gate.bytes_held += size
         self._all_bytes_held += size
-        if len(held) >= MOST_HELD or self._all_bytes_held >= MOST_BYTES_HELD:
-            self._pauses.stop(partition, By.SOURCE)
+        if len(gate.held) >= MOST_HELD or self._all_bytes_held >= MOST_BYTES_HELD:
+            self._pauses.stop(record.partition, By.SOURCE)
 
-    def _drop(self, partition: Partition) -> None:
+    def _shut(self, partition: Partition, gate: _Gate) -> None:
+        gate.is_shut = True
+        self._closed[partition] = gate
+
+    def _open(self, partition: Partition, gate: _Gate) -> None:
+        """Let it be fetched again, and flow unless it is asleep."""
+        del self._closed[partition]
+        self._pauses.release(partition, By.SOURCE)
+        if not gate.is_asleep:
+            self._flowing.let(partition)
+
+    def _drop(self, partition: Partition, gate: _Gate) -> None:
         self._flowing.stop(partition)
-        self._wanted.pop(partition, None)
-        self._all_bytes_held -= self._bytes_held.pop(partition, 0)
-        if self._held.pop(partition, None):
+        if self._let_out(gate):
             self._pauses.release(partition, By.SOURCE)
+        gate.standing = gate.wanted = None
         self._ready = [record for record in self._ready if record.partition != partition]
 
-    def _unknown(self, assignments: Assignments) -> Sequence[Partition]:
-        """Those of which it must be known where the group stands before anything comes of them."""
-        shut = self._shut - self._adrift
-        unknown = [p for p in self._held if p not in self._wanted] + [p for p in shut if p not in self._starts]
-        return [partition for partition in unknown if not assignments.is_in_doubt(partition)]
+    def _let_out(self, gate: _Gate) -> Sequence[Record]:
+        self._all_bytes_held -= gate.bytes_held
+        held, gate.held, gate.bytes_held = gate.held, [], 0
+        return held
+
+    def _ask(self, assignments: Assignments) -> None:
+        """Where the group stands with those of which it must be known before anything comes of them."""
+        asked: list[Partition] = []
+        told: dict[Partition, GroupStanding] = {}
+        for partition, gate in self._closed.items():
+            is_known = gate.wanted is not None or gate.start is not None
+            if is_known or gate.is_adrift or assignments.is_in_doubt(partition):
+                continue
+            if gate.standing is None:
+                asked.append(partition)
+            else:
+                told[partition] = gate.standing
+        if asked:
+            self._inquiry.ask(asked)
+        if told:
+            self._learn(Answer(told, told), assignments)
 
     def _learn(self, answer: Answer, assignments: Assignments) -> None:
         standings = answer.standings
@@ -248,7 +294,7 @@ class Gates:
         is_known = len(standings) == len(answer.wanted)
         suspects: list[Suspect] = []
         for partition, standing in standings.items():
-            if partition in self._shut:
+            if self.is_shut(partition):
                 is_known = self._find(partition, standing, ends.get(partition)) and is_known
             else:
                 is_known = self._mark(partition, standing, ends.get(partition), suspects) and is_known
@@ -259,14 +305,16 @@ class Gates:
 
     def _hangs_on_end(self, partition: Partition, standing: GroupStanding) -> bool:
         """Whether what is done about it may depend on where it ends."""
-        if partition in self._shut:
-            return self._starts_at_end and standing.offset is None and self._first[partition] is None
-        is_behind = standing.offset is not None and self._held[partition][0].offset < standing.offset
+        gate = self._closed[partition]
+        if gate.is_shut:
+            return self._starts_at_end and standing.offset is None and gate.first is None
+        is_behind = standing.offset is not None and gate.held[0].offset < standing.offset
         return is_behind or standing.attempts.times >= SUSPECT_FROM
 
     def _mark(self, partition: Partition, standing: GroupStanding, end: int | None, suspects: list[Suspect]) -> bool:
         """Say what must be marked before what is held is handed out. False when it is not known yet."""
-        first = self._held[partition][0].offset
+        gate = self._closed[partition]
+        first = gate.held[0].offset
         if standing.offset is not None and first < standing.offset:
             if end is None:
                 return False
@@ -282,37 +330,36 @@ class Gates:
                 return False
             suspects.append(Suspect(partition, times, standing.offset if is_trial else None, end))
         # A trial stays one until it is settled: this process may die before it is.
-        self._wanted[partition] = self._own[partition] = Mark(offset, Attempts(times + 1, is_trial))
-        self._attempts[partition] = times + 1
+        gate.wanted = self._own[partition] = Mark(offset, Attempts(times + 1, is_trial))
+        gate.attempts = times + 1
         return True
 
-    def _wake(self, partition: Partition) -> None:
-        del self._wanted[partition]
-        self._asleep.discard(partition)
-        self._flowing.let(partition)
-        self._ready += self._held.pop(partition)
-        self._all_bytes_held -= self._bytes_held.pop(partition, 0)
-        self._pauses.release(partition, By.SOURCE)
+    def _wake(self, partition: Partition, gate: _Gate) -> None:
+        gate.wanted, gate.is_asleep = None, False
+        self._ready += self._let_out(gate)
+        self._open(partition, gate)
 
     def _find(self, partition: Partition, standing: GroupStanding, end: int | None) -> bool:
         """Go on where the group stands. False when that is not known yet."""
+        gate = self._closed[partition]
         if standing.offset is None and self._starts_at_end:
-            return self._start(partition, end)
+            return self._start(partition, gate, end)
         if standing.offset is not None:
-            self.begun[partition] = standing.offset
-        self._go_on(partition, self._first[partition] if standing.offset is None else standing.offset)
+            gate.begun = standing.offset
+        self._go_on(partition, gate, gate.first if standing.offset is None else standing.offset)
+        if not gate.is_shut:
+            gate.standing = standing
         return True
 
-    def _start(self, partition: Partition, end: int | None) -> bool:
+    def _start(self, partition: Partition, gate: _Gate, end: int | None) -> bool:
         """Begin at the end, or with what came since we asked in vain, and commit that first."""
-        start = end if self._first[partition] is None else self._first[partition]
-        if start is None:
+        gate.start = end if gate.first is None else gate.first
+        if gate.start is None:
             return False
-        self._starts[partition] = start
-        self._marks.note(partition, Mark(start, NONE))
+        self._marks.note(partition, Mark(gate.start, NONE))
         return True
 
-    def _go_on(self, partition: Partition, offset: int | None) -> None:
+    def _go_on(self, partition: Partition, gate: _Gate, offset: int | None) -> None:
         """Read on from there; None: where the client is, having handed out nothing."""
         if offset is not None:
             try:
@@ -320,11 +367,8 @@ class Gates:
             except KafkaException as error:  # not yet, or not any more
                 self._log.tell("seek", f"{partition}: the client cannot go to {offset} now: {words_of(error)}")
                 return
-        self._starts.pop(partition, None)
-        self._shut.discard(partition)
-        self._pauses.release(partition, By.SOURCE)
-        if partition not in self._asleep:
-            self._flowing.let(partition)
+        gate.is_shut, gate.start = False, None
+        self._open(partition, gate)
 
     def _ends(self, partitions: Sequence[Partition]) -> Mapping[Partition, int]:
         """Where they end for us: each at its first open transaction, if there is one. Without those not known now.

@@ -313,7 +313,7 @@ class KafkaSource:
         self._tell("assigned", positions)
         beginning = begin_at_once(consumer, positions, self._kafka, self._log)
         for at in beginning.known:
-            self._gates.begun[self._flowing.named(at.topic, at.partition)] = at.offset
+            self._gates.begin(self._flowing.named(at.topic, at.partition), at.offset)
         self._gates.adrift([self._flowing.named(at.topic, at.partition) for at in beginning.unknown])
 
     def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
@@ -345,7 +345,7 @@ class KafkaSource:
         return {
             partition: seen._replace(next_offset=max(seen.next_offset, begun)) if begun <= seen.end else seen
             for partition, seen in standings.items()
-            for begun in (self._gates.begun.get(partition, 0),)
+            for begun in (self._gates.begun(partition),)
         }
 
     def _tell(self, what: str, positions: list[TopicPartition]) -> None:
@@ -354,8 +354,6 @@ class KafkaSource:
             self._gates.assigned(partitions)
         else:
             self._taken_away.update(partitions)
-            for partition in partitions:
-                self._gates.begun.pop(partition, None)
         try:
             getattr(self._assignments, what)(partitions)
         except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this

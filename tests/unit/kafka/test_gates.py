@@ -10,11 +10,12 @@ from confluent_kafka import KafkaError
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
-from worker.kafka.gates import MOST_BYTES_HELD, MOST_HELD
+from worker.kafka.gates import ASK_AGAIN_AFTER, MOST_BYTES_HELD, MOST_HELD
 from worker.kafka.inquiry import TOGETHER
 from worker.kafka.marks import PATIENCE
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
+LATE = Partition(P.topic, 2)
 
 
 @pytest.fixture
@@ -467,6 +468,54 @@ def test_what_was_fetched_before_a_rewind_does_not_come(world: World) -> None:
     assert world.brings((P, 2), (Q, 2)) == [(P, 2), (Q, 2)]
     assert world.client.seeks == [(0, 2)]
     assert not world.marks
+
+
+@pytest.fixture
+def moved(world: World) -> World:
+    """One of whose third partition the group told late: it was begun elsewhere, and is moved to offset 90."""
+    world.client.group = {LATE: (90, "attempts=3")}
+    world.client.is_away = True
+    world.joins(LATE)
+    world.client.is_away = False
+    world.clock.now += ASK_AGAIN_AFTER
+    assert world.brings((LATE, 0)) == []
+    assert world.client.seeks == [(2, 90)]
+    world.client.asked.clear()
+    return world
+
+
+def test_a_partition_that_was_moved_is_not_asked_about_again(moved: World) -> None:
+    """Nobody has committed anything of it since. While a transaction is open it would wait for it twice."""
+    assert moved.brings((LATE, 90)) == [(LATE, 90)]
+
+    assert moved.client.asked == []
+    assert moved.marks == [[(2, 90, "attempts=4")]]
+    assert moved.assignments.suspects == [Suspect(LATE, 3, None, moved.client.end)]
+
+
+def test_what_was_told_of_it_waits_for_the_end_with_the_time_of_a_question(moved: World) -> None:
+    """The end of a suspect is asked for twice a second at most."""
+    moved.client.leaderless = {LATE.number}
+    assert moved.brings((LATE, 90)) == []
+    asked = len(moved.client.ends_asked)
+
+    assert moved.polled_twice() == []
+    assert len(moved.client.ends_asked) == asked
+    moved.client.leaderless = set()
+    moved.clock.now += ASK_AGAIN_AFTER
+
+    assert moved.polled_twice() == [(LATE, 90)]
+    assert moved.client.asked == []
+
+
+def test_what_was_told_of_it_holds_until_it_is_moved_again(moved: World) -> None:
+    """A client that did not go where it was sent brings what lies before."""
+    assert moved.brings((LATE, 1)) == []
+    assert moved.client.asked == [[2]]
+    assert moved.client.seeks == [(2, 90)] * 2
+
+    assert moved.brings((LATE, 90)) == [(LATE, 90)]
+    assert moved.client.asked == [[2]]
 
 
 def test_a_client_that_cannot_seek_yet_is_asked_at_the_next_poll(world: World) -> None:
