@@ -290,7 +290,7 @@ class ExactlyOnce:
         self._astray.update(line.partition for line in ours)
         for place in inside if ending.is_in_doubt else ():
             place.is_in_doubt = True
-        if not was_meant:
+        if ours and not was_meant:
             self._count_failure(inside, ours, ending.failure, records)
 
     def _settle(self, inside: Sequence[Place], offsets: Mapping[Partition, int]) -> None:

@@ -349,6 +349,25 @@ def test_failures_of_a_partition_that_has_left_keep_nobody_small(world: World) -
     assert sizes_until_done(world, P1, 100)[:8] == [1, 2, 3, 4, 5, 7, 9, 12]
 
 
+def test_an_answer_that_is_somebody_elses_by_now_stops_nobody(world: World) -> None:
+    """The last of many failures was that of a partition that had left; its next owner finds out what is wrong."""
+    world.transactions.fate = lambda: ABORTED
+    send(world, 4, partition=P1)
+    for _ in range(PATIENCE - 1):
+        send(world, 4)
+        turn_after(world, LONGEST_PAUSE)
+        turn_after(world, LONGEST_PAUSE)
+    send(world, 4)
+    turn_after(world, LONGEST_PAUSE)
+    world.delivery.lost([P0])
+    turn_after(world, LONGEST_PAUSE)
+    send(world, 4, partition=P1)
+    turn_after(world, LONGEST_PAUSE)
+
+    with pytest.raises(KafkaFatal, match="nothing in it but the answer to requests/1/4: the broker said no"):
+        turn_after(world, LONGEST_PAUSE)
+
+
 def test_failures_of_a_partition_that_brings_nothing_keep_nobody_small(world: World) -> None:
     """Its transaction may have been committed, and it has no more requests."""
     fail_often(world, P0)
