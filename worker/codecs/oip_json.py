@@ -17,6 +17,7 @@ import orjson
 from worker.codecs.elements import NAMES, flat, from_bytes, from_values
 from worker.codecs.oip import Claim, Output, Question, WantedOutput, checked_id
 from worker.codecs.raw_tensor import split
+from worker.codecs.wire import HEAD_LENGTH
 from worker.core.failures import Reject
 from worker.core.records import Tensor
 from worker.core.signature import Signature, TensorSpec
@@ -38,7 +39,8 @@ class JsonBody:
         try:
             document = orjson.loads(head)
         except orjson.JSONDecodeError as error:
-            raise Reject(f"the value is not JSON: {error}") from None
+            held = "the value" if head_length is None else f"the head of {head_length} bytes ({HEAD_LENGTH})"
+            raise Reject(f"{held} is not JSON: {error}") from None
         if not isinstance(document, dict):
             raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
         return cls(document, tail)

@@ -216,6 +216,17 @@ def test_a_head_longer_than_the_value_is_refused() -> None:
     assert refused.message == f"{HEAD_LENGTH}: 1000000 bytes announced, the value has 2"
 
 
+@pytest.mark.parametrize(("more", "why"), [(-1, "unexpected end of data"), (1, "unexpected content after document")])
+def test_a_head_of_another_length_than_announced_is_called_so(more: int, why: str) -> None:
+    """Whoever counts its characters announces fewer bytes than it has. The value as a whole is not meant to be JSON."""
+    head = '{"id": "ü", "inputs": []}'.encode()
+    announced = len(head) + more
+
+    refused = rejection(codecs(), record(head + floats(1, 2, 3), AS_ROWS, (HEAD_LENGTH, b"%d" % announced)))
+
+    assert refused.message.startswith(f"the head of {announced} bytes ({HEAD_LENGTH}) is not JSON: {why}")
+
+
 @pytest.mark.parametrize(
     ("head", "binary"),
     [
