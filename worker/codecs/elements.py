@@ -34,6 +34,7 @@ NAMES: dict[type, str] = {
     list: "an array",
     dict: "an object",
 }
+_INTEGERS = 2.0**63  # INT64 begins at minus so much, UINT64 ends below twice as much
 _LENGTH = struct.Struct("<I")  # before each string in binary form
 
 
@@ -82,6 +83,8 @@ def _numbers(form: str, count: int) -> struct.Struct:
 def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
     """Each value by its type. Raises `Reject`."""
     odd = set(map(type, values)) - _KINDS[spec.dtype.kind]
+    if odd == {float} and spec.dtype.kind in "iu" and any(map(_is_too_long, values)):
+        raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}")
     if odd:
         names = ", ".join(sorted(NAMES[kind] for kind in odd))
         raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {names} among them")
@@ -90,6 +93,11 @@ def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
             return np.array(values, spec.dtype)
     except (OverflowError, FloatingPointError):
         raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}") from None
+
+
+def _is_too_long(value: object) -> bool:
+    """Whether this is an integer of over 64 bits, or as good as one: the JSON reader makes floats of those."""
+    return isinstance(value, float) and not -_INTEGERS < value < 2 * _INTEGERS
 
 
 def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) -> list[object]:
