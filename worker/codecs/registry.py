@@ -62,7 +62,8 @@ class Codecs:
             body = _body(record, value, envelope)
             reply = _named(envelope.reply, body.body_id)
         except Reject as no:
-            return Rejection(record, no.code, no.message, envelope.reply, is_silent=self._is_skipped(record))
+            reply = envelope.reply if envelope.fault is None else self._reply_despite(envelope, value)
+            return Rejection(record, no.code, no.message, reply, is_silent=self._is_skipped(record))
         try:
             return self._request(record, envelope, body, reply)
         except Reject as no:
@@ -161,6 +162,11 @@ class Codecs:
             f"the value has {len(value)} bytes, at most {self._wire.max_request_bytes} are taken",
             Code.RESOURCE_EXHAUSTED,
         )
+
+    def _reply_despite(self, envelope: Envelope, value: bytes | None) -> Reply:
+        """The reply to a request whose headers are wrong. Its publisher may know it by the body's id alone."""
+        is_too_long = value is not None and len(value) > self._wire.max_request_bytes
+        return envelope.reply if is_too_long else _named(envelope.reply, readable_id(value, envelope))
 
     def _request(self, record: Record, envelope: Envelope, body: Body, reply: Reply) -> Request:
         question = body.question()
@@ -272,6 +278,16 @@ def parse(value: bytes, envelope: Envelope) -> Body:
 
         return ProtobufBody.parse(value)
     return JsonBody.parse(value, envelope.head_length)
+
+
+def readable_id(value: bytes | None, envelope: Envelope) -> str | None:
+    """The body's id, where the headers say how to read it, whatever else is wrong with them; None without one."""
+    if not value or not envelope.content_type or envelope.is_rows:
+        return None
+    try:
+        return parse(value, envelope).body_id
+    except Reject:
+        return None
 
 
 def _named(reply: Reply, body_id: str | None) -> Reply:

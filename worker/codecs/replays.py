@@ -25,8 +25,7 @@ import orjson
 
 from worker.codecs.dead_letters import Letter
 from worker.codecs.envelope import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
-from worker.codecs.registry import parse
-from worker.core.failures import Reject
+from worker.codecs.registry import readable_id
 from worker.core.records import Message
 
 REPLAY_OF = "replay-of"
@@ -220,9 +219,4 @@ class Originals:
         envelope = self._envelopes.read(letter.headers)
         if envelope.reply.request_id is not None:
             return True
-        if envelope.is_rows or envelope.fault is not None or not letter.record.value:
-            return False
-        try:
-            return bool(parse(letter.record.value, envelope).body_id)
-        except Reject:
-            return False
+        return bool(readable_id(letter.record.value, envelope))

@@ -9,9 +9,11 @@ import pytest
 
 from tests.unit.codecs.builders import (
     AS_JSON,
+    AS_PROTOBUF,
     AS_ROWS,
     SOURCE,
     answer,
+    as_binary,
     as_json,
     codecs,
     document,
@@ -117,6 +119,45 @@ def test_a_message_is_bounded_and_always_text() -> None:
     assert said.startswith("\\ud800x")
     assert said.endswith("x...")
     assert len(said) < 1050
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        as_json(document(id="i-1"), ("timeout-ms", b"0")),
+        as_json(document(id="i-1"), ("deadline", b"1700000000")),
+        as_json(document(id="i-1"), ("accept", b"text/html")),
+        as_binary(document(id="i-1"), b"", ("timeout-ms", b"-3")),
+        record(b"\x1a\x03i-1", AS_PROTOBUF, ("timeout-ms", b"0")),
+    ],
+)
+def test_wrong_headers_do_not_hide_the_bodys_id(given: Record) -> None:
+    """A publisher that knows its request by that alone would wait for ever, were its error known by a place."""
+    refusal = rejection(codecs(), given)
+
+    (error,) = codecs().encode(refusal)
+    assert refusal.reply.body_id == "i-1"
+    assert headers_of(error)["request-id"] == "i-1"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        record(b'{"id": "i-1"}', ("content-type", b"text/html")),
+        record(b'{"id": 7}', AS_JSON, ("timeout-ms", b"0")),
+        record(b"{", AS_JSON, ("timeout-ms", b"0")),
+        as_json(document(id="i" * 1025), ("timeout-ms", b"0")),
+        as_json(document(id="i-1", more="x" * 1000), ("timeout-ms", b"0")),
+        rows(("timeout-ms", b"0")),
+    ],
+)
+def test_wrong_headers_before_a_body_without_a_readable_id(given: Record) -> None:
+    """The headers are what is told, and the request is known by its place. What is too long is not read at all."""
+    refusal = rejection(codecs(max_request_bytes=1000), given)
+
+    assert refusal.message.startswith(("content-type:", "timeout-ms:"))
+    assert refusal.reply.body_id is None
+    assert refusal.reply.request_id is None
 
 
 @pytest.mark.parametrize(

@@ -170,6 +170,15 @@ def test_a_request_without_an_id_gets_its_place(
     assert ids == ([] if is_named else [("request-id", b"requests/2/100")])
 
 
+def test_a_timeout_that_is_none_does_not_hide_an_id() -> None:
+    """It is left behind, so the answer to the replay has the body's id, as the first one had."""
+    given = letter(value=b'{"id": "a1"}', headers=[("content-type", JSON.encode()), ("timeout-ms", b"0")])
+
+    message = ORIGINALS.request(given, "requests")
+
+    assert list(message.headers) == [("content-type", JSON.encode()), ("replay-of", b"requests/2/100")]
+
+
 def test_an_id_that_could_not_be_echoed_is_none() -> None:
     """As for the worker: the request was known by its place, and the last header of a name counts."""
     message = ORIGINALS.request(letter(headers=[("request-id", b"\xff")]), "requests")
