@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -201,7 +202,19 @@ def test_the_document_knows_the_code_s_words() -> None:
     """Error codes, content types and the version."""
     answer = HEADERS["answerHeaders"]["properties"]
 
+    table = (SCHEMAS / "README.md").read_text(encoding="utf-8").partition("\n| `INVALID_ARGUMENT`")[2]
+
     assert HEADERS["errorCode"]["enum"] == list(Code)
+    assert re.findall(r"^\| `([A-Z_]+)` \|", table.partition("\n\n")[0], re.MULTILINE) == list(Code)[1:]
     assert answer["content-type"]["enum"] == list(CONTENT_TYPES)
     assert {message.get("contentType") for message in MESSAGES.values()} == {None, *CONTENT_TYPES}
     assert DOCUMENT["info"]["version"] == VERSION
+
+
+@pytest.mark.parametrize("value", ["1", "0250", "9999999999", "0", "000", "10000000000", "-1", "1.5", ""])
+def test_a_timeout_fits_the_document_where_the_code_takes_it(value: str) -> None:
+    """As `timeout-ms`."""
+    exchange = record(value=side("json", "request").value)._replace(headers=[("timeout-ms", value.encode())])
+    is_taken = isinstance(codecs("json").decode(exchange), Request)
+
+    assert (not headers_fit("jsonRequest", {"timeout-ms": value})) == is_taken

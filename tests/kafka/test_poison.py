@@ -187,7 +187,7 @@ def test_every_kind_of_bad_request_is_answered_with_an_error(kafka: Cluster, tmp
 
         scene.verdict().expect_clean()
         scene.expect_right_values()
-        expect_errors_for(scene, MANY, frozenset({"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED"}))
+        expect_errors_for(scene, MANY, frozenset({"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}))
         assert replica.is_running
 
 
