@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from worker import telemetry
-from worker.codecs import Codecs, SingleCodecs, Wire
+from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room
 from worker.core.batching import Batcher, BatchPolicy
-from worker.core.failures import BadConfiguration
+from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.linger import Linger
@@ -60,7 +60,8 @@ def assemble(
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
     source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger(), events)
     outlet = _outlet(settings, topics, source, events, closing)
-    model = _warm_model(settings, events)
+    wire = _wire_contract(settings, topics)
+    model = _warm_model(settings, wire, events)
     lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else briefness())
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     ledger = LEDGERS[settings.delivery.order]()
@@ -89,7 +90,7 @@ def assemble(
         _warm_lanes(lanes, settings)
 
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
-    codecs = speaks(model.signature, _wire_contract(settings, topics), tell=events.rejected)
+    codecs = speaks(model.signature, wire, tell=events.rejected)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
     return Worker(
         source=source,
@@ -197,7 +198,7 @@ def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> T
     return TracedTransactions(transactions, tracing)
 
 
-def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
+def _warm_model(settings: Settings, wire: Wire, events: telemetry.WorkerEvents) -> Model:
     batching = settings.batching
     model = load_as_set(settings.model, batching)
     signature = model.signature
@@ -215,6 +216,9 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
     if why := entanglement(model, batching.max_batch_size):
         events.warned("rows_depend_on_each_other", why=why)
+    answer = model.probe()
+    for why in () if isinstance(answer, RunFailure) else lack_of_room(signature, model.blank(1), answer, wire):
+        events.warned("row_too_long", why=why)
     return model
 
 

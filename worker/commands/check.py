@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import time
 from pathlib import Path
 
+from worker.codecs import Wire, lack_of_room
 from worker.codecs.examples import encode_request, encodings
 from worker.commands.check_delivery import can_transact, delivery_facts, wanted_transactions
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
 from worker.commands.open_axes import open_axes
 from worker.commands.terminal import page, print_json
-from worker.core.failures import Stop
+from worker.core.failures import RunFailure, Stop
 from worker.inference import Model, entanglement, load_as_set
 from worker.kafka.access import Finding
 from worker.kafka.advice import advice
@@ -49,10 +51,11 @@ def examined(config_path: Path | None) -> Report:
     parts = load_parts(config_path, os.environ)
     report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
     report.settings = list(effective(parts.settings)) if parts.settings else ()
-    if parts.scoring is not None:
-        _look_at_model(parts.scoring, report)
+    model = None if parts.scoring is None else _look_at_model(parts.scoring, report)
     if parts.kafka is not None:
         _look_at_cluster(parts.kafka, parts.delivery, report)
+        if model is not None:
+            _look_at_room(model, parts.kafka, report)
     if parts.settings is not None:
         _look_at_telemetry(parts.settings, report)
     return report
@@ -70,14 +73,14 @@ def _look_at_telemetry(settings: Settings, report: Report) -> None:
         report.add(stop)
 
 
-def _look_at_model(settings: ScoringSettings, report: Report) -> None:
+def _look_at_model(settings: ScoringSettings, report: Report) -> Model | None:
     batching = settings.batching
     began = time.monotonic()
     try:
         model = load_as_set(settings.model, batching)
     except Stop as stop:
         report.add(stop)
-        return
+        return None
     seconds = time.monotonic() - began
     signature = model.signature
     row = model.blank(1)
@@ -100,6 +103,21 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> None:
     )
     if why := entanglement(model, batching.max_batch_size):
         report.warnings.append(Finding(why))
+    return model
+
+
+def _look_at_room(model: Model, kafka: KafkaSettings, report: Report) -> None:
+    """Whether a row fits into a request, and its answer into what is known of the response topic."""
+    limits = (report.cluster.max_bytes if report.cluster else None) or {}
+    wire = Wire(
+        kafka.response_topic,
+        kafka.group_id,
+        max_request_bytes=kafka.max_request_bytes,
+        max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
+    )
+    answer = model.probe()
+    if not isinstance(answer, RunFailure):
+        report.warnings += map(Finding, lack_of_room(model.signature, model.blank(1), answer, wire))
 
 
 def _run_seconds(model: Model, rows: int) -> float:

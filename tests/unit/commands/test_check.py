@@ -9,7 +9,7 @@ import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
-from worker.commands.check import _look_at_model, _look_at_telemetry
+from worker.commands.check import _look_at_model, _look_at_room, _look_at_telemetry
 from worker.commands.check_report import Report
 from worker.settings import load, load_scoring
 
@@ -63,3 +63,16 @@ def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | N
     else:
         assert report.exit_code == 2
         assert problem in str(report.problems[0])
+
+
+@pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])
+def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tmp_path: Path) -> None:
+    """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster has told its limit."""
+    report = Report("inference-worker check --json")
+    path = models.save(models.identity("FP32", (dims,)), tmp_path)
+    model = _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path)}), report)
+    assert model is not None
+
+    _look_at_room(model, load(None, LEAST).kafka, report)
+
+    assert len(report.warnings) == warned

@@ -1,0 +1,40 @@
+"""Is there room for a row of this model in a request, and for its answer? Asked before the first request comes.
+
+A model with images of 640 by 640 loads, warms up, and has each request refused for its length. Only what numbers take
+as bytes is counted: how long texts are nobody knows, and numbers are seldom shorter in JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from worker.codecs.wire import Wire
+from worker.core.records import Array
+from worker.core.signature import Signature
+
+
+def lack_of_room(signature: Signature, row: Mapping[str, Array], answer: Sequence[Array], wire: Wire) -> list[str]:
+    """What is too long of a row's request, and of the outputs of one or more rows; with the cure, none where all fits.
+
+    `row` is one on which the model runs: an axis that its file leaves open may be shorter there than in any request.
+    """
+    asked = _bytes_of([row[spec.name] for spec in signature.required])
+    answered = _bytes_of(answer) // len(answer[0])
+    lacks = []
+    if asked > wire.max_request_bytes:
+        lacks.append(
+            f"a request of one row has {asked:,} bytes and more, and WORKER_KAFKA__MAX_REQUEST_BYTES is "
+            f"{wire.max_request_bytes:,}: longer requests are rejected; raise it, and max.message.bytes of the request "
+            "topics above it"
+        )
+    if answered > wire.max_answer_bytes:
+        lacks.append(
+            f"the answer to one row has {answered:,} bytes and more, and topic {wire.response_topic} takes records of "
+            f"{wire.max_answer_bytes:,}: longer answers become errors; raise its max.message.bytes, or export the "
+            "model with smaller outputs"
+        )
+    return lacks
+
+
+def _bytes_of(arrays: Sequence[Array]) -> int:
+    return sum(array.nbytes for array in arrays if array.dtype != object)
