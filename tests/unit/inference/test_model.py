@@ -238,6 +238,20 @@ def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> Non
         load(ModelSettings(path=path, device="cpu", sha256=pin), max_batch_size=2)
 
 
+@pytest.mark.parametrize("symbol", ["batch", "b" * 200])
+def test_an_input_named_location_is_no_weight_in_another_file(symbol: str, tmp_path: Path) -> None:
+    """In the file it looks nearly like one, also where it is told again as a value, or is a key of the metadata."""
+    held = onnx.load_from_string(models.identity())
+    held.graph.input[0].name = held.graph.node[0].input[0] = "location"
+    held.graph.value_info.append(onnx.helper.make_tensor_value_info("location", onnx.TensorProto.FLOAT, [symbol, 4]))
+    held.metadata_props.add(key="location", value="Berlin")
+    model = bytes(held.SerializeToString())
+
+    signature = loaded(model, tmp_path, sha256=hashlib.sha256(model).hexdigest()).signature
+
+    assert signature.takes == "location FP32[batch, 4]"
+
+
 def test_missing_weights_are_named_with_the_cure(tmp_path: Path) -> None:
     """A model copied without the file beside it is refused by that file's name."""
     path = models.with_external_data(tmp_path)
