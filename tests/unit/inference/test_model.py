@@ -1,7 +1,8 @@
 """Loading a model: what is refused at start and with which cure, what is checked at warm-up, and how a run fails."""
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,49 @@ def test_what_cannot_be_served_is_refused_in_one_line_with_the_cure(model: bytes
     assert "\n" not in message
 
 
+def of_another_ir_version(held: onnx.ModelProto) -> None:
+    held.ir_version = 99
+
+
+def of_another_opset(held: onnx.ModelProto) -> None:
+    held.opset_import[0].version = 99
+
+
+def of_another_domain(held: onnx.ModelProto) -> None:
+    held.graph.node[0].domain = "com.acme"
+    held.opset_import.append(onnx.helper.make_opsetid("com.acme", 1))
+
+
+def of_another_type(held: onnx.ModelProto) -> None:
+    held.graph.node[0].op_type = "Relu"
+    held.graph.input[0].type.tensor_type.elem_type = held.graph.output[0].type.tensor_type.elem_type = 16  # bfloat16
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            of_another_ir_version,
+            r"it is of IR version 99, and \d+ is the last one known: model = onnx.load\(path\); .* = \d+",
+        ),
+        (of_another_opset, r"it is of opset 99 of ai.onnx, and \d+ is the last one known: export it for that"),
+        (
+            of_another_domain,
+            "the operator com.acme:Identity, which ONNX Runtime has not, .*: export the model without it",
+        ),
+        (of_another_type, r"no Relu \(node ''\) for the datatypes that it has there.*: export the model in FP32"),
+    ],
+)
+def test_what_onnx_runtime_does_not_know_is_refused_with_the_cure(
+    change: Callable[[onnx.ModelProto], None], words: str, tmp_path: Path
+) -> None:
+    """Its own words name no cure, and end in the middle where they are cut to a line."""
+    held = onnx.load_from_string(models.identity())
+    change(held)
+
+    assert re.search(words, refusal(bytes(held.SerializeToString()), tmp_path))
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """And the variable that points to it."""
     with pytest.raises(
@@ -250,6 +294,26 @@ def test_an_input_named_location_is_no_weight_in_another_file(symbol: str, tmp_p
     signature = loaded(model, tmp_path, sha256=hashlib.sha256(model).hexdigest()).signature
 
     assert signature.takes == "location FP32[batch, 4]"
+
+
+def test_weights_that_were_cut_short_are_told_of_with_the_cure(tmp_path: Path) -> None:
+    """The model itself is whole."""
+    path = models.with_external_data(tmp_path)
+    (weights,) = tmp_path.glob("*.bin")
+    weights.write_bytes(weights.read_bytes()[:100])
+
+    with pytest.raises(BadConfiguration, match=r"is shorter than the model says: .*copy both anew"):
+        load(ModelSettings(path=path, device="cpu"), max_batch_size=2)
+
+
+def test_weights_of_another_folder_are_refused_with_the_cure(tmp_path: Path) -> None:
+    """A link to a model with weights beside it leads out of the link's folder."""
+    (tmp_path / "model").mkdir()
+    link = tmp_path / "link.onnx"
+    link.symlink_to(models.with_external_data(tmp_path / "model"))
+
+    with pytest.raises(BadConfiguration, match=r"in a file of another folder.*: put both into one folder"):
+        load(ModelSettings(path=link, device="cpu"), max_batch_size=2)
 
 
 def test_missing_weights_are_named_with_the_cure(tmp_path: Path) -> None:
