@@ -335,6 +335,21 @@ def parse_number() -> bytes:
     )
 
 
+def categories(*others: str) -> bytes:
+    """city BYTES (batch, 1) → which FP32 (batch, 1, 2): of Rome and Oslo; another city fails the whole batch.
+
+    Of `others`, inputs FP32 (batch, 1), each is an output as it comes, named `same` and its name.
+    """
+    encoder = helper.make_node(
+        "OneHotEncoder", ["city"], ["which"], domain="ai.onnx.ml", cats_strings=["Rome", "Oslo"], zeros=0
+    )
+    return _model(
+        [encoder, *[helper.make_node("Identity", [name], [f"same{name}"]) for name in others]],
+        [_value("city", "BYTES", 1), *[_value(name, "FP32", 1) for name in others]],
+        [_value("which", "FP32", 1, 2), *[_value(f"same{name}", "FP32", 1) for name in others]],
+    )
+
+
 def lower_case(locale: str) -> bytes:
     """text BYTES (batch) → y BYTES (batch), in lower case by the rules of a locale that the machine must have."""
     return _model(

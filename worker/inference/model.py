@@ -195,10 +195,25 @@ class Model:
             ", inputs with a default holding that" if len(self.signature.required) < len(self.signature.inputs) else ""
         )
         tried = f", with dynamic dimensions of {', '.join(map(str, dimensions))}" if is_dynamic else ""
-        cure = ". Fix those dimensions in the model (onnx.tools.update_model_dims)" if is_dynamic else ""
+        cure = "Fix those dimensions in the model (onnx.tools.update_model_dims)" if is_dynamic else self._other_cures()
         raise BadConfiguration(
-            f"the model fails on warm-up batches of zeros and of ones{held}{tried}: {readable(failures[0])}{cure}"
+            f"the model fails on warm-up batches of zeros and of ones{held}{tried}: "
+            f"{readable(failures[0]).rstrip('.')}. {cure}"
         ) from failures[0]
+
+    def _other_cures(self) -> str:
+        """For an encoder of categories that are neither 0 nor 1, and for a number of rows that the file hides."""
+        named = (
+            "name one that it takes in WORKER_MODEL__INPUT_DEFAULTS (the warm-up is made of it, and requests may leave "
+            "that input out), or "
+            if len(self.signature.required) > 1
+            else ""
+        )
+        return (
+            f"If it takes no such values, {named}export it so that it answers unknown ones, too (scikit-learn: "
+            "OneHotEncoder(handle_unknown='ignore')); if a Reshape inside holds a number of rows, export it with a "
+            "dynamic one (torch.onnx.export: dynamo=True)"
+        )
 
     def _warm_up(self, rows: int) -> Sequence[Array]:
         try:

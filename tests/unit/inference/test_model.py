@@ -210,6 +210,25 @@ def test_what_cannot_be_served_is_refused_in_one_line_with_the_cure(model: bytes
     assert "\n" not in message
 
 
+def test_a_model_that_knows_other_values_is_refused_with_the_cure(tmp_path: Path) -> None:
+    """What scikit-learn's OneHotEncoder is unless told otherwise: a category that it has not seen fails the batch."""
+    one = refusal(models.categories(), tmp_path)
+    two = refusal(models.categories("also"), tmp_path)
+
+    assert (
+        "Unknown Category and zeros = 0. If it takes no such values, export it so that it answers unknown ones" in one
+    )
+    assert "If it takes no such values, name one that it takes in WORKER_MODEL__INPUT_DEFAULTS" in two
+
+
+def test_a_model_that_knows_other_values_is_warmed_up_with_a_default(tmp_path: Path) -> None:
+    """The cure that the refusal names."""
+    model = loaded(models.categories("also"), tmp_path, input_defaults={"city": "Rome"})
+
+    (one_hot, _) = arrays(model.probe())
+    assert one_hot.tolist() == [[[1.0, 0.0]]]
+
+
 def of_another_ir_version(held: onnx.ModelProto) -> None:
     held.ir_version = 99
 
