@@ -609,6 +609,11 @@ def noisy(width: int = 4) -> bytes:
     )
 
 
+def exponentials(width: int = 64) -> bytes:
+    """x FP32 (batch, width) → y = exp(x), which is infinite from 89 on."""
+    return _of_one_node(width, helper.make_node("Exp", ["x"], ["y"]))
+
+
 def _of_one_node(width: int, node: onnx.NodeProto, *constants: TensorProto) -> bytes:
     return _model([node], [_value("x", "FP32", width)], [_value("y", "FP32", width)], constants)
 

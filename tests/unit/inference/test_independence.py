@@ -91,6 +91,11 @@ def test_a_model_that_is_never_the_same_is_told_of_as_that(tmp_path: Path) -> No
     assert why == "the model answers the same rows differently each time (y): export it in evaluation mode"
 
 
+def test_a_model_that_answers_infinity_is_compared_in_silence(tmp_path: Path) -> None:
+    """numpy's own warning would stand among the log's lines of JSON."""
+    assert told(models.exponentials(), tmp_path) is None
+
+
 def test_an_input_that_requests_leave_out_keeps_what_fills_it_in(tmp_path: Path) -> None:
     """A made-up number there may be one that no request has."""
     assert told(models.two_in_two_out(), tmp_path, input_defaults={"a": 1.0}) is None
