@@ -36,18 +36,24 @@ def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ..
 
 
 def check_weight(signature: Signature) -> None:
-    """Raises `BadConfiguration` for buckets that no request can need: they would be allocated at start."""
+    """Raises `BadConfiguration` for rows that no request can bring: they would be allocated at start."""
     longest = {spot: axis.boundaries[-1] for axis in signature.axes for spot in axis.inputs}
     shapes = tuple(
         tuple(longest.get(Spot(at, n), dim or 1) for n, dim in enumerate(spec.dims))
         for at, spec in enumerate(signature.inputs)
     )
     weight = signature.buckets.row_bytes(shapes)
-    if weight > LARGEST_ROW:
+    if weight <= LARGEST_ROW:
+        return
+    if not longest:
         raise BadConfiguration(
-            f"{SETTING}: one row of the largest bucket would take {weight} bytes, more than any request can have "
-            f"({LARGEST_ROW}): lower the last boundary"
+            f"one row of its inputs takes {weight} bytes, more than any request can have ({LARGEST_ROW}): export the "
+            "model for smaller rows"
         )
+    raise BadConfiguration(
+        f"{SETTING}: one row of the largest bucket would take {weight} bytes, more than any request can have "
+        f"({LARGEST_ROW}): lower the last boundary"
+    )
 
 
 def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> None:

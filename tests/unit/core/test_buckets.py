@@ -197,6 +197,14 @@ def test_no_bucket_is_larger_than_any_request(longest: int, fits: bool) -> None:
             check_weight(model)
 
 
+def test_a_row_that_is_too_large_without_buckets_is_not_laid_to_them() -> None:
+    """Nobody has set any; it is the model's file that says so."""
+    model = Signature("m", "1", (TensorSpec("x", "FP32", (250_000_001,)),), (TensorSpec("y", "FP32", ()),))
+
+    with pytest.raises(BadConfiguration, match=r"^one row of its inputs takes 1000000004 bytes.*: export the model"):
+        check_weight(model)
+
+
 def test_blank_batches_are_as_long_as_the_first_bucket() -> None:
     """In every input that has the axis."""
     assert blank_lengths([LENGTH]) == {IDS: 4, MASK: 4}
