@@ -656,6 +656,25 @@ def class_map() -> bytes:
     )
 
 
+def pieces() -> bytes:
+    """x FP32 (batch, 2) → y, a sequence of tensors."""
+    return _model(
+        [helper.make_node("SplitToSequence", ["x"], ["y"], axis=1)],
+        [_value("x", "FP32", 2)],
+        [helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)],
+    )
+
+
+def optional_input() -> bytes:
+    """x, an optional of FP32 (batch, 2) → y BOOL (): whether it is there."""
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["batch", 2]))
+    return _model(
+        [helper.make_node("OptionalHasElement", ["x"], ["y"])],
+        [helper.make_value_info("x", kind)],
+        [_fixed_value("y", "BOOL", [])],
+    )
+
+
 def spinner(size: int = 64) -> bytes:
     """turns INT64 (batch, 1) → y FP32 (batch, 1) = turns: a run multiplies size × size matrices max(turns) times.
 

@@ -78,7 +78,7 @@ def fixed_rows(session: ort.InferenceSession) -> int | None:
 def _spec(role: str, node: Any) -> TensorSpec:
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
-        raise BadConfiguration(f"{role} {node.name} is a {node.type}: {_cure(node.type)}")
+        raise BadConfiguration(f"{role} {node.name} is of type {node.type}: {_cure(node.type)}")
     dims = node.shape[1:]
     return TensorSpec(
         node.name,
@@ -93,6 +93,10 @@ def _cure(kind: str) -> str:
         return "numpy has no such type; convert the model's inputs and outputs to FP32 or FP16, BF16 inside is fine"
     if kind.startswith("seq(map("):
         return "export it as plain arrays (skl2onnx: options={'zipmap': False}), or drop the output"
+    if kind.startswith("seq("):
+        return "export its tensors one by one (onnx has SequenceAt to take them out), or the model without it"
+    if kind.startswith("optional("):
+        return "export it as a plain tensor; with a value in WORKER_MODEL__INPUT_DEFAULTS requests may leave it out"
     return f"a tensor of one of {', '.join(DTYPES)} is needed (BYTES are strings)"
 
 
