@@ -16,7 +16,8 @@ from worker.inference.device import Graph
 # of a tensor. An input or a value of that name looks alike, but that its type follows, which begins with a line feed,
 # and metadata of that key stand in another field.
 _LENGTH = rb"[\x80-\xff]*[\x00-\x7f]"
-_EXTERNAL_DATA = re.compile(rb"\x6a" + _LENGTH + rb"\x0a\x08location\x12" + _LENGTH + rb"[^\x0a]")
+_KEY = b"\x0a\x08location\x12"  # looked for first, in half the time
+_EXTERNAL_DATA = re.compile(rb"\x6a" + _LENGTH + _KEY + _LENGTH + rb"[^\x0a]")
 
 # A model is one protobuf message, and protobuf reads none that is larger. ONNX Runtime says `narrowing_error`.
 LARGEST_FILE = 2**31 - 1
@@ -42,7 +43,7 @@ def read(path: Path, sha256: str | None) -> Graph:
         raise BadConfiguration(f"{path}: the model is empty")
     if content.startswith(b"version https://git-lfs"):
         raise BadConfiguration(f"{path}: a Git LFS pointer, not the model: run `git lfs pull`")
-    is_in_parts = _EXTERNAL_DATA.search(content) is not None
+    is_in_parts = _KEY in content and _EXTERNAL_DATA.search(content) is not None
     if sha256 is not None:
         _check_pin(path, content, sha256)
         if is_in_parts:
