@@ -628,10 +628,10 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     try:
         code = act()
     except Stop as stop:
-        from worker.commands.terminal import printable  # noqa: PLC0415 - see the module's first sentence
+        from worker.commands.terminal import printable, tell  # noqa: PLC0415 - see the module's first sentence
 
         for line in str(stop).splitlines():
-            typer.echo(f"inference-worker: {printable(line)}", err=True)
+            tell(printable(line))
         raise typer.Exit(stop.exit_code) from None
     except BrokenPipeError:
         # Whoever reads what we write has enough. What Python still holds for them goes nowhere.
@@ -640,6 +640,8 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     except (OSError, UnicodeError) as error:
         if imports_on:  # a worker's own affair, which is to be looked into
             raise
-        typer.echo(f"inference-worker: {error}", err=True)
+        from worker.commands.terminal import tell  # noqa: PLC0415 - see the module's first sentence
+
+        tell(str(error))
         raise typer.Exit(Incomplete.exit_code) from None
     raise typer.Exit(code)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -114,3 +117,20 @@ def test_what_cannot_be_begun_is_told_in_one_sentence(command: Command, words: l
     assert done.exit_code == 2
     assert told in done.stderr
     assert done.stdout == ""
+
+
+def test_a_reader_who_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
+    """`publish ... | true`: all is published, and no code of a defect says otherwise."""
+    with EmbeddedBroker() as broker, written(tmp_path / "lines", *ENVELOPES).open("rb") as lines:
+        broker.create_topic("copies")
+        read, write = os.pipe()
+        os.close(read)
+        with os.fdopen(write, "wb") as nobody:
+            words = ["publish", "-", "--topic", "copies", "--bootstrap-servers", broker.bootstrap_servers]
+            command = [sys.executable, "-m", "worker", *words]
+            done = subprocess.run(command, stdin=lines, stdout=nobody, stderr=subprocess.PIPE, check=False)
+        topic = ["consume", "--topic", "copies", "--from-beginning", "--json"]
+        seen = CliRunner().invoke(cli.app, [*topic, "--bootstrap-servers", broker.bootstrap_servers])
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(seen.stdout.splitlines()) == len(ENVELOPES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -110,3 +111,15 @@ def test_a_closed_standard_output_is_no_defect(closed: str) -> None:
     found = subprocess.run(["/bin/sh", "-c", command], env={}, capture_output=True, text=True, check=False)  # noqa: S603  # a fixed command
 
     assert (found.returncode, found.stdout, found.stderr) == (2, "", "")
+
+
+def test_a_standard_error_that_nobody_reads_changes_no_exit_code(tmp_path: Path) -> None:
+    """As in `2>&1 | head -1`: what would be said there is lost, and nothing else."""
+    command = [sys.executable, "-m", "worker", "score", str(tmp_path / "no.onnx"), str(tmp_path / "absent.npy")]
+    read, write = os.pipe()
+    os.close(read)
+
+    with os.fdopen(write, "wb") as nobody:
+        done = subprocess.run(command, stderr=nobody, check=False)  # noqa: S603 - our own
+
+    assert done.returncode == 2

@@ -18,7 +18,7 @@ from worker.benching.columns import Kind
 from worker.benching.figures import QUANTILES
 from worker.benching.report import Account, Line, warnings
 from worker.benching.results import Spread
-from worker.commands.terminal import count, page, printable, write
+from worker.commands.terminal import aside, count, page, printable, write
 
 MIB = 1024 * 1024
 # From this width on the tables have all columns.
@@ -32,7 +32,7 @@ class Steps:
     """A bar on standard error, nothing where that is no terminal. Counts measurements."""
 
     def __init__(self, total: int) -> None:
-        screen = Console(stderr=True, highlight=False)
+        screen = aside()
         self._progress = Progress(
             BarColumn(20),
             TimeElapsedColumn(),
@@ -62,7 +62,7 @@ class Steps:
 
 def say(text: str) -> None:
     """A sentence on standard error."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(printable(text)))
+    aside().print(Text(printable(text)), soft_wrap=True)
 
 
 def show(accounts: Sequence[Account], facts: Mapping[str, Any]) -> None:

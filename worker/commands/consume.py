@@ -19,7 +19,7 @@ from sys import maxsize
 from worker.codecs.reading import Reading, read
 from worker.commands.command_line import signature_if_any, with_options
 from worker.commands.shown import Told, block, json_of
-from worker.commands.terminal import console
+from worker.commands.terminal import console, tell
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition, Record
 from worker.core.signature import Signature
@@ -150,9 +150,9 @@ class _Tail:
         return any(_time(found[0]) < self._oldest.get(at, maxsize) for at in cut)
 
     def _tell(self, found: int) -> None:
-        sys.stderr.write(
-            f"inference-worker: {found:,} found in the newest {self._reach:,} offsets of each partition; earlier ones "
-            "were not looked through; --from-beginning looks through all\n"
+        tell(
+            f"{found:,} found in the newest {self._reach:,} offsets of each partition; earlier ones were not looked "
+            "through; --from-beginning looks through all"
         )
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 
+from worker.commands import terminal
 from worker.demo.contender import Closed, Contender, Topics
 from worker.demo.digits import held_out
 from worker.demo.load import Tally
@@ -52,7 +53,7 @@ class Result(NamedTuple):
 def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
     """0 when no answer was an error. Raises `Stop` when a worker or the broker fails, never for being slow."""
     unwind_when_told()  # so that no worker is left behind
-    console = Console()
+    console = terminal.console()
     console.print(
         "[bold]Handwritten digits, classified by two workers.[/bold]\nThe broker is a mock (librdkafka's own, inside "
         "this process). The workers, the model and every request are real.\n"

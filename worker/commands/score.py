@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from rich.console import Console
-
 from worker.commands.command_line import with_options
-from worker.commands.terminal import count, progress
+from worker.commands.terminal import aside, count, progress
 from worker.core.failures import Incomplete, Stop
 from worker.inference import load_as_set
 from worker.scoring.jobs import Asked, Job, open_job
@@ -90,4 +88,4 @@ def _judge(job: Job, tally: Tally, *, is_complete: bool) -> None:
 
 
 def _say(text: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
+    aside().print(text, markup=False, soft_wrap=True)

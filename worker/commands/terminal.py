@@ -2,11 +2,15 @@
 
 So that `inference-worker ... > file` holds results alone. Where standard error is no terminal there is no progress: a
 log file wants none. Owns no state beyond one call.
+
+Who closes the pipe of our results has enough of them: `BrokenPipeError`. Who closes that of the rest costs it nothing.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -25,9 +29,38 @@ NARROWEST = 80
 WIDEST = 110
 
 
+class _Screen(Console):
+    """rich's own would end the process with 1, a defect's code, whichever pipe was closed."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises `BrokenPipeError` for standard output."""
+        if not self.stderr:
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        _go_on_in_silence()
+
+
 def console() -> Console:
     """For tables and sentences, on standard output; made for each use, since tests replace that."""
-    return Console(highlight=False)
+    return _Screen(highlight=False)
+
+
+def aside() -> Console:
+    """The same on standard error, for all that is no result."""
+    return _Screen(stderr=True, highlight=False)
+
+
+def tell(sentence: str) -> None:
+    """A line on standard error that says whose it is."""
+    try:
+        sys.stderr.write(f"inference-worker: {sentence}\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        _go_on_in_silence()
+
+
+def _go_on_in_silence() -> None:
+    """What standard error still holds for nobody would make the interpreter's own end a failure (120)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def page() -> Console:
@@ -67,7 +100,7 @@ def print_json(value: Any) -> None:
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on standard error until the block ends; what is yielded sets how much is done. `total`: None, unknown."""
-    screen = Console(stderr=True, highlight=False)
+    screen = aside()
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import typer
 from rich.console import Console
 
 from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
 from worker.commands.dead_letters.asking import Asked, begin
 from worker.commands.dead_letters.replay import Pace, Rehearsal, Replay, Sender, Tally, Unsent
 from worker.commands.dead_letters.texts import hang, say
-from worker.commands.terminal import console, count, print_json, printable, progress
+from worker.commands.terminal import console, count, print_json, printable, progress, tell
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition
 from worker.kafka.destinations import Destinations
@@ -80,12 +79,8 @@ def _sender(
     if how.is_dry:
         yield Rehearsal(), committed(kafka, group, partitions)
         return
-    with ReplayGroup(kafka, topic, group, _tell) as member:
+    with ReplayGroup(kafka, topic, group, tell) as member:
         yield member, member.join(partitions)
-
-
-def _tell(sentence: str) -> None:
-    typer.echo(f"inference-worker: {sentence}", err=True)
 
 
 def _trails(
