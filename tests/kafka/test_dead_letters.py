@@ -91,6 +91,7 @@ class Stage:
         return {
             "WORKER_KAFKA__BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
             "WORKER_KAFKA__DEAD_LETTER_TOPIC": self.dead,
+            "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
         }
 
     def replayed(self, topic: str | None = None) -> list[Read]:
@@ -332,6 +333,7 @@ def test_the_same_reasons_are_listed_once(stage: Stage) -> None:
         (["list", "--since", "soon"], "90s, 15m, 2h, 3d"),
         (["replay", "--to", "{dead}"], "no request comes from {dead}"),
         (["replay", "--to", "__consumer_offsets"], "no request comes from __consumer_offsets"),
+        (["replay", "--to", "answers"], "readers would take requests for answers; name a topic that workers read"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(stage: Stage, words: list[str], told: str) -> None:

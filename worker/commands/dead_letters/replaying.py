@@ -47,6 +47,11 @@ def replay(asked: Asked, how: How, *, as_json: bool) -> int:
     selection = asked.selection()
     group = how.group or f"{topic}-replay"
     topics = Destinations(kafka, topic)
+    if how.to is not None and how.to == kafka.response_topic:
+        raise BadConfiguration(
+            f"--to {how.to}: is WORKER_KAFKA__RESPONSE_TOPIC, and its readers would take requests for answers; name a "
+            "topic that workers read"
+        )
     if how.to is not None and (fault := topics.find(how.to).fault) is not None:
         raise BadConfiguration(f"--to {how.to}: {fault}")
     with Reader(kafka, topic) as reader, _sender(kafka, topic, group, reader, how) as (sender, known):
