@@ -328,6 +328,7 @@ def test_the_same_reasons_are_listed_once(stage: Stage) -> None:
         (["show", "nonsense"], "a place is topic/partition/offset"),
         (["show", "{dead}/9/0"], "has 2 partitions, counted from 0"),
         (["show", "{dead}/0/7"], "partition 0 holds offsets 0 to 0 now"),
+        (["show", "{dead}/1/0"], "partition 1 holds nothing now"),
         (["show", "other/0/7"], "does not hold a dead letter of the request other/0/7"),
         (["show", "--code", "NOT_FOUND"], "does not hold such a dead letter"),
         (["list", "--since", "soon"], "90s, 15m, 2h, 3d"),

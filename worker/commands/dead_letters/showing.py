@@ -58,7 +58,8 @@ def _fetch(reader: Reader, at: Position) -> Letter:
         raise BadConfiguration(f"{at}: {at.topic} has {len(reader.ends)} partitions, counted from 0")
     first, end = reader.beginnings[partition], reader.ends[partition]
     if not first <= at.offset < end:
-        raise BadConfiguration(f"{at}: partition {at.partition} holds offsets {first} to {end - 1} now")
+        held = f"offsets {first} to {end - 1}" if first < end else "nothing"
+        raise BadConfiguration(f"{at}: partition {at.partition} holds {held} now")
     reader.start_at({partition: at.offset})
     while not reader.has_reached_ends:
         for record in reader.read(_READ_S):
