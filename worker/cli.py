@@ -11,8 +11,10 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Literal, NoReturn
 
 import typer
@@ -619,14 +621,35 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
     _end(act)
 
 
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    """From here on Ctrl-C unwinds, unless `__main__` was told otherwise.
+
+    Also where a callback of a Kafka client is interrupted: the client loses the exception and says that it has one.
+    """
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> NoReturn:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except SystemError:
+        if not interrupts:
+            raise
+        raise KeyboardInterrupt from None
+
+
 def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     """Call it and exit as it says. `imports_on`: it goes on importing, and sees to gc and Ctrl-C itself."""
     if not imports_on:
         gc.enable()
-        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `__main__` left it: from here on Ctrl-C unwinds
-            signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        code = act()
+        with nullcontext() if imports_on else _unwinding():
+            code = act()
     except Stop as stop:
         from worker.commands.terminal import printable, tell  # noqa: PLC0415 - see the module's first sentence
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,22 @@ def test_a_message_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
         cli._end(act)
 
     assert capsys.readouterr().err == "inference-worker: header \\x1b[31mé\\x9b\ninference-worker: second\n"
+
+
+def test_ctrl_c_that_a_client_loses_ends_as_any_other() -> None:
+    """confluent_kafka keeps no exception of some callbacks, and Python misses it: no defect of ours."""
+
+    def act() -> int:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise SystemError("<method 'poll' of 'cimpl.Producer' objects> returned NULL without setting an exception")
+
+    found = signal.signal(signal.SIGINT, signal.SIG_DFL)  # as the process begins
+    try:
+        with pytest.raises(KeyboardInterrupt):  # of which typer makes 130
+            cli._end(act)
+    finally:
+        signal.signal(signal.SIGINT, found)
 
 
 def test_a_clean_end_exits_with_what_the_command_says() -> None:
