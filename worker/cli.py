@@ -559,7 +559,9 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
     topic: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="The topic; otherwise the settings' response topic.")
     ] = None,
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="All that the topic has.")] = False,
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="All that the topic has; with --last, look through all of it.")
+    ] = False,
     last: Annotated[
         int | None,
         typer.Option(

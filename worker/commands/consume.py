@@ -64,7 +64,7 @@ def consume(wish: Wish) -> int:
     settings = load_client(wish.config, environ)
     search = _Search(wish)
     with Reader(settings.kafka, _topic(wish, settings)) as reader, stop_signals() as signals:
-        tail = _Tail(reader, wish.last, search) if wish.last else None
+        tail = _Tail(reader, wish.last, search, looks_through_all=wish.from_beginning) if wish.last else None
         if tail is None:
             reader.start_at(reader.beginnings if wish.from_beginning else reader.ends)
         _show_what_comes(wish, reader, tail, search, _Page(wish, environ), signals)
@@ -109,13 +109,12 @@ class _Tail:
     partition records are taken to lie in the order of their time.
     """
 
-    def __init__(self, reader: Reader, count: int, search: _Search) -> None:
+    def __init__(self, reader: Reader, count: int, search: _Search, *, looks_through_all: bool) -> None:
         self._reader = reader
         self._count = count
         self._search = search
-        self._farthest = (
-            max(count, _LOOK_THROUGH // len(reader.ends)) if search.is_choosy else max(reader.ends.values())
-        )
+        is_bounded = search.is_choosy and not looks_through_all
+        self._farthest = max(count, _LOOK_THROUGH // len(reader.ends)) if is_bounded else max(reader.ends.values())
         self._begin(count)
 
     def newest(self, records: Sequence[Record]) -> Sequence[Record]:

@@ -81,7 +81,7 @@ class Topic:
 
 def newest(topic: Topic, wish: Wish) -> list[tuple[int, int]]:
     """Partitions and offsets of what the tail of a topic shows."""
-    tail = _Tail(cast("Reader", topic), wish.last or 0, _Search(wish))
+    tail = _Tail(cast("Reader", topic), wish.last or 0, _Search(wish), looks_through_all=wish.from_beginning)
     while not (found := tail.newest(topic.read())) and not topic.has_reached_ends:
         pass
     return [(record.partition.number, record.offset) for record in found]
@@ -117,6 +117,19 @@ def test_what_was_not_looked_through_is_told(
         "inference-worker: 4 found in the newest 200 offsets of each partition; earlier ones were not looked "
         "through; --from-beginning looks through all\n"
     )
+
+
+def test_all_is_looked_through_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the line says that tells what was not."""
+    monkeypatch.setattr(consume, "_LOOK_THROUGH", 400)
+    wish = Wish(last=5, errors_only=True, from_beginning=True)
+
+    assert newest(Topic(partitions=2, records=1000, every=100), wish) == [
+        (1, 701), (0, 800), (1, 801), (0, 900), (1, 901)
+    ]  # fmt: skip
+    assert capsys.readouterr().err == ""
 
 
 def test_a_topic_without_so_many_is_read_to_its_beginning_in_silence(capsys: pytest.CaptureFixture[str]) -> None:
