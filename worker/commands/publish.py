@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -215,15 +216,26 @@ def _judge(order: Order, total: int | None, publication: Publication) -> None:
         raise Incomplete("\n".join(shortfalls))
 
 
+def _looking_up(order: Order, errors: int) -> str:
+    """The command that shows so many errors, with what of this one's options leads it there."""
+    words = ["inference-worker", "consume", "--errors-only", "--last", str(errors)]
+    for option, value in (
+        ("--topic", order.response_topic),
+        ("--config", order.config),
+        ("--bootstrap-servers", order.bootstrap_servers),
+    ):
+        words += [] if value is None else [option, str(value)]
+    return shlex.join(words)
+
+
 def _unsatisfied(order: Order, publication: Publication) -> Iterator[str]:
     """Requests that got an error, and those that got nothing."""
     answered = publication.answered
     if answered.errors:
         codes = ", ".join(f"{n:,} {code}" for code, n in answered.errors.items())
-        topic = "" if order.response_topic is None else f" --topic {order.response_topic}"
         yield (
             f"{answered.failed:,} of {count(publication.published.acknowledged, 'request')} got an error: {codes}; "
-            f"`inference-worker consume --errors-only --last {answered.failed}{topic}` shows why"
+            f"`{_looking_up(order, answered.failed)}` shows why"
         )
     if not answered.missing:
         return

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from worker.commands.publish import Order, publish
+from worker.commands.publish import Order, _looking_up, publish
 from worker.core.failures import BadConfiguration
 
 
@@ -25,3 +26,14 @@ def test_nothing_is_published_to_where_workers_write(monkeypatch: pytest.MonkeyP
 
     with pytest.raises(BadConfiguration, match=f"--topic theirs: is WORKER_KAFKA__{setting}, and its readers would"):
         publish(Order(file="-", topic="theirs", bootstrap_servers="127.0.0.1:9"))
+
+
+def test_errors_are_looked_up_where_they_came_from() -> None:
+    """Whoever named brokers, settings or topic on the command line may have them nowhere else."""
+    there = Order(response_topic="theirs", config=Path("my settings.toml"), bootstrap_servers="kafka:9092")
+
+    assert _looking_up(Order(), 3) == "inference-worker consume --errors-only --last 3"
+    assert _looking_up(there, 1) == (
+        "inference-worker consume --errors-only --last 1 --topic theirs --config 'my settings.toml' "
+        "--bootstrap-servers kafka:9092"
+    )
