@@ -85,6 +85,19 @@ def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment
     assert max(map(len, prose)) <= 80
 
 
+def test_what_only_a_consumer_refuses_is_a_problem_among_others(deployment: Deployment) -> None:
+    """The report comes all the same, with all that was found before."""
+    config = {"WORKER_KAFKA__CONFIG": '{"fetch.max.bytes": 1}'}
+    result = check({**deployment.environment, **config}, "--json")
+
+    (line,) = result.stdout.splitlines()
+    report = json.loads(line)
+    (problem,) = report["problems"]
+    assert (result.exit_code, report["exit_code"], result.stderr) == (2, 2, "")
+    assert "`fetch.max.bytes` must be >= `message.max.bytes`" in problem["text"]
+    assert report["model"]["takes"] == ["x FP32[batch, 4]"]
+
+
 def test_the_same_facts_come_as_one_object(deployment: Deployment) -> None:
     """For scripts: everything, with each setting, and no secret."""
     login = {"WORKER_KAFKA__SSL_KEY_PASSWORD": "hunter2", "WORKER_KAFKA__SSL_KEY_LOCATION": str(deployment.model)}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from worker.codecs import Wire, lack_of_room
 from worker.codecs.examples import encode_request, encodings
-from worker.commands.check_delivery import can_transact, delivery_facts, wanted_transactions
+from worker.commands.check_delivery import Wanted, can_transact, delivery_facts, wanted_transactions
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
 from worker.commands.open_axes import open_axes
@@ -25,7 +25,7 @@ from worker.kafka.access import Finding
 from worker.kafka.advice import advice
 from worker.kafka.capabilities import capabilities, try_clients
 from worker.kafka.client import NO_LOG
-from worker.kafka.connecting import connect
+from worker.kafka.connecting import Contact, connect
 from worker.kafka.survey import survey
 from worker.kafka.topics import START_TIMEOUT, Topics, judge
 from worker.settings import DeliverySettings, KafkaSettings, ScoringSettings, Settings, effective, load_parts
@@ -135,10 +135,13 @@ def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, re
     wanted = wanted_transactions(kafka, delivery)
     report.delivery = delivery_facts(delivery, wanted) if delivery else None
     try:
-        contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
+        _ask(kafka, connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic), wanted, report)
     except Stop as stop:
         report.add(stop)
-        return
+
+
+def _ask(kafka: KafkaSettings, contact: Contact, wanted: Wanted | None, report: Report) -> None:
+    """Raises `Stop` where a client of another kind than the one that is in contact refuses its configuration."""
     problems, topics, can_administer = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
     report.refuse(problems, 2 if problems else 0)
     found = survey(kafka, contact, START_TIMEOUT, can_administer=can_administer)
