@@ -32,7 +32,7 @@ def check(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401, PLC0415 - an optional extra
     except ImportError:
-        raise BadConfiguration('--plot needs matplotlib: pip install "inference-worker[plot]"') from None
+        raise BadConfiguration("--plot needs matplotlib: pip install '.[plot]'") from None
 
 
 def save(path: Path, draw: Callable[[Figure], None]) -> None:

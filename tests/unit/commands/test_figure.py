@@ -62,4 +62,4 @@ def test_without_matplotlib_the_cure_is_told(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(BadConfiguration) as refusal:
         figure.check(tmp_path / "a.png")
 
-    assert str(refusal.value) == '--plot needs matplotlib: pip install "inference-worker[plot]"'
+    assert str(refusal.value) == "--plot needs matplotlib: pip install '.[plot]'"
