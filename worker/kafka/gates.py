@@ -62,7 +62,7 @@ WAKING_SLICE = 0.005
 
 @dataclass(slots=True)
 class _Gate:
-    """One partition that is ours. Closed while it is shut or holds something."""
+    """One partition that is ours."""
 
     begun: int = 0  # where the group stood, as far as it has told
     first: int | None = None  # the first offset met in this assignment
@@ -72,13 +72,9 @@ class _Gate:
     start: int | None = None  # of a shut one: to be committed before anything comes
     held: list[Record] = field(default_factory=list)
     bytes_held: int = 0
-    standing: GroupStanding | None = None  # where it was found to be moved to: nobody commits it before we do
+    standing: GroupStanding | None = None  # by which it was moved, for what comes there: nobody commits it before us
     wanted: Mark | None = None  # of what is held: to be taken before it is handed out
     attempts: int | None = None  # the one under way, once it was marked
-
-    @property
-    def is_closed(self) -> bool:
-        return self.is_shut or bool(self.held)
 
 
 class Gates:
@@ -105,7 +101,7 @@ class Gates:
         self._starts_at_end = starts_at_end
         self._clock = clock
         self._gates: dict[Partition, _Gate] = {}
-        self._closed: dict[Partition, _Gate] = {}  # of these; all that a turn of the loop looks at
+        self._closed: dict[Partition, _Gate] = {}  # those that are shut or hold something, all that a poll looks at
         self._all_bytes_held = 0
         self._ready: list[Record] = []
         self._own: dict[Partition, Mark] = {}  # the last we sent, also of what left and may come back

@@ -158,10 +158,13 @@ class ReplayGroup:
         is_told = False
         while _has_members(self._kafka, self._group):
             if time.monotonic() > deadline:
-                raise Incomplete(f"another replay is running in group {self._group}; wait for its end, or stop it")
+                raise Incomplete(
+                    f"somebody is in group {self._group}: another replay, whose end is to be waited for, or consumers "
+                    "of another kind, a worker's perhaps: then name a group of its own (--group)"
+                )
             if not is_told:
                 self._tell(
-                    f"another replay is in group {self._group}, or was killed a moment ago; "
+                    f"somebody is in group {self._group}, another replay or one that was killed a moment ago; "
                     f"waiting {_WAIT_FOR_OTHERS:g} s for it to leave"
                 )
                 is_told = True
