@@ -50,53 +50,54 @@ _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
 # Of CUDA and its libraries: `CUDA failure 35: why ; GPU=0 ; hostname=… `, somewhere among C++ signatures.
 _DEVICE_FAILURE = re.compile(r"\b[A-Z_]+ failure \d+: [^;]*")
 _NO_LOCALE = re.compile(r"Failed to construct locale with name:\s*([\w.@-]+)")
-# What ONNX Runtime says of a file that it cannot load, and what that file lacks, with the cure.
+# What ONNX Runtime says of a file that it cannot load, and what that file lacks, with the cure. Patterns are compiled
+# when one is needed: no start waits for it.
 _LACKS = (
     (
-        re.compile(r"protobuf parsing failed|ORT model verification failed", re.IGNORECASE),
+        r"protobuf parsing failed|ORT model verification failed",
         "it is no ONNX model, or one that was cut short: compare it with where it came from",
     ),
     (
-        re.compile(r"External data path does not exist: \"([^\"]+)\""),
+        r"External data path does not exist: \"([^\"]+)\"",
         "its weights lie in another file, and {0} is missing: copy it there, beside the model",
     ),
     (
-        re.compile(r"External data path escapes model directory|Absolute path not allowed for external data"),
+        r"External data path escapes model directory|Absolute path not allowed for external data",
         (
             "its weights lie in a file of another folder, and none is read from there: put both into one folder; of a "
             "link to the model the folder counts that it leads to, so give the file's own path"
         ),
     ),
     (
-        re.compile(r"size to read: \d+ given file_length: \d+ are out of bounds"),
+        r"size to read: \d+ given file_length: \d+ are out of bounds",
         (
             "the other file, with its weights, is shorter than the model says: it was cut short, or is another "
             "model's; copy both anew"
         ),
     ),
     (
-        re.compile(r"error: (\S+:\S+)\(-?\d+\) is not a registered function/op"),
+        r"error: (\S+:\S+)\(-?\d+\) is not a registered function/op",
         (
             "it has the operator {0}, which ONNX Runtime has not, and the worker loads none of others: export the "
             "model without it, or do its work where requests are published or answers read"
         ),
     ),
     (
-        re.compile(r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)", re.DOTALL),
+        r"Opset (\d+) is under development.*support for domain (\S+) is till opset (\d+)",
         (
             "it is of opset {0} of {1}, and {2} is the last one known: export it for that (torch.onnx.export: "
             "opset_version, skl2onnx: target_opset), or install a newer ONNX Runtime"
         ),
     ),
     (
-        re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)"),
+        r"Unsupported model IR version: (\d+), max supported IR version: (\d+)",
         (
             "it is of IR version {0}, and {1} is the last one known: model = onnx.load(path); model.ir_version = {1}; "
             "onnx.save(model, path); or install a newer ONNX Runtime"
         ),
     ),
     (
-        re.compile(r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'"),
+        r"Could not find an implementation for (\w+)\(\d+\) node with name '([^']*)'",
         (
             "ONNX Runtime has no {0} (node '{1}') for the datatypes that it has there, on this device: export the "
             "model in FP32"
@@ -146,7 +147,7 @@ def lack(error: Exception) -> str:
             f"(Debian: apt-get install locales && localedef -i {language} -f UTF-8 {name}), or export the model with "
             'one that most systems have (skl2onnx: options={id(vectorizer): {"locale": "C.UTF-8"}})'
         )
-    said = ((cure, pattern.search(text)) for pattern, cure in _LACKS)
+    said = ((cure, re.search(pattern, text, re.IGNORECASE | re.DOTALL)) for pattern, cure in _LACKS)
     return next((cure.format(*found.groups()) for cure, found in said if found), "")
 
 
