@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from worker import telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room
 from worker.core.batching import Batcher, BatchPolicy
-from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.failures import BadConfiguration
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.linger import Linger
@@ -216,8 +216,7 @@ def _warm_model(settings: Settings, wire: Wire, events: telemetry.WorkerEvents) 
         events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
     if why := entanglement(model, batching.max_batch_size):
         events.warned("rows_depend_on_each_other", why=why)
-    answer = model.probe()
-    for why in () if isinstance(answer, RunFailure) else lack_of_room(signature, model.blank(1), answer, wire):
+    for why in lack_of_room(model, wire):
         events.warned("row_too_long", why=why)
     return model
 

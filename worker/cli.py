@@ -659,8 +659,9 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
             tell(printable(line))
         raise typer.Exit(stop.exit_code) from None
     except BrokenPipeError:
-        # Whoever reads what we write has enough. What Python still holds for them goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from worker.commands.terminal import forgo  # noqa: PLC0415 - see the module's first sentence
+
+        forgo(sys.stdout)  # whoever reads it has enough
         raise typer.Exit(0) from None
     except (OSError, UnicodeError) as error:
         if imports_on:  # a worker's own affair, which is to be looked into

@@ -84,7 +84,7 @@ def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
     """Each value by its type. Raises `Reject`."""
     odd = set(map(type, values)) - _KINDS[spec.dtype.kind]
     if odd == {float} and spec.dtype.kind in "iu" and any(map(_is_too_long, values)):
-        raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}")
+        raise _out_of_range(spec)
     if odd:
         names = ", ".join(sorted(NAMES[kind] for kind in odd))
         raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {names} among them")
@@ -92,7 +92,11 @@ def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
         with np.errstate(over="raise"):
             return np.array(values, spec.dtype)
     except (OverflowError, FloatingPointError):
-        raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}") from None
+        raise _out_of_range(spec) from None
+
+
+def _out_of_range(spec: TensorSpec) -> Reject:
+    return Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}")
 
 
 def _is_too_long(value: object) -> bool:

@@ -7,18 +7,32 @@ as bytes is counted: how long texts are nobody knows, and numbers are seldom sho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from worker.codecs.wire import Wire
+from worker.core.failures import RunFailure
 from worker.core.records import Array
 from worker.core.signature import Signature
 
 
-def lack_of_room(signature: Signature, row: Mapping[str, Array], answer: Sequence[Array], wire: Wire) -> list[str]:
-    """What is too long of a row's request, and of the outputs of one or more rows; with the cure, none where all fits.
+class Model(Protocol):
+    """What is asked of a model: `inference.Model` has it."""
 
-    `row` is one on which the model runs: an axis that its file leaves open may be shorter there than in any request.
+    @property
+    def signature(self) -> Signature: ...
+    def blank(self, rows: int) -> Mapping[str, Array]: ...
+    def probe(self) -> Sequence[Array] | RunFailure: ...
+
+
+def lack_of_room(model: Model, wire: Wire) -> list[str]:
+    """What is too long of a row's request, and of its answer; with the cure. Empty where all fits, or nothing runs.
+
+    Of a row on which the model runs: an axis that its file leaves open may be shorter there than in any request.
     """
-    asked = _bytes_of([row[spec.name] for spec in signature.required])
+    row, answer = model.blank(1), model.probe()
+    if isinstance(answer, RunFailure):
+        return []
+    asked = _bytes_of([row[spec.name] for spec in model.signature.required])
     answered = _bytes_of(answer) // len(answer[0])
     lacks = []
     if asked > wire.max_request_bytes:

@@ -19,7 +19,7 @@ from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
 from worker.commands.open_axes import open_axes
 from worker.commands.terminal import page, print_json
-from worker.core.failures import RunFailure, Stop
+from worker.core.failures import Stop
 from worker.inference import Model, entanglement, load_as_set
 from worker.kafka.access import Finding
 from worker.kafka.advice import advice
@@ -115,9 +115,7 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report) -> None:
         max_request_bytes=kafka.max_request_bytes,
         max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
     )
-    answer = model.probe()
-    if not isinstance(answer, RunFailure):
-        report.warnings += map(Finding, lack_of_room(model.signature, model.blank(1), answer, wire))
+    report.warnings += map(Finding, lack_of_room(model, wire))
 
 
 def _run_seconds(model: Model, rows: int) -> float:

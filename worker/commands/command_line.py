@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from worker.core.failures import BadConfiguration
 from worker.core.signature import Signature
-from worker.settings import load_scoring
+from worker.settings import ClientKafkaSettings, load_scoring
+
+# The topics that workers write to, by their setting, and what their readers take each record for.
+_READ_AS = {"response_topic": "answers", "dead_letter_topic": "dead letters"}
 
 
 def with_options(environ: Mapping[str, str], **options: object) -> dict[str, str]:
     """The environment, with these variables in the place of its own; None for an option that was not given."""
     return {**environ, **{name: str(value) for name, value in options.items() if value is not None}}
+
+
+def check_readers(
+    option: str, topic: str, kafka: ClientKafkaSettings, *written: Literal["response_topic", "dead_letter_topic"]
+) -> None:
+    """Raises `BadConfiguration` for one of these, whose readers would take requests for what they are not."""
+    for setting in written:
+        if topic == getattr(kafka, setting):
+            raise BadConfiguration(
+                f"{option} {topic}: is WORKER_KAFKA__{setting.upper()}, and its readers would take requests for "
+                f"{_READ_AS[setting]}; name a topic that workers read"
+            )
 
 
 def signature_of_model(config: Path | None, environ: Mapping[str, str]) -> Signature:

@@ -15,7 +15,7 @@ from typing import Any
 from rich.text import Text
 
 from worker.codecs.examples import Encoding, encodings
-from worker.commands.command_line import signature_if_any, signature_of_model, with_options
+from worker.commands.command_line import check_readers, signature_if_any, signature_of_model, with_options
 from worker.commands.publication import Publication, Published
 from worker.commands.requests import Lines, Random, Requests, Rows, is_archive, is_array
 from worker.commands.roll_call import Answered, RollCall
@@ -81,12 +81,7 @@ def publish(order: Order) -> int:
 def _topic(order: Order, settings: ClientSettings) -> str:
     """Raises `BadConfiguration` for one whose readers would take requests for what they are not."""
     topic = order.topic or _only_request_topic(settings)
-    for name, what in (("RESPONSE_TOPIC", "answers"), ("DEAD_LETTER_TOPIC", "dead letters")):
-        if topic == getattr(settings.kafka, name.lower()):
-            raise BadConfiguration(
-                f"--topic {topic}: is WORKER_KAFKA__{name}, and its readers would take requests for {what}; name a "
-                "topic that workers read"
-            )
+    check_readers("--topic", topic, settings.kafka, "response_topic", "dead_letter_topic")
     return topic
 
 

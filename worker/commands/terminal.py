@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -36,7 +36,7 @@ class _Screen(Console):
         """Raises `BrokenPipeError` for standard output."""
         if not self.stderr:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-        _go_on_in_silence()
+        forgo(sys.stderr)
 
 
 def console() -> Console:
@@ -55,12 +55,12 @@ def tell(sentence: str) -> None:
         sys.stderr.write(f"inference-worker: {sentence}\n")
         sys.stderr.flush()
     except BrokenPipeError:
-        _go_on_in_silence()
+        forgo(sys.stderr)
 
 
-def _go_on_in_silence() -> None:
-    """What standard error still holds for nobody would make the interpreter's own end a failure (120)."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+def forgo(stream: TextIO) -> None:
+    """Nobody reads it any more. What Python still holds for them goes nowhere, or its own end would fail (120)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def page() -> Console:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from worker.codecs import Wire, lack_of_room
+from worker.core.failures import RunFailure
+from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
 
 IMAGE = TensorSpec("image", "FP32", (10,))
@@ -14,10 +19,21 @@ ROW = {"image": np.zeros((1, 10), np.float32), "label": np.array(["a"], object)}
 ANSWER = [np.zeros((4, 3))]  # of four rows
 
 
+class Loaded(NamedTuple):
+    """A model that runs."""
+
+    signature: Signature
+
+    def blank(self, rows: int) -> Mapping[str, Array]:
+        assert rows == 1
+        return ROW
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        return ANSWER
+
+
 def lacks(request: int, answer: int, signature: Signature = SIGNATURE) -> list[str]:
-    return lack_of_room(
-        signature, ROW, ANSWER, Wire("answers", "g", max_request_bytes=request, max_answer_bytes=answer)
-    )
+    return lack_of_room(Loaded(signature), Wire("answers", "g", max_request_bytes=request, max_answer_bytes=answer))
 
 
 def test_a_row_that_fits_is_not_told_of() -> None:
@@ -44,3 +60,15 @@ def test_an_input_that_requests_leave_out_takes_no_room() -> None:
     filled_in = TensorSpec("image", "FP32", (10,), default=0.0)
 
     assert lacks(1, 24, Signature("m", "1", (filled_in, LABEL), SIGNATURE.outputs)) == []
+
+
+def test_a_model_that_does_not_run_has_no_room_to_be_told_of() -> None:
+    """It ran when it was warmed up; what ails it now shows with the first batch."""
+
+    class Failing(Loaded):
+        def probe(self) -> RunFailure:
+            return RunFailure("the device is gone")
+
+    wire = Wire("answers", "g", max_request_bytes=0, max_answer_bytes=0)
+
+    assert lack_of_room(Failing(SIGNATURE), wire) == []

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 
 from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
+from worker.commands.command_line import check_readers
 from worker.commands.dead_letters.asking import Asked, begin
 from worker.commands.dead_letters.replay import Pace, Rehearsal, Replay, Sender, Tally, Unsent
 from worker.commands.dead_letters.texts import hang, say
@@ -47,13 +48,10 @@ def replay(asked: Asked, how: How, *, as_json: bool) -> int:
     selection = asked.selection()
     group = how.group or f"{topic}-replay"
     topics = Destinations(kafka, topic)
-    if how.to is not None and how.to == kafka.response_topic:
-        raise BadConfiguration(
-            f"--to {how.to}: is WORKER_KAFKA__RESPONSE_TOPIC, and its readers would take requests for answers; name a "
-            "topic that workers read"
-        )
-    if how.to is not None and (fault := topics.find(how.to).fault) is not None:
-        raise BadConfiguration(f"--to {how.to}: {fault}")
+    if how.to is not None:
+        check_readers("--to", how.to, kafka, "response_topic")
+        if (fault := topics.find(how.to).fault) is not None:
+            raise BadConfiguration(f"--to {how.to}: {fault}")
     with Reader(kafka, topic) as reader, _sender(kafka, topic, group, reader, how) as (sender, known):
         trails = _trails(reader, selection, known, group)
         with stop_signals() as signals:
