@@ -26,6 +26,7 @@ from worker.core.loose import LEDGERS, Order
 from worker.core.outlook import Outlook
 from worker.core.punctuality import Punctuality
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
+from worker.core.rejections import Rejections
 from worker.core.signature import Signature, TensorSpec
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
@@ -141,6 +142,7 @@ class World:
     exactly_once: bool = False
     order: Order = "partition"
     joins: bool = False
+    rejection_limit: int | None = None
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.broker, self.clock)
@@ -154,7 +156,10 @@ class World:
         self.batcher = Batcher(self.policy, self.outlook.needed)
         self.trials = Trials(self.policy, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
-        self.codec = RowCodec(dead_letters=self.dead_letters, joins=self.joins and self.order != "key")
+        rejections = Rejections(self.rejection_limit)
+        self.codec = RowCodec(
+            dead_letters=self.dead_letters, joins=self.joins and self.order != "key", rejections=rejections
+        )
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         self.worker = Worker(
             source=self.source,
@@ -167,6 +172,7 @@ class World:
             lanes=self.lanes,
             punctuality=Punctuality(self.outlook, self.clock),
             delivery=self.delivery,
+            rejections=rejections,
             events=self.events,
             signals=self.signals,
             conduct=self.conduct,

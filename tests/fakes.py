@@ -36,6 +36,7 @@ from worker.core.records import (
     Suspect,
     Timeout,
 )
+from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
 
@@ -621,13 +622,16 @@ class Onlooker:
 class RowCodec:
     """Values are rows of one 32-bit float; an answer holds the output's rows. With `dead_letters`, errors leave twice.
 
-    `b"skip"` gets an outcome that is no message at all.
+    `b"skip"` gets an outcome that is no message at all; a result of `TOO_LARGE` is refused when it is written.
     """
 
-    def __init__(self, *, dead_letters: bool = True, joins: bool = False) -> None:
+    TOO_LARGE = 2e9
+
+    def __init__(self, *, dead_letters: bool = True, joins: bool = False, rejections: Rejections | None = None) -> None:
         """`joins`: records of as many rows that lie side by side come as one `Run`."""
         self._dead_letters = dead_letters
         self._joins = joins
+        self._rejections = rejections or Rejections()
 
     def decode(self, record: Record) -> Request | Rejection:
         value = record.value or b""
@@ -656,7 +660,11 @@ class RowCodec:
             return [message for single in predictions(outcome) for message in self.encode(single)]
         if isinstance(outcome, Prediction):
             rows = np.ascontiguousarray(outcome.outputs[0], dtype="<f4")
+            if (rows == self.TOO_LARGE).any():
+                return self.encode(self.refuse(outcome.request.record, Code.RESOURCE_EXHAUSTED, "too large"))
+            self._rejections.predicted()
             return [_message("responses", outcome.request.record, rows.tobytes(), "ok")]
+        self._rejections.rejected(outcome)
         if outcome.is_silent:
             return []
         error = _message("responses", outcome.record, outcome.message.encode(), "error")

@@ -350,6 +350,55 @@ def categories(*others: str) -> bytes:
     )
 
 
+def postcodes() -> bytes:
+    """code INT64 (batch, 1), city BYTES (batch, 1) → area FP32 (batch, 1, 4), one-hot: of 10115, 20095; of Rome, Oslo.
+
+    Any other value fails the whole batch, so it runs on neither zeros nor ones.
+    """
+    attributes: dict[str, Any] = {"domain": "ai.onnx.ml", "zeros": 0}
+    return _model(
+        [
+            helper.make_node("OneHotEncoder", ["code"], ["which"], cats_int64s=[10115, 20095], **attributes),
+            helper.make_node("OneHotEncoder", ["city"], ["where"], cats_strings=["Rome", "Oslo"], **attributes),
+            helper.make_node("Concat", ["which", "where"], ["area"], axis=2),
+        ],
+        [_value("code", "INT64", 1), _value("city", "BYTES", 1)],
+        [_value("area", "FP32", 1, 4)],
+    )
+
+
+def postcodes_of_all() -> bytes:
+    """The same, but for area: less what is the most in each column, whoever's rows these are."""
+    held = onnx.load_from_string(postcodes())
+    held.graph.node[-1].output[0] = "areas"
+    held.graph.node.append(helper.make_node("ReduceMax", ["areas"], ["most"], axes=[0], keepdims=1))
+    held.graph.node.append(helper.make_node("Sub", ["areas", "most"], ["area"]))
+    return bytes(held.SerializeToString())
+
+
+def above(least: int = 10, words: int = 20) -> bytes:
+    """ids, mask INT64 (batch, length) → y FP32 (batch, length): ids as they are, from `least` on to `words`.
+
+    Another id fails the whole batch, also where the mask is 0.
+    """
+    return _model(
+        [
+            helper.make_node("Sub", ["ids", "least"], ["at"]),
+            helper.make_node("Mod", ["at", "huge"], ["place"]),  # below 0 it is far outside of the table
+            helper.make_node("Gather", ["table", "place"], ["found"]),
+            helper.make_node("Cast", ["mask"], ["mask32"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["found", "mask32"], ["y"]),
+        ],
+        [_value("ids", "INT64", "length"), _value("mask", "INT64", "length")],
+        [_value("y", "FP32", "length")],
+        [
+            _constant("least", np.array(least, np.int64)),
+            _constant("huge", np.array(2**40, np.int64)),
+            _constant("table", np.arange(least, words, dtype=np.float32)),
+        ],
+    )
+
+
 def lower_case(locale: str) -> bytes:
     """text BYTES (batch) → y BYTES (batch), in lower case by the rules of a locale that the machine must have."""
     return _model(
@@ -561,6 +610,41 @@ def fixed_batch(rows: int = 4, width: int = 3) -> bytes:
         [_fixed_value("x", "FP32", [rows, width])],
         [_fixed_value("y", "FP32", [rows, width])],
     )
+
+
+def of_shapes(*shapes: Sequence[int | str | None]) -> bytes:
+    """x FP32 of the first shape, x1 of the second and so on → y, y1 …, the same: whatever their axes are called."""
+    named = [(str(at or ""), shape) for at, shape in enumerate(shapes)]
+    return _model(
+        [helper.make_node("Identity", [f"x{suffix}"], [f"y{suffix}"]) for suffix, _ in named],
+        [_fixed_value(f"x{suffix}", "FP32", shape) for suffix, shape in named],
+        [_fixed_value(f"y{suffix}", "FP32", shape) for suffix, shape in named],
+    )
+
+
+def of_unknown_rank() -> bytes:
+    """x FP32, of which the file does not say how many dimensions it has → y, the same."""
+    return _model([helper.make_node("Identity", ["x"], ["y"])], [_unranked("x", "FP32")], [_unranked("y", "FP32")])
+
+
+def without_outputs() -> bytes:
+    """x FP32 (batch, 4), of which y is made and given to nobody."""
+    return _model([helper.make_node("Relu", ["x"], ["y"])], [_value("x", "FP32", 4)], [])
+
+
+def reshaped_to_one_row(width: int = 4) -> bytes:
+    """x FP32 (batch, width) → y the same, by way of a shape that holds the number of rows: one."""
+    shape = _constant("shape", np.array([1, width], np.int64))
+    return _of_one_node(width, helper.make_node("Reshape", ["x", "shape"], ["y"]), shape)
+
+
+def without_inputs() -> bytes:
+    """y FP32 (1), a constant."""
+    return _model([helper.make_node("Identity", ["one"], ["y"])], [], [_value("y", "FP32")], [_one()])
+
+
+def _one() -> TensorProto:
+    return _constant("one", np.ones(1, np.float32))
 
 
 def softmax_of_columns(width: int = 4) -> bytes:

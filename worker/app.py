@@ -15,13 +15,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
+from worker.core.failures import LimitLowered
 from worker.ending import told
 from worker.kafka import Topics, examine
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
-    from worker.loop import Worker
     from worker.telemetry.tracing import Tracing
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured).
@@ -58,9 +58,11 @@ def run(settings: Settings) -> NoReturn:
         ExitStack() as closing,
         _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
     ):
-        worker = _started(settings, signals, events, limits, closing)
-        watchdog.let_begin()
-        worker.run()
+        tracing = _tracing(settings, events, closing)
+        _listen(settings, events, limits, closing)
+        topics: Topics | None = _examined_beside_imports(settings)
+        while topics is not None:
+            topics = _served(settings, topics, signals, events, tracing, watchdog, closing)
     # All that has to be let go is let go. The interpreter's own end would destroy the clients, which is to wait for a
     # broker that refuses our login for a minute (measured), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
@@ -77,38 +79,57 @@ def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: tele
     )
 
 
-def _started(
-    settings: Settings,
-    signals: StopSignals,
-    events: telemetry.WorkerEvents,
-    limits: telemetry.Limits,
-    closing: ExitStack,
-) -> Worker:
-    """A worker ready to run. Raises `BadConfiguration`."""
-    tracing = _tracing(settings, events, closing)
+def _listen(settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.Limits, closing: ExitStack) -> None:
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits)
     closing.callback(health.close)
     events.noted("http_listening", url=health.url)
+
+
+def _examined_beside_imports(settings: Settings) -> Topics:
+    """What the cluster says. Raises `BadConfiguration`."""
     with ThreadPoolExecutor(1, "examination") as aside:
         examination = aside.submit(_examined_topics, settings)
-        from worker.assembly import assemble  # noqa: PLC0415  # see the module's last sentence
+        import worker.assembly  # noqa: F401, PLC0415  # see the module's last sentence
 
         topics = examination.result()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()  # what was imported is never looked through
     gc.enable()
+    return topics
+
+
+def _served(  # what outlives a worker that begins anew, named once
+    settings: Settings,
+    topics: Topics,
+    signals: StopSignals,
+    events: telemetry.WorkerEvents,
+    tracing: Tracing | None,
+    watchdog: telemetry.Watchdog,
+    closing: ExitStack,
+) -> Topics | None:
+    """Serve until told to stop, then None; or until a topic takes less than `topics` say, then what it takes now.
+
+    What was refused is unsettled, so that the next worker reads its request again and answers what fits. Raises `Stop`.
+    """
+    from worker.assembly import assemble  # noqa: PLC0415  # imported above
+
     for note in topics.notes:
         events.warned("topic_noted", note=note)
     events.noted("cluster_examined", partitions=dict(topics.partitions), membership=str(topics.membership))
-    return assemble(
-        settings,
-        topics,
-        signals=signals,
-        events=events,
-        tracing=tracing,
-        closing=closing,
-    )
+    parts = closing.enter_context(ExitStack())
+    worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=parts)
+    watchdog.let_begin()
+    try:
+        worker.run()
+    except LimitLowered as lowered:
+        found = _examined_topics(settings)
+        if not found.takes_less_than(topics):
+            raise
+        parts.close()
+        events.warned("limit_lowered", why=str(lowered), max_bytes=dict(found.max_bytes))
+        return found
+    return None
 
 
 def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> Tracing | None:

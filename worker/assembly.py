@@ -20,13 +20,22 @@ from worker.core.linger import Linger
 from worker.core.loose import LEDGERS
 from worker.core.outlook import Outlook
 from worker.core.punctuality import Punctuality
+from worker.core.rejections import Rejections
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.ending import GIVE_UP_TIMEOUT
-from worker.inference import InferenceLanes, Model, briefness, entanglement, load_as_set
-from worker.kafka import KafkaSink, KafkaSource, KafkaTransactions, Topics, poll_interval, resolve_transactional_id
+from worker.inference import InferenceLanes, Model, briefness, independence, load_as_set
+from worker.kafka import (
+    KafkaSink,
+    KafkaSource,
+    KafkaTransactions,
+    Topics,
+    cost_of_a_kill,
+    poll_interval,
+    resolve_transactional_id,
+)
 from worker.loop import Conduct, Worker
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
@@ -67,15 +76,8 @@ def assemble(
     ledger = LEDGERS[settings.delivery.order]()
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
-    batch_rows = model.most_rows(batching.max_batch_size)
-    policy = BatchPolicy(
-        batch_rows,
-        batching.max_batch_bytes,
-        batching.linger or 0.0,
-        batching.max_batch_tokens,
-        model.signature.buckets,
-        is_fixed=model.fixed_rows is not None,
-    )
+    policy = batch_policy(batching, model)
+    batch_rows = policy.max_rows
     outlook = Outlook(batching.lanes)
     batcher = Batcher(policy, outlook.needed, _learning(batching, policy))
     events.watch(ledger, lanes, batcher, signals)
@@ -90,7 +92,8 @@ def assemble(
         _warm_lanes(lanes, settings)
 
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
-    codecs = speaks(model.signature, wire, tell=events.rejected)
+    rejections = Rejections(settings.delivery.rejection_limit)
+    codecs = speaks(model.signature, wire, tell=events.rejected, rejections=rejections)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
     return Worker(
         source=source,
@@ -107,6 +110,7 @@ def assemble(
         lanes=served_by,
         punctuality=Punctuality(outlook, time.time),
         delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing),
+        rejections=rejections,
         events=events,
         signals=signals,
         conduct=Conduct(
@@ -114,7 +118,6 @@ def assemble(
             inflight_batches=batching.max_inflight_batches,
             drain_timeout=settings.delivery.drain_timeout_s,
             revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
-            rejection_limit=settings.delivery.rejection_limit,
         ),
         clock=time.monotonic,
     )
@@ -136,12 +139,14 @@ def _outlet(
         sink = KafkaSink(kafka, topics, logger, events)
         closing.callback(sink.close, GIVE_UP_TIMEOUT)
         return sink
-    name = resolve_transactional_id(delivery.transactional_id, kafka.group_id)
+    name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
     transactions = KafkaTransactions(
         kafka, topics, name, delivery.transaction_timeout_ms, source.member, logger, events
     )
     closing.callback(transactions.close, GIVE_UP_TIMEOUT)
     events.noted("transactions_opened", transactional_id=name.text)
+    if not name.is_stable:
+        events.warned("transactional_id_at_random", why=cost_of_a_kill(delivery.transaction_timeout_ms))
     return transactions
 
 
@@ -198,6 +203,18 @@ def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> T
     return TracedTransactions(transactions, tracing)
 
 
+def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:
+    """When this model's batches close under these settings."""
+    return BatchPolicy(
+        model.most_rows(batching.max_batch_size),
+        batching.max_batch_bytes,
+        batching.linger or 0.0,
+        batching.max_batch_tokens,
+        model.signature.buckets,
+        is_fixed=model.fixed_rows is not None,
+    )
+
+
 def _warm_model(settings: Settings, wire: Wire, events: telemetry.WorkerEvents) -> Model:
     batching = settings.batching
     model = load_as_set(settings.model, batching)
@@ -214,8 +231,11 @@ def _warm_model(settings: Settings, wire: Wire, events: telemetry.WorkerEvents) 
     events.padded(signature.buckets)
     if model.fixed_rows is not None:
         events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
-    if why := entanglement(model, batching.max_batch_size):
-        events.warned("rows_depend_on_each_other", why=why)
+    found = independence(model, batching.max_batch_size)
+    if found.why is not None:
+        events.warned("rows_depend_on_each_other", why=found.why)
+    elif found.doubt is not None:
+        events.noted("independence_unseen", why=found.doubt)
     for why in lack_of_room(model, wire):
         events.warned("row_too_long", why=why)
     return model

@@ -8,6 +8,7 @@ name too long); any other is a defect and keeps its traceback.
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 import sys
@@ -15,12 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TextIO
 
 import typer
 
 from worker.core.failures import Incomplete, Stop
 from worker.version import VERSION
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -50,6 +54,7 @@ def main() -> None:
     # Nobody's plugin stands between a setting and us; to look for some is to read the metadata of every package: 6 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _stand_in_for_closed_streams()
+    sys.stdout, sys.stderr = _Forgiving(sys.stdout), _Forgiving(sys.stderr)
     app()
 
 
@@ -65,6 +70,38 @@ def _stand_in_for_closed_streams() -> None:
                 os.dup2(nowhere, number)
                 os.close(nowhere)
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the process
+
+
+class _Forgiving(io.TextIOWrapper):
+    """Standard output or error: what nobody reads any more (`--help | head -1`) goes nowhere, and changes no exit code.
+
+    typer and rich would end the process with 1, a defect's code, and Python with 120 for what it still holds.
+    """
+
+    def __init__(self, stands_for: TextIO) -> None:
+        pipe = io.BufferedWriter(_Unread(stands_for.fileno(), "wb", closefd=False))
+        super().__init__(
+            pipe, stands_for.encoding, stands_for.errors, line_buffering=stands_for is sys.stderr or stands_for.isatty()
+        )
+        self.stands_for = stands_for
+
+
+class _Unread(io.FileIO):
+    """Takes what a closed pipe does not."""
+
+    def write(self, content: Buffer) -> int:
+        """As if somebody read it."""
+        try:
+            return super().write(content)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return super().write(content)
+
+
+def _give_stdout_back() -> None:
+    """For a command that goes on until its reader has enough."""
+    if isinstance(sys.stdout, _Forgiving):
+        sys.stdout = sys.stdout.stands_for
 
 
 def _show_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it with the flag's value
@@ -195,8 +232,9 @@ def profile(  # noqa: PLR0913 - one parameter for each option: that is how typer
         typer.Option(metavar="TOPIC", help="The same for requests in a topic. Joins no group and commits nothing."),
     ] = None,
     sample: Annotated[
-        int, typer.Option(min=1, max=1_000_000, metavar="N", help="With --lengths-from: the newest so many.")
-    ] = 5000,
+        int | None,
+        typer.Option(min=1, max=1_000_000, metavar="N", help="With --lengths-from: the newest so many; else 5,000."),
+    ] = None,
     bucket_axis: Annotated[
         str | None,
         typer.Option(
@@ -288,8 +326,9 @@ def bench(  # noqa: PLR0913 - one parameter for each option: that is how typer r
     ] = 2.0,
     replicas: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Processes of each contender.")] = 1,
     partitions: Annotated[
-        int, typer.Option(min=1, max=10_000, metavar="N", help="Of the topics made; the embedded broker has 4.")
-    ] = 4,
+        int | None,
+        typer.Option(min=1, max=10_000, metavar="N", help="Of the topics made; else 4, as the embedded broker has."),
+    ] = None,
     rows_per_request: Annotated[int, typer.Option(min=1, max=65_536, metavar="N", help="Rows in a request.")] = 1,
     encoding: Annotated[
         Literal["rows", "json", "protobuf", "binary"] | None,
@@ -303,8 +342,11 @@ def bench(  # noqa: PLR0913 - one parameter for each option: that is how typer r
         bool, typer.Option("--embedded", help="On a mock broker, also where the settings name brokers.")
     ] = False,
     prefix: Annotated[
-        str, typer.Option(metavar="TEXT", help="What the names of topics and groups made begin with.")
-    ] = "inference-worker-bench",
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="What the names of topics and groups made begin with; else inference-worker-bench."
+        ),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw latency against load, as .png or .svg.")
     ] = None,
@@ -394,8 +436,11 @@ def show_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each optio
     ] = None,
     *,
     most: Annotated[
-        int, typer.Option("-n", help="Without PLACE: the newest so many.", min=1, max=1000, metavar="N")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "-n", help="The newest so many, unless PLACE is a letter's; else one.", min=1, max=1000, metavar="N"
+        ),
+    ] = None,
     code: Code = None,
     since: Since = None,
     request_topic: RequestTopic = None,
@@ -501,12 +546,17 @@ def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer
         ),
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="With --wait: give up when no answer comes for so long.")
-    ] = 30.0,
+        float | None,
+        typer.Option(
+            min=0.1, metavar="SECONDS", help="With --wait: give up when no answer comes for so long; else for 30 s."
+        ),
+    ] = None,
     response_topic: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="With --wait: where answers come, if not the settings'.")
     ] = None,
-    rows_per_request: Annotated[int, typer.Option(min=1, metavar="N", help="With .npy or --random.")] = 1,
+    rows_per_request: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="With .npy or --random; else 1.")
+    ] = None,
     encoding: Annotated[
         Literal["rows", "json", "protobuf", "binary"] | None,
         typer.Option(
@@ -515,7 +565,9 @@ def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="With --random: the same makes the same requests.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="With --random: the same makes the same requests; else 0.")
+    ] = None,
     model: AskedModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as one line of JSON.")] = False,
     config: Config = None,
@@ -602,6 +654,7 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
     def act() -> int:
         from worker.commands.consume import Wish, consume  # noqa: PLC0415 - see the module's first sentence
 
+        _give_stdout_back()
         return consume(
             Wish(
                 topic=topic,
@@ -652,6 +705,7 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     try:
         with nullcontext() if imports_on else _unwinding():
             code = act()
+            sys.stdout.flush()  # what a full disk does not take is told below
     except Stop as stop:
         from worker.commands.terminal import printable, tell  # noqa: PLC0415 - see the module's first sentence
 
@@ -661,7 +715,7 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     except BrokenPipeError:
         from worker.commands.terminal import forgo  # noqa: PLC0415 - see the module's first sentence
 
-        forgo(sys.stdout)  # whoever reads it has enough
+        forgo(sys.stdout)  # its reader has enough
         raise typer.Exit(0) from None
     except (OSError, UnicodeError) as error:
         if imports_on:  # a worker's own affair, which is to be looked into
@@ -669,5 +723,16 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
         from worker.commands.terminal import tell  # noqa: PLC0415 - see the module's first sentence
 
         tell(str(error))
+        _forgo_what_is_left()
         raise typer.Exit(Incomplete.exit_code) from None
     raise typer.Exit(code)
+
+
+def _forgo_what_is_left() -> None:
+    """Python would try once more to write it, and end with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        from worker.commands.terminal import forgo  # noqa: PLC0415 - see the module's first sentence
+
+        forgo(sys.stdout)

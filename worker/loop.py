@@ -62,7 +62,6 @@ class Conduct:
     inflight_batches: int = 2
     drain_timeout: float = 20.0
     revoke_timeout: float = 10.0
-    rejection_limit: int | None = None  # so many rejections in a row stop the worker; None: any number is answered
     lane_slice: float = LANE_SLICE
 
 
@@ -82,6 +81,7 @@ class Worker:
         lanes: Lanes,
         punctuality: Punctuality,
         delivery: Delivery,
+        rejections: Rejections,
         events: Events,
         signals: Signals,
         conduct: Conduct,
@@ -97,13 +97,13 @@ class Worker:
         self._lanes = lanes
         self._punctuality = punctuality
         self._delivery = delivery
+        self._rejections = rejections
         self._events = events
         self._signals = signals
         self._conduct = conduct
         self._clock = clock
         self._suspicion = Suspicion()
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
-        self._rejections = Rejections(conduct.rejection_limit)
         self._next_glance = self._next_look = 0.0
         self._drain_deadline = inf
         self._is_behind = False  # the last poll brought all it might: more is waiting
@@ -482,7 +482,6 @@ class Worker:
 
     def _answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
         if leaving := self._ledger.answer(outcomes):
-            self._rejections.count(leaving)
             self._delivery.send(leaving)
             self._rejections.check()
 
@@ -499,6 +498,7 @@ class Worker:
         is_waiting_for_broker = self._awaits_word or (self._intake.is_full and not self._lanes.in_flight)
         now = self._clock()
         astray = self._delivery.turn(now, REPORT_WAIT if is_waiting_for_broker else 0.0)
+        self._rejections.check()  # exactly once writes what waited for a transaction only now
         if astray:
             self._rewind(astray)
         self._batcher.look_back(now)
@@ -548,11 +548,13 @@ class Worker:
         began, trial = self._clock(), self._trials.current
         self._forget(partitions)
         self._trials.acquit(partitions)
-        while self._is_out(partitions) and self._clock() < min(deadline, self._stop_by()):
-            self._bring_home(LANE_SLICE)
-            self._record_progress()
-        unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
-        self._acquit(trial, partitions)
+        try:
+            while self._is_out(partitions) and self._clock() < min(deadline, self._stop_by()):
+                self._bring_home(LANE_SLICE)
+                self._record_progress()
+            unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
+        finally:  # what ends us here is not the record whose trial is broken off
+            self._acquit(trial, partitions)
         self._events.revoked(partitions, self._clock() - began, unsettled)
 
     def lost(self, partitions: Sequence[Partition]) -> None:

@@ -41,6 +41,7 @@ from worker.core.ledger import OffsetLedger, Place
 from worker.core.outlook import Outlook
 from worker.core.punctuality import Punctuality
 from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Record
+from worker.core.rejections import Rejections
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
@@ -179,6 +180,7 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
             commit_interval=0.2,
             clock=time.monotonic,
         ),
+        rejections=Rejections(),
         events=events,
         signals=FakeSignals(),
         conduct=Conduct(),

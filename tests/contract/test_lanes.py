@@ -210,6 +210,20 @@ def test_a_failure_comes_home_with_its_batch(steered: Lanes) -> None:
     assert second.failure is None
 
 
+def test_of_several_inferences_the_oldest_is_the_one_to_watch() -> None:
+    """The one that hangs may be any lane's, and the others go on."""
+    several = Lanes(lanes=2)
+    several.lanes.submit(batch(0))
+    several.runner.began.get(timeout=PATIENCE)
+    first = several.lanes.running_since
+    several.lanes.submit(batch(1))
+    several.runner.began.get(timeout=PATIENCE)
+
+    assert several.lanes.running_since == first is not None
+    assert len({began for began in several.lanes._started if began is not None}) == 2
+    several.close()
+
+
 def test_the_age_of_the_running_inference_is_known_and_starts_anew_with_each(steered: Lanes) -> None:
     """A long bisect is many short runs, and no hang."""
     ages = [steered.lanes.running_since]

@@ -58,11 +58,15 @@ class FakeStage:
 class KafkaStage:
     """A real producer."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, config: dict[str, str] | None = None) -> None:
         self.topic = topic
         self._cluster = cluster
         kafka = KafkaSettings(
-            bootstrap_servers=cluster.bootstrap_servers, request_topics=("r",), response_topic=topic, group_id="g"
+            bootstrap_servers=cluster.bootstrap_servers,
+            request_topics=("r",),
+            response_topic=topic,
+            group_id="g",
+            config=config or {},
         )
         topics = Topics({topic: 4}, {topic: 1_000_000}, Membership("consumer", "test", None))
         self.producer = KafkaSink(kafka, topics, logging.getLogger("librdkafka"))
@@ -180,3 +184,20 @@ def test_an_answer_may_have_no_value(stage: Stage) -> None:
     collect(stage.sink, 1)
 
     assert stage.answers(1)[0].value is None
+
+
+def test_what_the_client_has_no_room_for_is_sent_all_the_same() -> None:
+    """Its queue holds ten; nothing is dropped, nothing overtakes, and the place comes back when all are durable."""
+    with EmbeddedBroker() as broker:
+        topic = fresh("answers")
+        broker.create_topic(topic)
+        stage = KafkaStage(Cluster(broker.bootstrap_servers), topic, {"queue.buffering.max.messages": "10"})
+        first, second = places(2)
+
+        for place, numbers in ((first, range(40)), (second, range(40, 60))):
+            stage.sink.send([Message(topic, b"k", b"%d" % n, [], 0) for n in numbers], place)
+        assert len(stage.producer._overflow) == 50
+
+        assert collect(stage.sink, 2) == [first, second]
+        assert [answer.value for answer in stage.answers(60)] == [b"%d" % n for n in range(60)]
+        assert stage.producer.close(PATIENCE) == 0

@@ -204,3 +204,13 @@ def test_the_second_device_is_used_and_the_first_left_alone(cuda: Cuda, tmp_path
 
     assert model.device.name == "cuda:1"
     assert all(on_second)
+
+
+def test_an_example_is_what_the_device_is_tried_with(tmp_path: Path) -> None:
+    """At start, and when it is in doubt."""
+    example = tmp_path / "example.npz"
+    np.savez(example, xA=[[7, 8]], xB=[5, 6])
+
+    model = bound(tmp_path, models.identities({"A": "INT64", "B": "INT64"}), warm_up_example=example)
+
+    assert [array.tolist() for array in arrays(model.probe())] == [[[7, 8]], [[5, 6]]]

@@ -22,6 +22,7 @@ from tests.models import for_rows, identities, lookup, mlp, save, spinner, squar
 from worker.commands.score import score
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.kafka.embedded import EmbeddedBroker
+from worker.scoring.claims import claimed
 from worker.scoring.jobs import Asked
 
 TIMEOUT = 40.0
@@ -286,6 +287,46 @@ def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
     assert (tmp_path / "out.partial.npy").read_text() == "precious"
     assert scored(model, file, tmp_path / "out.npy", may_overwrite=True) == 0
     assert np.array_equal(np.load(tmp_path / "out.npy"), np.ones((5, 1)))
+
+
+@pytest.mark.parametrize("taken", ["out.partial.npy", "out.errors.jsonl"])
+def test_two_runs_never_write_one_file(taken: str, tmp_path: Path) -> None:
+    """Not even with --force: the second is refused before it touches anything."""
+    model = save(square_root(1), tmp_path)
+    file = saved(tmp_path, np.ones((5, 1), "<f4"))
+    other = claimed(tmp_path / taken)
+    os.write(other, b"its own")
+
+    with pytest.raises(BadConfiguration, match=f"{taken}: another run is writing it"):
+        scored(model, file, tmp_path / "out.npy")
+    (tmp_path / "out.npy").write_text("older")
+    with pytest.raises(BadConfiguration, match=f"{taken}: another run is writing it"):
+        scored(model, file, tmp_path / "out.npy", may_overwrite=True)
+
+    assert {path.name: path.read_text() for path in tmp_path.glob("out*")} == {taken: "its own", "out.npy": "older"}
+    os.close(other)
+    assert scored(model, file, tmp_path / "out.npy", may_overwrite=True) == 0
+
+
+def test_a_second_run_does_not_cut_short_the_lines_of_the_first(tmp_path: Path) -> None:
+    """Lines go into their file as they come, under its own name."""
+    model, output = save(lookup(), tmp_path), tmp_path / "out.jsonl"
+    process = started(model, "-", "-o", output)
+    assert process.stdin is not None
+    process.stdin.write(LINES[0].encode() + b"\n")
+    process.stdin.flush()
+    deadline = time.monotonic() + TIMEOUT
+    while not (output.exists() and output.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (tmp_path / "lines.jsonl").write_text(LINES[0] + "\n")
+
+    with pytest.raises(BadConfiguration, match=r"out.jsonl: another run is writing it"):
+        scored(model, tmp_path / "lines.jsonl", output, may_overwrite=True)
+    _, told = process.communicate(LINES[0].encode() + b"\n", timeout=TIMEOUT)
+
+    assert process.returncode == 0, told
+    assert [json.loads(line)["id"] for line in output.read_text().splitlines()] == ["first", "first"]
 
 
 def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:

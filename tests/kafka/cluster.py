@@ -184,6 +184,13 @@ class Cluster:
         committed = self.end_offsets(topic, IsolationLevel.READ_COMMITTED)
         return any(end > committed[partition] for partition, end in ends.items())
 
+    def limit_messages(self, topic: str, size: int) -> None:
+        """Change the largest batch of records that a topic takes, bytes."""
+        entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+        for future in self.admin.incremental_alter_configs([resource]).values():
+            future.result(TIMEOUT)
+
     def set_session(self, group: str, seconds: float = NEVER_DEAD) -> None:
         """For how long a silent member of this group is waited for, if it is one of KIP-848."""
         entry = ConfigEntry("consumer.session.timeout.ms", str(int(seconds * 1000)))

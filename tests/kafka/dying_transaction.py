@@ -28,7 +28,7 @@ def opened(
             bootstrap_servers=bootstrap_servers, request_topics=("requests",), response_topic=topic, group_id="g"
         ),
         Topics({topic: 1}, {topic: 1_000_000}, Membership("consumer", "test", None)),
-        TransactionalId(name, name, is_unique=False),
+        TransactionalId(name, name, is_unique=False, is_stable=True),
         timeout_ms,
         lambda: None,
         logging.getLogger("librdkafka"),

@@ -138,6 +138,7 @@ def test_exactly_once_is_told_with_its_price_and_tried(deployment: Deployment) -
         f"transactional id  {deployment.group}-* (another for each process)",
         "after a kill      readers wait for 10 to 20 s",
         "transactions         work (tried)",
+        "• readers with read_committed wait 10 to 20 s when a replica is killed",
     ):
         assert said in result.stdout, result.stdout
     assert report["cluster"]["can_transact"] is True

@@ -35,15 +35,19 @@ def wait_for_open_transaction(scene: Scene) -> None:
         time.sleep(0.01)
 
 
-def test_a_replica_that_comes_back_under_its_id_ends_what_it_left_open(kafka: Cluster, tmp_path: Path) -> None:
+STATIC = {
+    "KAFKA__GROUP_PROTOCOL": "classic",
+    "KAFKA__SESSION_TIMEOUT_MS": "6000",
+    "KAFKA__GROUP_INSTANCE_ID": "the-one",
+}
+
+
+@pytest.mark.parametrize("named", [{"DELIVERY__TRANSACTIONAL_ID": "stable-{hostname}"}, {}], ids=["set", "by_instance"])
+def test_a_replica_that_comes_back_under_its_id_ends_what_it_left_open(
+    kafka: Cluster, tmp_path: Path, named: dict[str, str]
+) -> None:
     """Killed in a transaction of 60 s, it holds readers up until its return and first commit, and not for a minute."""
-    settings = {
-        "DELIVERY__TRANSACTIONAL_ID": "stable-{hostname}",
-        "KAFKA__GROUP_PROTOCOL": "classic",
-        "KAFKA__SESSION_TIMEOUT_MS": "6000",
-        "KAFKA__GROUP_INSTANCE_ID": "the-one",
-    }
-    with staged(kafka, tmp_path, **settings) as scene:
+    with staged(kafka, tmp_path, **STATIC, **named) as scene:
         replica = scene.replica()
         with scene.publishing(RATE) as load:
             scene.wait_for_progress(50)
@@ -151,3 +155,37 @@ def test_a_fresh_group_at_the_end_loses_nothing_when_it_dies_before_its_first_co
         scene.replica()
 
         scene.expect_kept()
+
+
+def test_of_two_replicas_with_one_instance_id_the_groups_choice_goes_on(kafka: Cluster, tmp_path: Path) -> None:
+    """A classic group keeps the younger. The older ends (4) for its instance id, however their transactions met."""
+    with staged(kafka, tmp_path, **STATIC, DELIVERY__COMMIT_INTERVAL_MS="100") as scene:
+        older = scene.replica()
+        with scene.publishing(RATE) as load:
+            scene.wait_for_progress(100)
+            younger = scene.start().wait_until_ready()
+
+            assert older.exit_code() == 4, older.log
+            scene.wait_for_progress(100)
+            load.stop()
+
+        expect_unharmed(scene, younger)
+        assert "another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID" in older.log.splitlines()[-1]
+
+
+def test_a_replica_that_a_group_refuses_leaves_its_namesake_alive(kafka: Cluster, tmp_path: Path) -> None:
+    """A KIP-848 group keeps the older of two with one instance id: what the younger took of it, it takes back."""
+    settings = {"KAFKA__GROUP_PROTOCOL": "consumer", "KAFKA__GROUP_INSTANCE_ID": "the-one"}
+    with staged(kafka, tmp_path, **settings, DELIVERY__COMMIT_INTERVAL_MS="100") as scene:
+        older = scene.replica()
+        with scene.publishing(RATE) as load:
+            scene.wait_for_progress(100)
+            younger = scene.start()
+
+            assert younger.exit_code() == 4, younger.log
+            scene.wait_for_progress(100)
+            load.stop()
+
+        assert older.failed_transactions > 0, "they never met"
+        expect_unharmed(scene, older)
+        assert "a replica with this WORKER_KAFKA__GROUP_INSTANCE_ID is still in the group" in younger.log

@@ -286,6 +286,27 @@ def test_an_answer_too_large_for_the_response_topic_becomes_an_error(
         assert replica.failed_transactions == 0, "a transaction was tried with it in it"
 
 
+@both_guarantees
+def test_a_limit_that_is_lowered_under_way_is_read_again(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """What the response topic takes no more becomes an error, all else is answered in order, and the worker runs on."""
+    large = Sent(b"big", b"".join(row(n) for n in range(1000)), [RAW_HEADER])
+    with Scene(kafka, tmp_path, guarantee=guarantee, partitions=2) as scene:
+        replica = scene.replica()
+        scene.publish([*[raw(n, key=b"k%d" % (n % 8)) for n in range(200)], large])
+        scene.answers()
+
+        kafka.limit_messages(scene.response_topic, 4096)
+        scene.publish([*[raw(n, key=b"k%d" % (n % 8)) for n in range(4000)], large])
+
+        scene.verdict().expect_clean(repeats=4000)
+        scene.expect_right_values()
+        errors = [a for a in scene.answers() if a.is_error]
+        assert {(a.key, a.headers["error-code"]) for a in errors} == {(b"big", "RESOURCE_EXHAUSTED")}
+        assert "limit_lowered" in replica.log
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log
+
+
 @quick_at_least_once
 def test_a_key_too_large_for_the_response_topic_is_left_out(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Where the key alone is too large the answer comes without it and says so."""

@@ -216,7 +216,7 @@ def test_a_record_too_large_for_the_topic_is_refused_alone(kafka: Cluster, tmp_p
 def test_a_topic_that_is_not_there_is_told_at_once(kafka: Cluster, tmp_path: Path) -> None:
     """Exit code 2, before anything is made up or read."""
     with Scene(kafka, tmp_path) as scene:
-        for command in (["publish", "--random", "1"], ["consume", "--no-follow"]):
+        for command in (["publish", "--random", "1"], ["consume", "--from-beginning", "--no-follow"]):
             done = run(scene, *command, "--topic", "absent")
 
             assert done.code == 2

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.builders import P0, P1, Q0, request
+from tests.meeting import meeting, met
 from worker.core.batching import Batcher, BatchPolicy, Group
 from worker.core.buckets import NO_BUCKETS, Axis, Buckets, Shapes, Spot, tokens
 from worker.core.records import Batch, ClosedBy, Partition, Request
@@ -25,14 +30,24 @@ def expected(shapes: Shapes, rows: int) -> float:
 class BatcherMachine(RuleBasedStateMachine):
     """Requests come, groups are asked for in every way, partitions leave."""
 
+    # Limits that a request reaches, and limits that several share: with nothing but small ones no group stays open.
     @initialize(
-        rows=st.integers(1, 6),
-        size=st.integers(1, 200),
+        rows=st.integers(1, 6) | st.integers(10, 40),
+        size=st.integers(1, 200) | st.integers(1000, 10_000),
         linger=st.sampled_from([0.0, 1.0, 50.0]),
-        tokens=st.sampled_from([None, 1, 8, 20]),
+        tokens=st.sampled_from([None, None, 1, 8, 60]),
         buckets=st.sampled_from([NO_BUCKETS, BUCKETS]),
+        first=st.lists(st.tuples(st.sampled_from([P0, P1, Q0]), st.sampled_from(SHAPES)), max_size=6),
     )
-    def configure(self, rows: int, size: int, linger: float, tokens: int | None, buckets: Buckets) -> None:
+    def configure(
+        self,
+        rows: int,
+        size: int,
+        linger: float,
+        tokens: int | None,
+        buckets: Buckets,
+        first: list[tuple[Partition, Shapes]],
+    ) -> None:
         self.policy = BatchPolicy(rows, size, linger, tokens, buckets)
         self.batcher = Batcher(self.policy, expected)
         self.now = 0.0
@@ -40,15 +55,24 @@ class BatcherMachine(RuleBasedStateMachine):
         self.added_at: dict[int, float] = {}
         self.number = 0
         self.is_urgent = False  # somebody was
+        for partition, shapes in first:
+            self.add_one(partition, 1, 4, shapes, None)
 
     @rule(
         partition=st.sampled_from([P0, P1, Q0]),
-        rows=st.integers(1, 20),
-        row_size=st.integers(1, 300),
+        rows=st.integers(1, 4) | st.integers(1, 20),
+        row_size=st.integers(1, 9) | st.integers(1, 300),
         shapes=st.sampled_from(SHAPES),
         within=st.sampled_from([None, None, None, 0.0, 2.0, 30.0]),
+        times=st.integers(1, 3),
     )
-    def add(self, partition: Partition, rows: int, row_size: int, shapes: Shapes, within: float | None) -> None:
+    def add(
+        self, partition: Partition, rows: int, row_size: int, shapes: Shapes, within: float | None, times: int
+    ) -> None:
+        for _ in range(times):
+            self.add_one(partition, rows, row_size, shapes, within)
+
+    def add_one(self, partition: Partition, rows: int, row_size: int, shapes: Shapes, within: float | None) -> None:
         self.number += 1
         self.added_at[self.number] = self.now
         content = [bytes(rows * row_size) for _ in shapes]
@@ -75,8 +99,9 @@ class BatcherMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule()
-    def due(self) -> None:
+    @rule(waited=st.sampled_from([0.0, 0.0, 0.5, 60.0]))
+    def due(self, waited: float) -> None:
+        self.now += waited
         next_due = self.batcher.next_due
         group = self.batcher.due(self.now)
 
@@ -87,13 +112,17 @@ class BatcherMachine(RuleBasedStateMachine):
         if group.closed_by is ClosedBy.LINGER:
             assert group.due_at <= self.now
             assert group.due_at <= group.opened_at + self.policy.linger
-        if (second := self.batcher.due(self.now)) is not None:  # what is ready goes in the order in which it is due
+        second = self.batcher.due(self.now)
+        met("two are due", is_so=second is not None)
+        if second is not None:  # what is ready goes in the order in which it is due
             assert second.due_at >= group.due_at
             self.check(second, ClosedBy.LINGER)
 
     @rule()
     def ahead(self) -> None:
-        self.check(self.batcher.ahead(self.now), ClosedBy.LINGER)
+        group = self.batcher.ahead(self.now)
+        met("one is stacked ahead", is_so=group is not None)
+        self.check(group, ClosedBy.LINGER)
 
     @rule()
     def pressed(self) -> None:
@@ -114,6 +143,8 @@ class BatcherMachine(RuleBasedStateMachine):
     @rule(partitions=st.sets(st.sampled_from([P0, P1, Q0]), min_size=1))
     def forget(self, partitions: set[Partition]) -> None:
         self.batcher.forget(partitions)
+        owners = {entry[0] for entries in self.waiting.values() for entry in entries}
+        met("some leave and some stay", is_so=not owners.isdisjoint(partitions) and bool(owners - partitions))
         self.waiting = {
             shapes: [entry for entry in entries if entry[0] not in partitions]
             for shapes, entries in self.waiting.items()
@@ -138,15 +169,21 @@ class BatcherMachine(RuleBasedStateMachine):
         assert group.opened_at <= min(self.added_at[r.record.offset] for r in group.requests)
         deadlines = [r.deadline for r in group.requests if r.deadline is not None]
         assert group.closed_by in FULL or not deadlines or group.due_at <= min(deadlines)
+        met(f"closed by {group.closed_by.value}")
+        met("shapes that differ share a batch", is_so=len({r.shapes for r in group.requests}) > 1)
+        met("partitions share a batch", is_so=len({r.record.partition for r in group.requests}) > 1)
+        met("a row alone is more than a batch", is_so=group.rows == 1 and group.size > self.policy.max_bytes)
         for leaving in group.requests:
             self.leave(leaving)
 
     def leave(self, leaving: Request) -> None:
         line = self.waiting[self.policy.buckets.padded(leaving.shapes)]
         at = [number for _, number, _ in line].index(leaving.record.offset)
+        met("an urgent one overtakes", is_so=at > 0)
         assert at == 0 or self.is_urgent  # only who is urgent overtakes others of its bucket
         partition, number, rows = line.pop(at)
         assert partition == leaving.record.partition
+        met("a request in pieces", is_so=rows > leaving.rows)
         if rows > leaving.rows:
             line.insert(at, (partition, number, rows - leaving.rows))
         else:
@@ -155,6 +192,53 @@ class BatcherMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "batcher"):
             self.drain()
+
+
+@meeting(
+    *(f"closed by {why.value}" for why in ClosedBy),
+    "shapes that differ share a batch",
+    "partitions share a batch",
+    "a row alone is more than a batch",
+    "two are due",
+    "one is stacked ahead",
+    "some leave and some stay",
+    "an urgent one overtakes",
+    "a request in pieces",
+)
+def test_any_traffic_keeps_the_batchers_promises() -> None:
+    """What leaves is what came, in its order, within the limits, and closed for a reason that holds."""
+    for seed in range(100):
+        walk(random.Random(seed))
+
+
+def walk(dice: random.Random) -> None:
+    """The same machine, whose steps dice choose: its own examples leave some of them out."""
+    machine = BatcherMachine()
+    machine.configure(
+        rows=dice.choice([1, 4, 10, 40]),
+        size=dice.choice([30, 200, 1000, 10_000]),
+        linger=dice.choice([0.0, 1.0, 50.0]),
+        tokens=dice.choice([None, None, 1, 8, 60]),
+        buckets=dice.choice([NO_BUCKETS, BUCKETS]),
+        first=[],
+    )
+    for _ in range(40):
+        shapes, rows = dice.choice(SHAPES), dice.randint(1, 6)
+        within = dice.choice([None, None, None, 0.0, 2.0, 30.0])
+        add = partial(machine.add, dice.choice([P0, P1, Q0]), rows, dice.choice([1, 9, 300]), shapes, within, 2)
+        others: list[Callable[[], None]] = [
+            machine.ahead,
+            machine.pressed,
+            partial(machine.due, dice.choice([0.0, 0.5, 60.0])),
+        ]
+        seldom: list[Callable[[], None]] = [
+            machine.drain,
+            partial(machine.forget, {P0}),
+            partial(machine.ran_out_of_memory, shapes, rows),
+        ]
+        steps: list[Callable[[], None]] = [add, add, add, *others, *others, *seldom, partial(machine.ran, shapes, rows)]
+        dice.choice(steps)()
+    machine.teardown()
 
 
 TestBatcherMachine = BatcherMachine.TestCase

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import floats, record, request
+from tests.meeting import meeting, met
 from worker.core.deadlines import deadline_of, most_urgent, parts_in_time, triage
 from worker.core.records import Reply, Timeout
 from worker.core.run_times import RunTimes
@@ -19,35 +20,45 @@ NOWS = st.floats(0.0, 1e7)
 WIGGLE = 1e-3  # a float's last bits, of seconds since the epoch
 
 
+@meeting("no timestamp", "a timestamp that lies ahead", "a timestamp that lies back")
 @given(STAMPS, SECONDS, NOWS, INSTANTS)
 def test_nobody_has_more_time_than_was_asked_for(at: float | None, seconds: float, now: float, wall: float) -> None:
     """No age is below 0, whatever the publisher's clock says; without a timestamp the time begins now."""
     deadline = deadline_of(record(0, at=at), Timeout(seconds), now, wall)
 
+    met("no timestamp", is_so=at is None)
+    met("a timestamp that lies ahead", is_so=at is not None and at > wall)
+    met("a timestamp that lies back", is_so=at is not None and at < wall)
     assert deadline <= now + seconds
     if at is None or at >= wall:
         assert deadline == now + seconds
 
 
+@meeting("deadlines that differ")
 @given(INSTANTS, INSTANTS, TIMEOUTS, NOWS, INSTANTS)
 def test_the_older_is_the_more_urgent(one: float, other: float, timeout: Timeout, now: float, wall: float) -> None:
     """Of two that ask for the same."""
     deadlines = [deadline_of(record(0, at=at), timeout, now, wall) for at in sorted([one, other])]
 
+    met("deadlines that differ", is_so=deadlines[0] != deadlines[1])
     assert deadlines == sorted(deadlines)
 
 
+@meeting("the timestamp lies back", "the timestamp lies ahead", "an instant is asked for")
 @given(INSTANTS, TIMEOUTS, NOWS, INSTANTS, st.floats(0.0, 1e4))
 def test_waiting_brings_no_time(at: float, timeout: Timeout, now: float, wall: float, waited: float) -> None:
     """Whoever asks later hears the same instant, unless the timestamp lies in the future: never an earlier one."""
     first = deadline_of(record(0, at=at), timeout, now, wall)
     later = deadline_of(record(0, at=at), timeout, now + waited, wall + waited)
 
+    met("the timestamp lies back" if at <= wall else "the timestamp lies ahead", is_so=waited > 0)
+    met("an instant is asked for", is_so=timeout.until is not None)
     assert later >= first - WIGGLE
     if at <= wall:
         assert later <= first + WIGGLE
 
 
+@meeting("some are in time and some are not", "all ask for the same", "some ask for nothing")
 @given(st.lists(st.tuples(STAMPS, st.none() | TIMEOUTS), min_size=1, max_size=12), NOWS, INSTANTS, st.data())
 def test_a_run_is_judged_as_its_records_are(
     asked: list[tuple[float | None, Timeout | None]], now: float, wall: float, data: st.DataObject
@@ -64,6 +75,9 @@ def test_a_run_is_judged_as_its_records_are(
 
     assert most_urgent(run, now, wall) == min(alone)
     assert [one for part, _ in parts for one in part.records] == list(run.records)
+    met("some are in time and some are not", is_so=len({is_in_time for _, is_in_time in parts}) > 1)
+    met("all ask for the same", is_so=len(asked) > 1 and len({timeout for _, timeout in asked} - {None}) == 1)
+    met("some ask for nothing", is_so=0 < [timeout for _, timeout in asked].count(None) < len(asked))
     judged = [is_in_time for part, is_in_time in parts for _ in part.records]
     assert judged == [deadline >= earliest for deadline in alone]
 
@@ -75,8 +89,10 @@ def run_asking(asked: list[tuple[float | None, Timeout | None]]) -> Run:
     return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), sizes, timeouts)
 
 
+@meeting("some run and some are late", "fewer run because all would be late", "none runs")
 @given(
-    st.lists(st.tuples(st.none() | st.floats(0.0, 2.0), st.integers(1, 9)), min_size=1, max_size=12),
+    st.lists(st.tuples(st.none() | st.floats(0.0, 2.0), st.integers(1, 9)), min_size=1, max_size=12)
+    | st.lists(st.tuples(st.floats(0.1, 1.5), st.integers(1, 9)), min_size=2, max_size=12),  # all of them in a hurry
     st.floats(0.0, 1.0),
     st.floats(0.0, 0.2),
 )
@@ -90,6 +106,12 @@ def test_who_runs_is_in_time_and_who_does_not_is_not(
 
     running, late = triage(requests, lambda rows: fixed + rows * each)
 
+    whole = fixed + sum(one.rows for one in requests) * each
+    met("some run and some are late", is_so=bool(running and late))
+    met("none runs", is_so=not running)
+    are_all_late = all(one.deadline is not None and one.deadline < whole for one in requests)
+    met("fewer run because all would be late", is_so=are_all_late and bool(running))
+
     assert sorted([*map(id, running), *(id(one) for one, _ in late)]) == sorted(map(id, requests))
     assert [one.record.offset for one in running] == sorted(one.record.offset for one in running)
     home_at = fixed + sum(one.rows for one in running) * each
@@ -97,6 +119,7 @@ def test_who_runs_is_in_time_and_who_does_not_is_not(
     assert all(one.deadline is not None and one.deadline < at for one, at in late)
 
 
+@meeting("more shapes than are remembered", "one shape again")
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.integers(1, 300), st.floats(1e-5, 100.0)), max_size=60),
     st.integers(1, 300),
@@ -109,6 +132,8 @@ def test_expectations_are_bounded_by_what_was_seen(runs: list[tuple[int, int, fl
 
     known = [shape for shape in range(6) if times.noted_at(((shape,),)) is not None]
 
+    met("more shapes than are remembered", is_so=len({shape for shape, _, _ in runs}) > 3)
+    met("one shape again", is_so=len(runs) > len({shape for shape, _, _ in runs}))
     assert len(known) == min(3, len({shape for shape, _, _ in runs}))
     for shape in range(6):
         expected = times.expected(((shape,),), rows)

@@ -6,13 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CHUNK, record, rejection, request
+from tests.meeting import meeting, met
 from worker.core.intake import RESERVE, Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.suspicion import PATIENCE, Suspicion
 
-STEPS = st.lists(st.tuples(st.sampled_from(["take", "settle", "glance"]), st.integers(1, 50)), max_size=80)
+# Fetching pauses when each glance of a stall has brought a record for so long, so stalls are drawn as such.
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["take", "settle", "glance"]), st.integers(1, 50)).map(lambda step: [step])
+    | st.integers(1, 20).map(lambda many: [("settle", many)] * 3)
+    | st.integers(RESERVE // 2, 2 * RESERVE).map(lambda times: [("take", 50), *[("glance", 1)] * times]),
+    max_size=12,
+).map(lambda parts: [step for part in parts for step in part])
 
 
+@meeting("the bound is reached", "the reserve is used", "fetching pauses", "fetching goes on before all is settled")
 @given(st.integers(1, 40), STEPS)
 def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tuple[str, int]]) -> None:
     """Whoever takes no more than there is room for, and glances only while it may, stays within both."""
@@ -20,6 +28,7 @@ def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tu
     gate = Intake(Bounds(records=bound, rows=10_000, size=10_000), ledger, CHUNK)
     held = []
     offset = 0
+    is_paused = False
     for step, many in steps:
         room = gate.room()
         assert 0 <= room <= CHUNK
@@ -37,8 +46,15 @@ def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tu
                 ledger.answer([(place, rejection(place.offset))])
                 ledger.settle([place])
             held = held[many:]
-        gate.should_pause()
+        was_paused = is_paused
+        is_paused = gate.should_pause()
+        met("the bound is reached", is_so=ledger.records >= bound)
+        met("the reserve is used", is_so=ledger.records > bound)
+        met("fetching pauses", is_so=is_paused and not was_paused)
+        met("fetching goes on before all is settled", is_so=was_paused and not is_paused and ledger.records > 0)
         assert ledger.records <= bound + RESERVE
+        assert is_paused <= (was_paused or ledger.records == bound + RESERVE)
+        assert is_paused >= (was_paused and 2 * ledger.records > bound)
     for place in held:
         ledger.answer([(place, rejection(place.offset))])
         ledger.settle([place])
@@ -46,7 +62,20 @@ def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tu
     assert gate.room() > 0
 
 
-@given(st.lists(st.sampled_from(["culprit", "split", "success", "ask", "probed"]), max_size=120))
+# Failures in a row are drawn as such: as many as it takes come of single events hardly ever.
+FAILURES = st.lists(st.sampled_from(["culprit", "split"]), min_size=PATIENCE - 1, max_size=PATIENCE + 3)
+EVENTS = st.lists(
+    st.sampled_from(["culprit", "split", "success", "ask", "probed"]).map(lambda event: [event])
+    | st.tuples(FAILURES, st.integers(0, 3)).map(lambda both: [*both[0], *["ask"] * both[1]])
+    | st.just(["ask", "probed"]),
+    max_size=12,
+).map(lambda parts: [event for part in parts for event in part])
+
+
+@meeting(
+    "a probe", "a probe that clears suspects", "a success while a probe is out", "asked again while a probe is out"
+)
+@given(EVENTS)
 def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> None:
     """No rejection leaves before a success or a probe, none twice, and none stays once the lanes are idle."""
     suspicion = Suspicion()
@@ -62,10 +91,14 @@ def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> Non
             suspicion.failed()
         elif event == "ask":
             wanted = suspicion.wants_probe(lanes_are_idle=False)
+            met("a probe", is_so=wanted)
+            met("asked again while a probe is out", is_so=failures >= PATIENCE and probes_out > 0)
             assert wanted == (failures >= PATIENCE and not probes_out)
             probes_out += wanted
         elif event == "success" or probes_out:
+            met("a success while a probe is out", is_so=event == "success" and probes_out > 0)
             if event == "probed":
+                met("a probe that clears suspects", is_so=bool(waiting))
                 suspicion.probed()
                 probes_out = 0
             assert [r.record.offset for r, _ in suspicion.cleared()] == waiting

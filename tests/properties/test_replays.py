@@ -8,6 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.meeting import meeting, met
 from tests.unit.dead_letters.builders import letter
 from worker.codecs.replays import EVERYTHING, Bookmark, Selection, Trail, request_topic
 from worker.core.failures import Code
@@ -16,7 +17,7 @@ CODES = [Code.INTERNAL, Code.NOT_FOUND, Code.INVALID_ARGUMENT]
 TOPICS = ["a", "b", "c"]
 
 LETTERS = st.lists(
-    st.tuples(st.sampled_from(CODES), st.sampled_from(TOPICS), st.none() | st.integers(0, 9)), min_size=1, max_size=30
+    st.tuples(st.sampled_from(CODES), st.sampled_from(TOPICS), st.none() | st.integers(0, 9)), min_size=4, max_size=30
 )
 Kind = tuple[Code, str, int | None]
 SELECTIONS = st.builds(
@@ -44,10 +45,12 @@ RUNS = st.lists(
         Run,
         SELECTIONS,
         st.sets(st.sampled_from(TOPICS)),
-        st.none() | st.integers(1, 5),
+        st.none() | st.integers(1, 3),
         st.integers(1, 30),
         st.just(0) | st.integers(0, 30),
-    ),
+    )
+    | st.integers(1, 3).map(lambda limit: Run(EVERYTHING, set(), limit, 30, 0))  # which nothing else keeps from it
+    | st.sets(st.sampled_from(TOPICS), min_size=1).map(lambda missing: Run(EVERYTHING, missing, None, 30, 0)),
     max_size=8,
 )
 
@@ -67,6 +70,8 @@ class Topic:
         self.gone = max(self.gone, min(asked.gone, self.there))
         bookmark = self.bookmark.moved(EVERYTHING, self.gone)
         trail = Trail(bookmark, asked.wanted, max(bookmark.start(asked.wanted), self._first(asked.wanted)))
+        met("retention has removed some that were not sent", is_so=any(at not in self.sent for at in range(self.gone)))
+        met("what was done before is passed over", is_so=bool(bookmark.done) and self.there > self.gone)
         sent = self._walk(trail, asked)
         self.sent.update(sent)
         self.bookmark = Bookmark.read(trail.bookmark.next_offset, trail.bookmark.notes())
@@ -84,9 +89,11 @@ class Topic:
         sent: list[int] = []
         for one in self.letters[trail.next_offset : self.there]:
             if asked.limit is not None and len(sent) >= asked.limit:
+                met("a limit is reached")
                 return sent
             if trail.wants(one):
                 if request_topic(one) in asked.missing:
+                    met("a letter's topic is missing")
                     trail.left(one)
                 else:
                     sent.append(one.record.offset)
@@ -95,6 +102,15 @@ class Topic:
         return sent
 
 
+CASES = (
+    "a limit is reached",
+    "a letter's topic is missing",
+    "retention has removed some that were not sent",
+    "what was done before is passed over",
+)
+
+
+@meeting(*CASES)
 @given(LETTERS, RUNS)
 def test_each_letter_goes_once_whatever_was_asked_for(kinds: list[Kind], runs: list[Run]) -> None:
     """Filtered, limited and partly failing runs over a topic that grows and forgets, then one for all that is left."""
@@ -109,6 +125,7 @@ def test_each_letter_goes_once_whatever_was_asked_for(kinds: list[Kind], runs: l
     assert topic.bookmark == Bookmark(len(kinds))
 
 
+@meeting(*CASES)
 @given(LETTERS, RUNS, SELECTIONS)
 def test_a_run_without_a_limit_sends_all_that_it_was_asked_for(
     kinds: list[Kind], runs: list[Run], wanted: Selection
@@ -122,6 +139,7 @@ def test_a_run_without_a_limit_sends_all_that_it_was_asked_for(
     assert {at for at in range(topic.gone, len(kinds)) if wanted.takes(topic.letters[at])} <= topic.sent.keys()
 
 
+@meeting(*CASES)
 @given(LETTERS, RUNS)
 def test_nothing_is_remembered_that_says_nothing(kinds: list[Kind], runs: list[Run]) -> None:
     """No line for letters that retention has removed, for none at all, or for what a wider one says."""
@@ -137,6 +155,7 @@ def test_nothing_is_remembered_that_says_nothing(kinds: list[Kind], runs: list[R
         )
 
 
+@meeting("one covers another that it is not", "it takes some of what it covers", "neither covers the other")
 @given(SELECTIONS, SELECTIONS, st.sets(st.sampled_from(TOPICS)), st.sets(st.sampled_from(TOPICS)), LETTERS)
 def test_a_selection_that_covers_another_takes_all_of_it(
     one: Selection, other: Selection, less: set[str], other_less: set[str], kinds: list[Kind]
@@ -148,6 +167,9 @@ def test_a_selection_that_covers_another_takes_all_of_it(
         other = other.but(topic)
     found = [letter(at, code=code, request_topic=topic, time_ms=ms) for at, (code, topic, ms) in enumerate(kinds)]
 
+    met("one covers another that it is not", is_so=one.covers(other) and one != other)
+    met("it takes some of what it covers", is_so=one.covers(other) and any(other.takes(each) for each in found))
+    met("neither covers the other", is_so=not one.covers(other) and not other.covers(one))
     if one.covers(other):
         assert all(one.takes(each) for each in found if other.takes(each))
     assert one.covers(one)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import rejection, request, signature
+from tests.meeting import meeting, met
 from worker.codecs import Codecs, Wire
 from worker.core.records import Prediction, Record, Reply
 from worker.scoring.array_writer import ArrayWriter
@@ -25,6 +26,9 @@ CODECS = Codecs(MODEL, Wire("answers", "g"), tell=lambda _: None)
 LONGEST = 5
 
 
+@meeting(
+    "a line is too long", "a line is cut", "the last line has no end", "the limit leaves some out", "an empty line"
+)
 @given(
     lines=st.lists(st.binary(max_size=8).map(lambda b: b.replace(b"\n", b" ")), max_size=12),
     end=st.sampled_from([b"", b"\n"]),
@@ -38,6 +42,11 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
     """Numbered from one, and what is too long only counted."""
     content = b"\n".join(lines) + (end if lines else b"")
     expected = content.split(b"\n")[: -1 if content.endswith(b"\n") or not content else None][:limit]
+    met("a line is too long", is_so=any(len(line) > LONGEST for line in expected))
+    met("a line is cut", is_so=len(content) > cuts[0] and content[cuts[0] - 1 : cuts[0]] != b"\n")
+    met("the last line has no end", is_so=content != b"" and not content.endswith(b"\n"))
+    met("the limit leaves some out", is_so=limit is not None and len(lines) > limit)
+    met("an empty line", is_so=b"" in expected)
     out, into = os.pipe()
     source = Lines(out, "pipe", LONGEST, limit)
     records: list[Record] = []
@@ -58,6 +67,7 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
         assert record.unreadable is None or f"has {len(line)} bytes" in record.unreadable
 
 
+@meeting("refused with neighbours that are not guilty", "stopped before the end", "all is well", "a second pass")
 @given(
     rows=st.integers(1, 40),
     guilty=st.sets(st.integers(0, 39)),
@@ -89,6 +99,10 @@ def test_every_row_has_one_outcome(rows: int, guilty: set[int], sizes: Sequence[
         results = [np.load(path).reshape(-1) for path in Path(folder).glob("*.npy")]
 
     refused = {row for row in guilty if row < reached}
+    met("refused with neighbours that are not guilty", is_so=bool(refused) and sizes[0] > 1)
+    met("stopped before the end", is_so=reached < rows)
+    met("all is well", is_so=reached == rows and not refused)
+    met("a second pass", is_so=bool(refused) and len(sizes) > 1)
     assert tally.outcomes == reached
     assert errors == tally.refusals == len(refused)
     if reached:

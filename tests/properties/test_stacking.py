@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tests.builders import request, spec
+from tests.meeting import meeting, met
 from worker.core.failures import RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Request, Tensor
 from worker.core.signature import DTYPES, Signature, TensorSpec
@@ -58,6 +59,16 @@ def models_and_requests(draw: st.DrawFn) -> tuple[Signature, list[Request], list
     return Signature("m", "1", inputs, outputs), requests, held
 
 
+def _is_not_aligned(signature: Signature, one: Request) -> bool:
+    """Whether a tensor of its own is a view at an address that its numbers do not begin at."""
+    views = [
+        np.frombuffer(tensor, each.dtype)
+        for each, tensor in zip(signature.inputs, one.tensors, strict=True)
+        if isinstance(tensor, memoryview)
+    ]
+    return any(not view.flags.aligned for view in views)
+
+
 def echo(batch: Batch) -> list[Array]:
     return [array.copy() for array in batch.feeds.values()]
 
@@ -85,10 +96,17 @@ def assert_holds(outcome: Outcome | None, content: list[Array]) -> None:
         np.testing.assert_array_equal(output, expected)
 
 
+@meeting("several requests", "two inputs", "strings", "bytes that are not aligned", "rows of several elements")
 @given(models_and_requests())
 def test_what_is_stacked_and_split_is_what_came(case: tuple[Signature, list[Request], list[list[Array]]]) -> None:
     """Every request finds its own rows in the answer, whatever the datatype and however its bytes lay in memory."""
     signature, requests, held = case
+
+    met("several requests", is_so=len(requests) > 1)
+    met("two inputs", is_so=len(signature.inputs) > 1)
+    met("strings", is_so=any(each.is_text for each in signature.inputs))
+    met("bytes that are not aligned", is_so=any(_is_not_aligned(signature, one) for one in requests[:1]))
+    met("rows of several elements", is_so=any(array.size > len(array) for array in held[0]))
 
     batch = stacked(signature, requests)
 
@@ -98,12 +116,14 @@ def test_what_is_stacked_and_split_is_what_came(case: tuple[Signature, list[Requ
         assert_holds(outcome, held[at])
 
 
+@meeting("halved twice")
 @given(models_and_requests())
 def test_halves_of_halves_are_the_requests_themselves(
     case: tuple[Signature, list[Request], list[list[Array]]],
 ) -> None:
     """Halved until each is alone, every request still finds its own rows."""
     signature, requests, held = case
+    met("halved twice", is_so=len(requests) > 2)
     open_batches, alone = [stacked(signature, requests)], []
 
     while open_batches:
@@ -120,6 +140,7 @@ def test_halves_of_halves_are_the_requests_themselves(
         assert_holds(outcome, content)
 
 
+@meeting("pieces come home in another order", "the last piece is smaller")
 @given(models_and_requests(), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_a_request_cut_and_made_whole_is_what_it_was(
     case: tuple[Signature, list[Request], list[list[Array]]], rows: int, dice: random.Random
@@ -131,7 +152,9 @@ def test_a_request_cut_and_made_whole_is_what_it_was(
         assert sum(piece.rows for piece in pieces) == whole.rows
         assert max(piece.rows for piece in pieces) <= rows
         homecoming = [outcomes(signature, stacked(signature, [piece]))[0] for piece in pieces]
+        met("the last piece is smaller", is_so=pieces[-1].rows < pieces[0].rows)
         dice.shuffle(homecoming)
+        met("pieces come home in another order", is_so=[piece for piece, _ in homecoming] != pieces)
 
         collected = [piece.reassembly.collect(piece, o) for piece, o in homecoming if piece.reassembly]
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, World, floats, record
 from tests.fakes import Broker, Clock, CommitFate
+from tests.meeting import meeting, met
 from worker.core.batching import BatchPolicy
 from worker.core.failures import DeadlineMissed, ModelBroken
 from worker.core.intake import RESERVE, Bounds
@@ -168,8 +169,13 @@ class WorkerMachine(RuleBasedStateMachine):
         """This worker ends, on purpose or not, and another one begins with what it left behind."""
         if leaving:
             self.world.source.revoke(*leaving)
+        met(how)
         getattr(self, how)()
         self.look()
+        met("fetching paused and went on", is_so=self.world.events.pauses[:2] == [True, False])
+        met(
+            "a revoke left something unsettled", is_so=any(unsettled for *_, unsettled in self.world.events.revocations)
+        )
         self.world.sink.lost_power = True
         self.live(next_life)
 
@@ -197,6 +203,7 @@ class WorkerMachine(RuleBasedStateMachine):
         try:
             self.world.worker.run()
         except DeadlineMissed:
+            met("a drain that missed its deadline")
             assert self.clock.now - began >= self.conduct.drain_timeout
         assert self.clock.now - began < self.conduct.drain_timeout + self.conduct.revoke_timeout + 1.0
 
@@ -233,6 +240,7 @@ class WorkerMachine(RuleBasedStateMachine):
             right = expected_answer(found.value)
             status = dict(message.headers)["status"]
             if message.value == CONVICTED.encode():
+                met("a record is convicted")
                 assert was_tried
             else:
                 assert (status, message.value) == (b"ok", right) if right else status == b"error"
@@ -293,3 +301,103 @@ class WorkerMachine(RuleBasedStateMachine):
 
 TestWorkerMachine = pytest.mark.timeout(300)(WorkerMachine.TestCase)
 TestWorkerMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def rows_of(dice: random.Random) -> bytes:
+    """A value as `values` draws it."""
+    rows = [float(dice.randint(0, 600)) for _ in range(dice.choice([1, 1, 1, 3, 11]))]
+    bad = [[dice.choice(BAD)], [*rows, dice.choice(BAD)]]
+    return dice.choice([*[floats(*rows)] * 5, *(floats(*some) for some in bad), b"", b"odd", b"skip"])
+
+
+class Walk(WorkerMachine):
+    """The same worker and world, in which dice choose each step, and all steps are to be had in every life.
+
+    The machine leaves some of its rules out of most of its examples: in sixty of them fetching never paused, no record
+    was convicted, and one drain missed its deadline.
+    """
+
+    def __init__(self, dice: random.Random) -> None:
+        super().__init__()
+        self.dice = dice
+        self.configure(
+            lanes=dice.randint(1, 2),
+            ahead=dice.randint(0, 2),
+            bound=dice.choice([3, 20, 1000]),
+            linger=dice.choice([0.0, 0.005, 2.0]),
+            max_bytes=dice.choice([4, 14, 1 << 20]),
+            order=dice.choice([*LEDGERS]),
+            joins=dice.random() < 0.5,
+        )
+
+    def go(self, steps: int) -> None:
+        usual = [self.some_requests, self.some_turns, self.some_trouble, self.some_rebalance]
+        for _ in range(steps):
+            self.dice.choice([*usual, *usual, *usual, self.stall, self.die_again_and_again, self.some_end])()
+            self.look()
+            self.answers_leave_once_and_in_order()
+            self.what_is_taken_is_bounded()
+        self.teardown()
+
+    def some_requests(self) -> None:
+        batch = [rows_of(self.dice) for _ in range(self.dice.randint(1, 12))]
+        self.publish(self.dice.choice(PARTITIONS), batch, self.dice.randint(0, 2))
+
+    def some_turns(self) -> None:
+        if self.dice.random() < 0.5:
+            self.turn(self.dice.randint(1, 8))
+        else:
+            self.turn_for(self.dice.choice([0.01, 0.3, 8.0]))
+
+    def some_trouble(self) -> None:
+        seed = self.dice.randint(0, 99)
+        trouble = [
+            lambda: self.change_sink(self.dice.choice([0.001, 0.2, 30.0]), seed),
+            lambda: self.change_commits(seed),
+        ]
+        trouble += [lambda: self.change_lanes(self.dice.choice([0.001, 0.05, 0.7])), self.heal]
+        self.dice.choice(trouble)()
+
+    def some_rebalance(self) -> None:
+        self.dice.choice([self.assign, self.revoke, self.lose, self.bounce])(self.some())
+
+    def stall(self) -> None:
+        """The broker of the answers is away for longer than the reserve lasts."""
+        self.assign([P0])
+        self.change_sink(30.0, self.dice.randint(0, 99))
+        self.publish_many(P0, self.dice.randint(30, 80), rows_of(self.dice))
+        self.turn_for(8.0)
+
+    def die_again_and_again(self) -> None:
+        """Until what is unsettled is suspect, and while it is tried."""
+        for _ in range(self.dice.randint(2, 5)):
+            self.turn_for(0.02)
+            self.end("crash", None, list(PARTITIONS))
+
+    def some_end(self) -> None:
+        how = self.dice.choice(["crash", "drain_in_health", "drain", "drain", "break_device"])
+        if how == "drain" and self.dice.random() < 0.7:
+            self.change_sink(60.0, self.dice.randint(0, 99))
+            self.publish(P0, [floats(1.0)] * 9, 0)
+            self.turn_for(0.3)
+        self.end(how, self.dice.choice([None, self.some()]), self.some())
+
+    def some(self) -> list[Partition]:
+        return self.dice.sample(PARTITIONS, self.dice.randint(1, 3))
+
+
+@meeting(
+    *("crash", "drain_in_health", "drain", "break_device"),
+    "fetching paused and went on",
+    "a revoke left something unsettled",
+    "a drain that missed its deadline",
+    "a record is convicted",
+)
+def test_every_walk_keeps_the_workers_promises() -> None:
+    """What must hold after every step of the machine holds on these walks, which come to what it leaves out."""
+    for seed in range(30):
+        try:
+            Walk(random.Random(seed)).go(30)
+        except AssertionError as error:
+            error.add_note(f"of the walk with the seed {seed}")
+            raise

@@ -140,3 +140,47 @@ def test_a_standard_error_that_nobody_reads_changes_no_exit_code(tmp_path: Path)
         done = subprocess.run(command, stderr=nobody, check=False)  # noqa: S603 - our own
 
     assert done.returncode == 2
+
+
+def unread(*words: str, closed: str) -> int:
+    """The exit code of a call whose reader has left before it began."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as nobody:
+        out, error = (nobody if stream in closed else subprocess.DEVNULL for stream in ("stdout", "stderr"))
+        command = [sys.executable, "-m", "worker", *words]
+        buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        return subprocess.run(command, stdout=out, stderr=error, env=buffered, check=False).returncode  # noqa: S603 - our own
+
+
+@pytest.mark.parametrize("words", ["check", "check --json"])
+def test_a_report_that_nobody_reads_keeps_its_exit_code(words: str) -> None:
+    """`check | grep -q` in a script with `pipefail`: these settings do not start."""
+    assert unread(*words.split(), closed="stdout") == 2
+
+
+def test_a_report_that_a_full_disk_does_not_take_is_told() -> None:
+    """And the exit code is ours, not that of Python's own end."""
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "worker", "check", "--json"]
+        environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=environ, check=False)  # noqa: S603 - our own
+
+    assert done.returncode == 7
+    assert done.stderr.startswith(b"inference-worker: [Errno 28] No space left on device")
+
+
+COMMANDS = ("run", "check", "demo", "score", "profile", "bench", "publish", "consume", "dead-letters")
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", *(f"{command} --help" for command in COMMANDS)])
+def test_help_that_nobody_reads_to_its_end_is_no_defect(words: str) -> None:
+    """As in `--help | head -1`."""
+    assert unread(*words.split(), closed="stdout") == 0
+
+
+@pytest.mark.parametrize("words", ["fly", "score", "check --fly", "dead-letters show -n 0"])
+@pytest.mark.parametrize("closed", ["stderr", "stdout stderr"])
+def test_a_usage_error_that_nobody_reads_stays_one(words: str, closed: str) -> None:
+    """As in `2>&1 | head -1`."""
+    assert unread(*words.split(), closed=closed) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from math import inf
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import worker
 from worker.core.buckets import WantedAxis
 from worker.core.failures import BadConfiguration
-from worker.settings import Settings, load, load_client, load_scoring
+from worker.settings import Settings, load, load_client, load_scoring, names
 from worker.settings.__main__ import reference, with_reference
 from worker.settings.sections import SECTIONS, variable
 
@@ -166,10 +167,48 @@ def test_defaults_of_inputs_are_one_value_each(value: str) -> None:
     assert line.startswith("WORKER_MODEL__INPUT_DEFAULTS: must be a JSON object with one value for each input, for")
 
 
-@pytest.mark.parametrize("name", ["WORKER_SERVICE_HOST", "WORKER_KAFKA_PORT", "WORKERS__X", "PATH"])
-def test_names_that_are_not_ours_are_ignored(name: str) -> None:
-    """Kubernetes injects `WORKER_SERVICE_HOST` for a service called worker."""
-    assert load(None, LEAST | {name: "x"}) == loaded()
+INJECTED = {
+    "WORKER_SERVICE_HOST": "10.0.0.11",
+    "WORKER_SERVICE_PORT": "9090",
+    "WORKER_SERVICE_PORT_HTTP": "9090",
+    "WORKER_SERVICE_PORT__9090_TCP": "9090",  # a port whose name begins with a digit
+    "WORKER_PORT": "tcp://10.0.0.11:9090",
+    "WORKER_PORT_9090_TCP": "tcp://10.0.0.11:9090",
+    "WORKER_PORT_9090_TCP_PROTO": "tcp",
+    "WORKER_PORT_9090_TCP_PORT": "9090",
+    "WORKER_PORT_9090_TCP_ADDR": "10.0.0.11",
+    "WORKER_METRICS_SERVICE_HOST": "10.0.0.12",
+    "WORKER_METRICS_PORT": "udp://[fd00::5]:9090",
+    "WORKER_METRICS_PORT_9090_UDP_ADDR": "fd00::5",
+    "WORKER_KAFKA_PORT": "tcp://10.0.0.11:9092",
+    "WORKER_TELEMETRY_HTTP_PORT": "tcp://10.0.0.11:80",  # a service called worker-telemetry-http
+    "WORKER__KAFKA_SERVICE_HOST": "10.0.0.11",  # one called worker--kafka
+    "WORKER_NAME": "/inference/worker",
+    "WORKER_ENV_PATH": "/usr/bin",
+    "WORKER_PORT_9090_TCP_START": "tcp://172.17.0.2:9090",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), INJECTED.items())
+def test_what_a_platform_injects_is_ignored(name: str, value: str) -> None:
+    """Kubernetes tells of services called worker, worker-metrics, …; Docker's `--link` of a container."""
+    assert load(None, LEAST | {name: value}) == loaded()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WORKERS__X", "x"),
+        ("INFERENCE_WORKER_KAFKA__GROUP_ID", "x"),
+        ("PATH", "/bin"),
+        ("worker_id", "7"),  # of somebody's script
+        ("WORKER_TEST_BOOTSTRAP_SERVERS", "127.0.0.1:9092"),  # of our own tests
+        ("WORKER_MAX_BATCH_SIZE", ""),
+    ],
+)
+def test_names_that_are_not_ours_are_ignored(name: str, value: str) -> None:
+    """Only `WORKER_*` is ours, and what is empty counts as not set."""
+    assert load(None, LEAST | {name: value}) == loaded()
 
 
 @pytest.mark.parametrize(
@@ -177,14 +216,104 @@ def test_names_that_are_not_ours_are_ignored(name: str) -> None:
     [
         ("WORKER_KAFKA__GROUPID", "did you mean WORKER_KAFKA__GROUP_ID?"),
         ("WORKER_BATCHIN__LINGER_MS", "did you mean WORKER_BATCHING__LINGER_MS?"),
+        ("WORKER_BATCHIN_LINGER_MS", "did you mean WORKER_BATCHING__LINGER_MS?"),
         ("WORKER_kafka__group_id", "did you mean WORKER_KAFKA__GROUP_ID?"),
+        ("worker_kafka__group_id", "did you mean WORKER_KAFKA__GROUP_ID?"),
+        ("worker_max_batch_size", "did you mean WORKER_BATCHING__MAX_BATCH_SIZE?"),
         ("WORKER_KAFKA__GROUP_ID__X", "did you mean WORKER_KAFKA__GROUP_ID?"),
-        ("WORKER_NONE__OF_THESE", "sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY"),
+        ("WORKER__KAFKA__GROUP_ID", "did you mean WORKER_KAFKA__GROUP_ID?"),
+        ("WORKER_MAX_BATCH_SIZE", "did you mean WORKER_BATCHING__MAX_BATCH_SIZE?"),
+        ("WORKER_LINGER_MS", "did you mean WORKER_BATCHING__LINGER_MS?"),
+        ("WORKER_GROUP_ID", "did you mean WORKER_KAFKA__GROUP_ID?"),
+        ("WORKER_BATCHING_MAX_BATCH_SIZE", "did you mean WORKER_BATCHING__MAX_BATCH_SIZE, with two underscores?"),
+        ("WORKER_KAFKA_GROUP_ID", "did you mean WORKER_KAFKA__GROUP_ID, with two underscores?"),
+        ("WORKER_TELEMETRY_HTTP_PORT", "did you mean WORKER_TELEMETRY__HTTP_PORT, with two underscores?"),
+        ("WORKER_SASL_PASSWORD_FILE", "did you mean WORKER_KAFKA__SASL_PASSWORD_FILE?"),
+        ("WORKER_KAFKA__BOOTSTRAP_SERVER", "did you mean WORKER_KAFKA__BOOTSTRAP_SERVERS?"),
+        ("WORKER_KAFKA__REQUEST_TOPIC", "did you mean WORKER_KAFKA__REQUEST_TOPICS?"),
+        ("WORKER_KAFKA__BROKERS", "did you mean WORKER_KAFKA__BOOTSTRAP_SERVERS?"),
+        ("WORKER_BATCHING__MAX_QUEUE_DELAY_MICROSECONDS", "did you mean WORKER_BATCHING__LINGER_MS?"),
+        ("WORKER_DELIVERY__DRAIN_TIMEOUT", "did you mean WORKER_DELIVERY__DRAIN_TIMEOUT_S?"),
+        ("WORKER_MODEL__GPU_MEMORY_LIMIT", "did you mean WORKER_MODEL__GPU_MEM_LIMIT?"),
+        ("WORKER_DELIVERY__MAX_BATCH_SIZE", "did you mean WORKER_BATCHING__MAX_BATCH_SIZE?"),
+        (
+            "WORKER_MODEL__NUM_THREADS",
+            "did you mean WORKER_MODEL__INTRA_OP_NUM_THREADS or WORKER_BATCHING__LANES?",
+        ),
+        (
+            "WORKER_KAFKA__MAX_BATCH_SIZE",
+            "did you mean WORKER_BATCHING__MAX_BATCH_SIZE? librdkafka's own settings stand in WORKER_KAFKA__CONFIG",
+        ),
     ],
 )
 def test_a_mistyped_name_is_an_error_that_guesses_the_right_one(name: str, meant: str) -> None:
     """A typo never becomes a silent default."""
     assert refused({name: "x"}) == [f"{name}: no such setting; {meant}"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WORKER_NONE__OF_THESE",
+        "WORKER_BATCHING__MIN_BATCH_SIZE",
+        "WORKER_BATCHING__MAX_INFLIGHT_TOKENS",
+        "WORKER_MODEL__INTER_OP_NUM_THREADS",
+    ],
+)
+def test_no_guess_is_better_than_a_wrong_one(name: str) -> None:
+    """A name that says the opposite of a setting, or counts something else, is near to it by its letters only."""
+    [line] = refused({name: "x"})
+
+    assert line.startswith(f"{name}: no such setting; settings are WORKER_<SECTION>__<NAME>, sections KAFKA, MODEL, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("WORKER_CONNECTIONS", "1024", "settings are WORKER_<SECTION>__<NAME>, sections KAFKA, "),
+        ("WORKER_NAME", "worker-1", "did you mean WORKER_MODEL__NAME?"),
+        ("WORKER_PORT", "9090", "did you mean WORKER_TELEMETRY__HTTP_PORT?"),
+        ("WORKER_TIMEOUT", "30", "did you mean WORKER_BATCHING__TIMEOUT_MS or WORKER_DELIVERY__DRAIN_TIMEOUT_S?"),
+    ],
+)
+def test_a_name_that_may_be_of_other_software_says_how_it_can_stay(name: str, value: str, meant: str) -> None:
+    """One environment may serve several programs; an empty variable counts as not set."""
+    [line] = refused({name: value})
+
+    assert line.startswith(f"{name}: no such setting; {meant}")
+    assert line.endswith(f" If other software reads it, empty it for this process: {name}=")
+
+
+def test_a_key_of_librdkafka_in_the_section_is_shown_its_place() -> None:
+    """It is no setting of ours, and can be set all the same."""
+    [line] = refused({"WORKER_KAFKA__FETCH_MIN_BYTES": "1"})
+
+    assert line.endswith("TELEMETRY. librdkafka's own settings stand in WORKER_KAFKA__CONFIG")
+
+
+def slips(name: str) -> Iterator[str]:
+    """A letter left out, two exchanged, one that is wrong; each third place of the key."""
+    section, _, key = name.partition("__")
+    for at in range(0, len(key), 3):
+        before, letter, after = key[:at], key[at], key[at + 1 :]
+        yield from (f"{section}__{before}{wrong}" for wrong in (after, f"{after[:1]}{letter}{after[1:]}", f"X{after}"))
+
+
+def test_a_slip_of_one_letter_never_leads_to_another_setting() -> None:
+    """Nearly all lead to the right one; the rest, in words of four letters, to none."""
+    guesses = [
+        (name, names.meant(slip).variables) for name in names.KNOWN for slip in slips(name) if slip not in names.KNOWN
+    ]
+
+    assert all(name in guess for name, guess in guesses if guess)
+    assert sum(bool(guess) for _, guess in guesses) > 0.9 * len(guesses) > 500
+
+
+def test_every_name_that_others_use_is_of_a_setting() -> None:
+    """What a guess names exists, and is not what was mistyped."""
+    for setting, others in names._CALLED.items():
+        assert f"WORKER_{setting}" in names.KNOWN
+        assert all(f"WORKER_{setting}" in names.meant(f"WORKER_{other}").variables for other in others.split())
 
 
 def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
@@ -195,11 +324,32 @@ def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
     )
 
     assert refused({}, config) == [
-        f"stray in {config}: no such setting; sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY",
+        f"stray in {config}: no such setting; tables are kafka, model, batching, delivery, telemetry.",
         f"batching.linger in {config}: no such setting; did you mean batching.linger_ms?",
         f"modle.path in {config}: no such setting; did you mean model.path?",
         f"BATCHING.lanes in {config}: no such setting; did you mean batching.lanes?",
-        f"empty in {config}: no such setting; sections are KAFKA, MODEL, BATCHING, DELIVERY, TELEMETRY",
+        f"empty in {config}: no such setting; tables are kafka, model, batching, delivery, telemetry.",
+    ]
+
+
+def test_a_key_in_the_wrong_place_of_the_file_is_shown_its_own(tmp_path: Path) -> None:
+    """Without a table, in another one, by the variable's name, and what only a variable can say."""
+    config = tmp_path / "worker.toml"
+    config.write_text(
+        "max_batch_size = 64\nWORKER_KAFKA__GROUP_ID = 'g'\n[kafka]\nlinger-ms = 5\nsasl_password_file = '/run/it'\n"
+    )
+
+    assert refused({}, config) == [
+        f"max_batch_size in {config}: no such setting; did you mean batching.max_batch_size?",
+        f"WORKER_KAFKA__GROUP_ID in {config}: no such setting; did you mean kafka.group_id?",
+        (
+            f"kafka.linger-ms in {config}: no such setting; did you mean batching.linger_ms? "
+            "librdkafka's own settings stand in the table kafka.config"
+        ),
+        (
+            f"kafka.sasl_password_file in {config}: no such setting; did you mean the variable "
+            "WORKER_KAFKA__SASL_PASSWORD_FILE?"
+        ),
     ]
 
 
@@ -267,6 +417,7 @@ def test_all_problems_are_told_at_once_each_on_its_line() -> None:
         ("WORKER_TELEMETRY__HTTP_PORT", "65536"),
         ("WORKER_DELIVERY__TRANSACTIONAL_ID", "{pod}"),
         ("WORKER_DELIVERY__TRANSACTIONAL_ID", "worker-{hostname"),
+        ("WORKER_KAFKA__GROUP_INSTANCE_ID", "worker-{ordinal}"),
         ("WORKER_DELIVERY__TRANSACTIONAL_ID", " "),
         ("WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS", "999"),
         ("WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS", "900001"),
@@ -382,6 +533,22 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
             {"KAFKA__SECURITY_PROTOCOL": "SASL_SSL", "KAFKA__SASL_MECHANISM": "PLAIN", "KAFKA__SASL_USERNAME": "u"},
             "WORKER_KAFKA__SASL_PASSWORD: PLAIN needs it",
         ),
+        (
+            {"KAFKA__SASL_USERNAME": "u"},
+            "WORKER_KAFKA__SASL_USERNAME: has no effect with PLAINTEXT; set WORKER_KAFKA__SEC",
+        ),
+        (
+            {"KAFKA__SECURITY_PROTOCOL": "SSL", "KAFKA__OAUTH_SCOPE": "kafka"},
+            "WORKER_KAFKA__OAUTH_SCOPE: has no effect with SSL; set WORKER_KAFKA__SECURITY_PROTOCOL to SASL_SSL, or",
+        ),
+        (
+            {
+                **{name.removeprefix("WORKER_"): value for name, value in SASL.items()},
+                "KAFKA__SASL_PASSWORD": "p",
+                "KAFKA__OAUTH_CLIENT_ID": "c",
+            },
+            "WORKER_KAFKA__OAUTH_CLIENT_ID: has no effect with SCRAM-SHA-512; set another WORKER_KAFKA__SASL_MECHANISM",
+        ),
         ({"BATCHING__LANES": "3"}, "WORKER_BATCHING__LANES: 3 lanes cannot all work on 2 batches"),
         ({"BATCHING__MAX_BATCH_SIZE": "65536"}, "WORKER_BATCHING__MAX_INFLIGHT_ROWS: must hold 3 batches"),
         ({"BATCHING__MAX_BATCH_BYTES": "33554432"}, "WORKER_BATCHING__MAX_INFLIGHT_BYTES: must hold 3 batches"),
@@ -476,6 +643,82 @@ def test_oauth_names_everything_it_lacks() -> None:
     ]
 
 
+OAUTH = {
+    "WORKER_KAFKA__SECURITY_PROTOCOL": "SASL_SSL",
+    "WORKER_KAFKA__SASL_MECHANISM": "OAUTHBEARER",
+    "WORKER_KAFKA__OAUTH_CLIENT_ID": "me",
+    "WORKER_KAFKA__OAUTH_CLIENT_SECRET": "hunter2",
+}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://idp/token",
+        "HTTP://idp",
+        "http://127.0.0.1.idp/token",
+        "http://idp:443/token?https://",
+        "http://[fd00::1]/token",
+        "http://localhost.idp/token",
+    ],
+)
+def test_a_secret_goes_to_the_issuer_of_tokens_encrypted(url: str) -> None:
+    """Or it is allowed to go as it is, by the setting that allows plain connections to brokers."""
+    environ = {**OAUTH, "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL": url}
+
+    [line] = refused(environ)
+
+    assert line.startswith("WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: the client's secret would go to ")
+    assert line.endswith(" unencrypted; use https://, or set WORKER_KAFKA__ALLOW_PLAINTEXT=true")
+    assert loaded(**_keys(environ), allow_plaintext="true").kafka.oauth_token_endpoint_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "idp/token",
+        "//idp/token",
+        "ftp://idp/token",
+        "https:/idp/token",
+        "https://",
+        "https://me:hunter2@idp/token",
+        "http://127.0.0.1\\@idp/token",
+        "http://idp/a b",
+        "http://[::1]idp/token",
+        "http://127.0.0.1:80.idp/token",
+        "ｈttps://idp",
+    ],
+)
+def test_what_is_no_address_of_an_issuer_is_not_guessed_at(url: str) -> None:
+    """The client would: without a scheme it takes http. A login in it is shown to nobody."""
+    [line] = refused({**OAUTH, "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL": url, "WORKER_KAFKA__ALLOW_PLAINTEXT": "true"})
+
+    assert line.startswith("WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: is no address of an issuer of tokens")
+    assert "hunter2" not in line
+
+
+@pytest.mark.parametrize(
+    "url", ["https://idp/token", "HTTPS://idp:8443", "http://127.0.0.1:1/x", "http://[::1]/t?a=@b"]
+)
+def test_an_encrypted_issuer_or_one_of_this_machine_is_fine(url: str) -> None:
+    """As for brokers."""
+    environ = {**OAUTH, "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL": url}
+
+    assert loaded(**_keys(environ)).kafka.oauth_token_endpoint_url == url
+
+
+def _keys(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix("WORKER_KAFKA__").lower(): value for name, value in environ.items()}
+
+
+@pytest.mark.parametrize("servers", ["PLAINTEXT://kafka:1://127.0.0.1:1", "PLAINTEXT://kafka://127.0.0.1"])
+def test_a_second_address_in_one_hides_no_broker(servers: str) -> None:
+    """The client reads the first."""
+    [line, *_] = refused({"WORKER_KAFKA__BOOTSTRAP_SERVERS": servers})
+
+    assert "is no broker" in line or "unencrypted" in line
+
+
 @pytest.mark.parametrize(
     "servers",
     ["localhost:9092", "localhost", "127.0.0.1:1,127.0.0.2:2", "[::1]:9092", "::1", "PLAINTEXT://127.0.0.1:1"],
@@ -530,13 +773,6 @@ def test_the_reference_names_every_setting() -> None:
     names = [variable(section, key) for section, cls in SECTIONS.items() for key in cls.model_fields]
     assert sorted(row.split("`")[1] for row in rows) == sorted(names)
     assert all(field.description for cls in SECTIONS.values() for field in cls.model_fields.values())
-
-
-def test_one_underscore_too_few_is_told() -> None:
-    """It would be passed over in silence; what Kubernetes injects still is."""
-    assert refused({"WORKER_KAFKA_GROUP_ID": "g", "WORKER_KAFKA_SERVICE_HOST": "10.0.0.1"}) == [
-        "WORKER_KAFKA_GROUP_ID: no such setting; did you mean WORKER_KAFKA__GROUP_ID, with two underscores?"
-    ]
 
 
 def test_a_publisher_or_reader_needs_the_brokers_alone() -> None:

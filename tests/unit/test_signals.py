@@ -74,7 +74,9 @@ def asked_from_outside() -> tuple[bool, bool]:
         asker = Thread(target=ask, args=[signals])
         asker.start()
         is_about_to_call.set()
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 100_000)  # native, and long enough
+        hashlib.pbkdf2_hmac(
+            "sha256", b"", b"", 1_000_000
+        )  # native, and longer than a busy machine keeps a thread waiting
         asker.join()
         assert signals.stop_asked
     return seen[0]

@@ -5,7 +5,6 @@ Reads `MAX_BATCH_SIZE=64 LINGER_MS=5` as settings, and rates as numbers or parts
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from worker.core.failures import BadConfiguration
+from worker.settings import names
 from worker.settings.sections import SECTIONS, Connection, is_secret, variable
 
 # Topics, group and pages of the workers are the measurement's own; how brokers are reached holds for all processes.
@@ -102,8 +102,8 @@ def _variable(name: str) -> str:
         return _allowed(meant[0])
     if meant:
         raise BadConfiguration(f"--set {name}: which one, {' or '.join(m.removeprefix('WORKER_') for m in meant)}?")
-    close = difflib.get_close_matches(plain, [*_KNOWN.values(), *(k.removeprefix("WORKER_") for k in _KNOWN)], n=1)
-    guess = f"; did you mean {close[0]}?" if close else "; `inference-worker check --all` shows all settings"
+    near = " or ".join(variable.removeprefix("WORKER_") for variable in names.meant(exact).variables)
+    guess = f"; did you mean {near}?" if near else "; `inference-worker check --all` shows all settings"
     raise BadConfiguration(f"--set {name}: no such setting{guess}")
 
 

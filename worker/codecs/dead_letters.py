@@ -9,18 +9,39 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from worker.codecs.answers import Header, readable
-from worker.codecs.sizes import HEADERS_OMITTED, KEY_OMITTED, VALUE_OMITTED, size_of, without_key, without_value
+from worker.codecs.sizes import KEY_OMITTED, OVERHEAD, size_of, size_of_headers
 from worker.codecs.wire import SHORT_MESSAGE
 from worker.core.records import UNREADABLE_HEADERS, Headers, Message, Record, Rejection
 
 _NAMESPACE = "__dlq."
 PREFIX = _NAMESPACE + "errors."
 _NAMES = ("topic", "partition", "offset", "group", "delivery.count", "message")
+# Before the name of a request's header that would be taken for ours: who reads a `status` or a `source` reads answers.
+REQUESTS = _NAMESPACE + "request."
 
-_OMISSIONS = {VALUE_OMITTED: ("value", "bytes"), KEY_OMITTED: ("key", "bytes"), HEADERS_OMITTED: ("headers", "of them")}
+# The parts of a request: the header that says how much of one was left out, and of what.
+_PARTS = {
+    "value": ("value-omitted", "bytes"),
+    "key": (KEY_OMITTED, "bytes"),
+    "headers": ("headers-omitted", "of them"),
+}
+# What is left out of a letter that is too large: the first that suffices. As few parts as may be; of two sets the one
+# without the value, which can be looked up where the request lies; headers only where they are what is too large.
+_OMISSIONS = (
+    (),
+    ("value",),
+    ("headers",),
+    ("key",),
+    ("value", "key"),
+    ("key", "headers"),
+    ("value", "headers"),
+    ("value", "key", "headers"),
+)
 
-# Ours win: a request that was a dead letter before carries these names from then.
-_OURS = frozenset({"error-code", *_OMISSIONS, *(PREFIX + name for name in _NAMES)})
+# A letter's words beside those of its namespace, and an answer's. Names are compared without case, as readers do.
+_WORDS = frozenset({"error-code", *(name for name, _ in _PARTS.values())})
+_RENAMED = _WORDS | {"status", "source"}
+_OURS = _WORDS | {PREFIX + name for name in _NAMES}
 
 # How the message begins for a record that nobody could read: of such a one there is nothing to keep.
 UNREADABLE = "the record could not be read"
@@ -35,22 +56,25 @@ class DeadLetters:
         self._limit = limit
 
     def letter(self, rejection: Rejection) -> Message:
-        """Key, value and headers as they came, and ours behind them. What does not fit is left out, value first."""
+        """Key, value and headers as they came, and ours behind them; without what does not fit."""
         record = rejection.record
-        original = [header for header in record.headers if header[0] not in _OURS]
+        original = _original(record.headers)
         headers = [*original, *self._ours(rejection)]
         letter = Message(self._topic, record.key, record.value, headers, record.partition.number)
-        if size_of(letter) <= self._limit:  # as nearly all do; to count takes 1 µs
-            return letter
-        letter = without_value(letter)
-        if size_of(letter) > self._limit:
-            letter = without_key(letter)
-        return letter if size_of(letter) <= self._limit else self._bare(letter, rejection, len(original))
+        # Nearly all fit; to count takes 1 µs.
+        return letter if size_of(letter) <= self._limit else self._shortened(letter, rejection, original)
 
-    def _bare(self, letter: Message, rejection: Rejection, omitted: int) -> Message:
-        said = self._ours(rejection._replace(message=rejection.message[:SHORT_MESSAGE]))
-        kept = [header for header in letter.headers if header[0] in (VALUE_OMITTED, KEY_OMITTED)]
-        return letter._replace(headers=[*said, *kept, (HEADERS_OMITTED, b"%d" % omitted)])
+    def _shortened(self, letter: Message, rejection: Rejection, original: list[Header]) -> Message:
+        """With a short message before anything is left out."""
+        brief = rejection._replace(message=rejection.message[:SHORT_MESSAGE])
+        explained = [(ours, size_of_headers(ours)) for ours in (self._ours(rejection), self._ours(brief))]
+        choices = [(cut, ours, cut.size + size) for cut in _cuts(letter, original) for ours, size in explained]
+        cut, ours, _ = next((choice for choice in choices if choice[-1] <= self._limit), choices[-1])
+        return letter._replace(
+            key=None if "key" in cut.omitted else letter.key,
+            value=None if "value" in cut.omitted else letter.value,
+            headers=[*(() if "headers" in cut.omitted else original), *ours, *cut.said],
+        )
 
     def _ours(self, rejection: Rejection) -> list[Header]:
         partition, offset = rejection.record.partition, rejection.record.offset
@@ -63,6 +87,53 @@ class DeadLetters:
             (PREFIX + "message", readable(rejection.message).encode()),
             ("error-code", rejection.code.encode()),
         ]
+
+
+class _Cut(NamedTuple):
+    """What is left out of a letter, the headers that say so, and the bytes of all but what we say of the request."""
+
+    omitted: tuple[str, ...]
+    said: list[Header]
+    size: int
+
+
+def _cuts(letter: Message, original: list[Header]) -> list[_Cut]:
+    """In the order in which they are tried. What the request has not got is not left out."""
+    amounts = {"value": len(letter.value or b""), "key": len(letter.key or b""), "headers": len(original)}
+    sizes = {**amounts, "headers": size_of_headers(original)}
+    cuts = []
+    for parts in _OMISSIONS:
+        omitted = tuple([part for part in parts if amounts[part]])
+        said: list[Header] = [(_PARTS[part][0], b"%d" % amounts[part]) for part in omitted]
+        kept = sum([size for part, size in sizes.items() if part not in omitted])
+        cuts.append(_Cut(omitted, said, OVERHEAD + kept + size_of_headers(said)))
+    return cuts
+
+
+def _original(headers: Headers) -> list[Header]:
+    """The request's own, with names that are not taken for ours.
+
+    What a dead letter was that came back as it stood, instead of by a replay, is described anew: its own words go.
+    """
+    plain = [name.lower() for name, _ in headers]
+    was_letter = any(name.startswith(_NAMESPACE) for name in plain)
+    if not was_letter and _RENAMED.isdisjoint(plain):
+        return list(headers)
+    dropped = _WORDS if was_letter else frozenset()
+    return [
+        (REQUESTS + header[0] if name in _RENAMED else header[0], header[1])
+        for name, header in zip(plain, headers, strict=True)
+        if not name.startswith(_NAMESPACE) and name not in dropped
+    ]
+
+
+def _as_sent(headers: Headers) -> list[Header]:
+    """The request's own headers among those of its letter."""
+    return [
+        (name.removeprefix(REQUESTS), value)
+        for name, value in headers
+        if name not in _OURS and (name.startswith(REQUESTS) or not name.startswith(_NAMESPACE))
+    ]
 
 
 class Position(NamedTuple):
@@ -130,8 +201,8 @@ def read(record: Record) -> Letter:
         texts.get(PREFIX + "message", ""),
         Position.parse(place),
         texts.get(PREFIX + "group", ""),
-        [header for header in record.headers if header[0] not in _OURS and not header[0].startswith(_NAMESPACE)],
-        {what: f"{texts[name]} {unit}" for name, (what, unit) in _OMISSIONS.items() if name in texts},
+        _as_sent(record.headers),
+        {part: f"{texts[name]} {unit}" for part, (name, unit) in _PARTS.items() if name in texts},
     )
 
 

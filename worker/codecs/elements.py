@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -57,9 +58,17 @@ _FORMATS = {
 def from_values(spec: TensorSpec, values: Sequence[object]) -> Tensor:
     """The elements of Python values, flat. FP16 has no such form: its numbers would be rounded twice."""
     if spec.datatype == "FP16":
-        raise Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
+        raise half_floats(spec)
     packed = _packed(spec.datatype, values)
     return packed if packed is not None else _looked_at(spec, values)
+
+
+_MANY = 1024
+
+
+def half_floats(spec: TensorSpec) -> Reject:
+    """Why there are none of these among numbers that are written out."""
+    return Reject(f"input {spec.name}: FP16 is taken only as bytes, in the binary-data form or raw_input_contents")
 
 
 def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
@@ -71,8 +80,14 @@ def _packed(datatype: str, values: Sequence[object]) -> bytes | None:
         packed = _numbers(_FORMATS[datatype], len(values)).pack(*values)
     except (struct.error, OverflowError):
         return None
-    # Only where there are ones or zeros can booleans be among them.
-    return None if number.pack(1) in packed or number.pack(0) in packed else packed
+    # Only where there are ones or zeros can booleans be among them; of many short numbers the types are sooner known.
+    may_be_booleans = len(values) > _MANY or number.pack(1) in packed or number.pack(0) in packed
+    return None if may_be_booleans and bool in set(map(type, values)) else packed
+
+
+def pack(datatype: str, values: Sequence[Any]) -> bytes:
+    """The elements of values that are of the right kind. Raises `struct.error` or `OverflowError` out of range."""
+    return bytes(values) if datatype == "BOOL" else _numbers(_FORMATS[datatype], len(values)).pack(*values)
 
 
 @lru_cache(maxsize=256)
@@ -83,7 +98,11 @@ def _numbers(form: str, count: int) -> struct.Struct:
 def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
     """Each value by its type. Raises `Reject`."""
     odd = set(map(type, values)) - _KINDS[spec.dtype.kind]
-    if odd == {float} and spec.dtype.kind in "iu" and any(map(_is_too_long, values)):
+    if (
+        odd == {float}
+        and spec.dtype.kind in "iu"
+        and _are_too_long([value for value in values if type(value) is float])
+    ):
         raise _out_of_range(spec)
     if odd:
         names = ", ".join(sorted(NAMES[kind] for kind in odd))
@@ -99,9 +118,9 @@ def _out_of_range(spec: TensorSpec) -> Reject:
     return Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}")
 
 
-def _is_too_long(value: object) -> bool:
-    """Whether this is an integer of over 64 bits, or as good as one: the JSON reader makes floats of those."""
-    return isinstance(value, float) and not -_INTEGERS < value < 2 * _INTEGERS
+def _are_too_long(floats: Sequence[float]) -> bool:
+    """Whether an integer of over 64 bits is among them, or as good as one: the JSON reader makes floats of those."""
+    return not -_INTEGERS < min(floats) <= max(floats) < 2 * _INTEGERS
 
 
 def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) -> list[object]:
@@ -119,17 +138,16 @@ def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) ->
 def _unnest(spec: TensorSpec, shape: Sequence[int], data: list[object]) -> list[object]:
     level: list[object] = [data]
     for dimension in shape:
-        inner = [part for part in level if isinstance(part, list) and len(part) == dimension]
-        if len(inner) < len(level):
+        if set(map(type, level)) != {list} or set(map(len, level)) != {dimension}:  # type: ignore[arg-type]  # all lists
             raise Reject(f"input {spec.name}: `data` is not nested as shape {list(shape)} says")
-        level = list(chain.from_iterable(inner))
+        level = list(chain.from_iterable(level))  # type: ignore[arg-type]  # as above
     return level
 
 
 def from_bytes(raw: bytes | memoryview, spec: TensorSpec, elements: int) -> Tensor:
     """The bytes themselves for numbers, a flat array of str for strings."""
     if spec.is_text:
-        return np.array(_unpack(spec, elements, raw), object)
+        return np.array(_unpack(spec, elements, bytes(raw)), object)
     spec.check_length(elements, len(raw))
     check_booleans(spec, raw)
     return raw
@@ -141,25 +159,41 @@ def check_booleans(spec: TensorSpec, raw: bytes | memoryview) -> None:
         raise Reject(f"input {spec.name}: a BOOL is a byte of 0 or 1, got another")
 
 
-def _unpack(spec: TensorSpec, elements: int, raw: bytes | memoryview) -> list[str]:
+def _unpack(spec: TensorSpec, elements: int, raw: bytes) -> list[str]:
     strings: list[str] = []
-    at = 0
-    while at < len(raw):
-        start = at + _LENGTH.size
-        if start > len(raw) or (at := start + _LENGTH.unpack_from(raw, at)[0]) > len(raw):
-            raise Reject(f"input {spec.name}: the bytes end inside string {len(strings)}")
-        strings.append(text(spec, raw[start:at]))
-    if len(strings) != elements:
-        raise Reject(f"input {spec.name}: expected {elements} strings, got {len(strings)}")
+    at, length_of = 0, _LENGTH.unpack_from
+    try:
+        for _ in range(elements):  # no more than are wanted, however many came
+            start = at + _LENGTH.size
+            at = start + length_of(raw, at)[0]
+            strings.append(raw[start:at].decode())
+    except UnicodeDecodeError:
+        raise _no_utf8(spec) from None
+    except struct.error:  # no length stands where the next string has to begin
+        pass
+    if len(strings) < elements or at != len(raw):
+        raise _miscounted(spec, elements, len(strings), len(raw) - at)
     return strings
 
 
-def text(spec: TensorSpec, raw: bytes | memoryview) -> str:
-    """One string. Raises `Reject` for bytes that are not UTF-8: ONNX knows no others."""
+def _miscounted(spec: TensorSpec, elements: int, strings: int, left: int) -> Reject:
+    """What is wrong with bytes of which so many are left behind so many strings."""
+    if left < 0 or (left and strings < elements):
+        return Reject(f"input {spec.name}: the bytes end inside string {strings - (left < 0)}")
+    got = "more" if left else strings
+    return Reject(f"input {spec.name}: expected {elements} strings, got {got}")
+
+
+def texts(spec: TensorSpec, raws: Iterable[bytes]) -> list[str]:
+    """The strings. Raises `Reject` for bytes that are not UTF-8: ONNX knows no others."""
     try:
-        return str(raw, "utf-8")
+        return list(map(bytes.decode, raws))
     except UnicodeDecodeError:
-        raise Reject(f"input {spec.name}: a BYTES element is not UTF-8") from None
+        raise _no_utf8(spec) from None
+
+
+def _no_utf8(spec: TensorSpec) -> Reject:
+    return Reject(f"input {spec.name}: a BYTES element is not UTF-8")
 
 
 def to_bytes(array: Array) -> bytes:

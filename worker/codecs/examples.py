@@ -49,11 +49,23 @@ def encodings(signature: Signature) -> tuple[Encoding, ...]:
     return (*possible, Encoding.PROTOBUF, Encoding.BINARY)
 
 
-def example_feeds(signature: Signature, rows: int, rng: np.random.Generator) -> dict[str, Array]:
-    """One array of shape (rows, *dims) and the input's dtype for each input that no request may leave out, by name."""
+def example_feeds(
+    signature: Signature, rows: int, rng: np.random.Generator, given: Feeds | None = None
+) -> dict[str, Array]:
+    """One array of shape (rows, *dims) and the input's dtype for each input that no request may leave out, by name.
+
+    Made up, or so many rows of those `given`.
+    """
+    if given is not None:
+        return _of_given(signature, rows, rng, given)
     dimension = int(rng.integers(1, _LONGEST_DIMENSION, endpoint=True))
     shapes = {spec: tuple(dimension if d is None else d for d in spec.dims) for spec in signature.required}
     return {spec.name: _values(spec, (rows, *dims), rng) for spec, dims in shapes.items()}
+
+
+def _of_given(signature: Signature, rows: int, rng: np.random.Generator, given: Feeds) -> dict[str, Array]:
+    chosen = rng.integers(0, len(given[signature.required[0].name]), rows)
+    return {spec.name: given[spec.name][chosen] for spec in signature.required}
 
 
 def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> EncodedRequest:

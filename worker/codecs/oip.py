@@ -6,8 +6,8 @@ claims first, then the elements, then which outputs are wanted and how.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -39,13 +39,43 @@ class WantedOutput(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A request taken apart, nothing in it judged. `binary` is the form of outputs that do not say theirs."""
+    """A request taken apart, nothing in it judged. `binary` is the form of outputs that do not say theirs.
+
+    Of inputs and outputs it holds at most one more than the model has: among so many, one is unknown or comes twice.
+    """
 
     model_name: str | None
     model_version: str | None
-    claims: Sequence[Claim]
+    claims: Iterable[Claim]
     outputs: Sequence[WantedOutput]
     binary: bool | None
+
+
+class Bounds(NamedTuple):
+    """How many inputs and outputs the model has, and whether an input is of strings: what its requests can need.
+
+    A value holds a thing of its own every two or three bytes, if its publisher likes. Python takes 50 to 600 bytes and
+    0.1 to 6 µs for each: so what is more than any request needs is refused before it is built.
+    """
+
+    inputs: int
+    outputs: int
+    has_text: bool
+    # So many are looked at: one more than the model has is one that it has not, or one that comes twice.
+    most_inputs: int
+    most_outputs: int
+
+    @classmethod
+    def of(cls, signature: Signature) -> Self:
+        inputs, outputs = len(signature.inputs), len(signature.outputs)
+        has_text = any(spec.is_text for spec in signature.inputs)
+        return cls(inputs, outputs, has_text, inputs + 1, outputs + 1)
+
+
+ANY_MODEL = Bounds(1000, 1000, True, 1001, 1001)  # where the model of a request is not known
+
+# JSON of so many bytes and few arrays is parsed as it is: the worst such value costs 0.15 ms and 0.3 MiB.
+SMALL = 6 * 1024
 
 
 class Body(Protocol):

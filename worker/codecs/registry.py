@@ -13,13 +13,14 @@ from operator import attrgetter
 from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
 from worker.codecs.envelope import CONTENT_TYPE, Envelope, Envelopes
-from worker.codecs.oip import Body, judge, memory, reply_to
+from worker.codecs.oip import ANY_MODEL, Body, Bounds, judge, memory, reply_to
 from worker.codecs.oip_json import JsonBody
 from worker.codecs.raw_tensor import Rows
 from worker.codecs.sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.wire import JSON, PROTOBUF, SHORT_MESSAGE, Wire
 from worker.core.failures import Code, Reject
 from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
+from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
 from worker.core.signature import Signature
 
@@ -31,13 +32,21 @@ _SHORTEST_RUN = 4
 class Codecs:
     """The wire contract for one model: `decode` on the way in, `encode` on the way out."""
 
-    def __init__(self, signature: Signature, wire: Wire, tell: Callable[[Rejection], object]) -> None:
-        """`tell` hears of each rejection that `encode` makes of a prediction, which nobody else can know of."""
+    def __init__(
+        self,
+        signature: Signature,
+        wire: Wire,
+        tell: Callable[[Rejection], object],
+        rejections: Rejections | None = None,
+    ) -> None:
+        """`tell` is called with each rejection that `encode` makes of a prediction; `rejections` counts them all."""
         self._signature = signature
         self._tell = tell
+        self._rejections = rejections or Rejections()
         self._wire = wire
         self._envelopes = Envelopes(wire.default_content_type, wire.default_timeout)
         self._rows = Rows(signature)
+        self._bounds = Bounds.of(signature)
         self._answers = Answers(signature, wire)
         topic = wire.dead_letter_topic
         self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
@@ -59,7 +68,7 @@ class Codecs:
                 raise self._refusal_of(record, envelope)
             if envelope.is_rows:
                 return self._rows.request(record, value, envelope)
-            body = _body(record, value, envelope)
+            body = _body(record, value, envelope, self._bounds)
             reply = _named(envelope.reply, body.body_id)
         except Reject as no:
             reply = envelope.reply if envelope.fault is None else self._reply_despite(envelope, value)
@@ -143,7 +152,8 @@ class Codecs:
         """
         other = (b"\xfe" if tensor != b"\xfe" * len(tensor) else b"\xfd") * len(tensor)
         changed = self.decode(first.record._replace(value=head + other))
-        return isinstance(changed, Request) and changed.tensors == (other,) and changed.reply == first.reply
+        found = changed.tensors[0] if isinstance(changed, Request) and changed.reply == first.reply else None
+        return isinstance(found, bytes | memoryview) and found == other
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
         """The rejection of a record whose value is not even looked at."""
@@ -166,7 +176,7 @@ class Codecs:
     def _reply_despite(self, envelope: Envelope, value: bytes | None) -> Reply:
         """The reply to a request whose headers are wrong. Its publisher may know it by the body's id alone."""
         is_too_long = value is not None and len(value) > self._wire.max_request_bytes
-        return envelope.reply if is_too_long else _named(envelope.reply, readable_id(value, envelope))
+        return envelope.reply if is_too_long else _named(envelope.reply, readable_id(value, envelope, self._bounds))
 
     def _request(self, record: Record, envelope: Envelope, body: Body, reply: Reply) -> Request:
         question = body.question()
@@ -180,6 +190,7 @@ class Codecs:
     def encode(self, outcome: Outcome) -> Sequence[Message]:
         """The answer; for a rejection also the dead letter. Nothing for a silent one."""
         if isinstance(outcome, Rejection):
+            self._rejections.rejected(outcome)
             return () if outcome.is_silent else self._refusal(outcome)
         if isinstance(outcome.request, Run):
             return self._answers_of_run(outcome)
@@ -188,6 +199,7 @@ class Codecs:
         except Reject as no:
             return self._late_refusal(outcome.request, no.code, no.message)
         if fits(message, self._wire.max_answer_bytes):
+            self._rejections.predicted()
             return (message,)
         why = f"the answer takes {size_of(message)} bytes, the response topic at most {self._wire.max_answer_bytes}"
         return self._late_refusal(outcome.request, Code.RESOURCE_EXHAUSTED, why)
@@ -199,6 +211,7 @@ class Codecs:
         messages = self._answers.rows_of_run(run, outcome)
         # A request is larger than its key, and its answer's value as large as all others.
         if max(run.sizes) + len(messages.values[0]) + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
+            self._rejections.predicted()
             return messages
         return [message for single in predictions(outcome) for message in self.encode(single)]
 
@@ -206,7 +219,7 @@ class Codecs:
         """Only in writing it the answer turned out to be none that can be sent."""
         rejection = Rejection(request.record, code, why, request.reply)
         self._tell(rejection)
-        return self._refusal(rejection)
+        return self.encode(rejection)
 
     def _is_skipped(self, record: Record) -> bool:
         return self._wire.null_value == "skip" and record.value is None and record.unreadable is None
@@ -260,10 +273,10 @@ def is_answered_by_bytes(reply: Reply) -> bool:
     return reply.content_type != JSON and all(output.binary for output in reply.outputs)
 
 
-def _body(record: Record, value: bytes, envelope: Envelope) -> Body:
+def _body(record: Record, value: bytes, envelope: Envelope, bounds: Bounds) -> Body:
     """As `parse`. Most often what is wrong with a value that cannot be read at all is a header that was forgotten."""
     try:
-        return parse(value, envelope)
+        return parse(value, envelope, bounds)
     except Reject as no:
         if any(name.lower() == CONTENT_TYPE for name, _ in record.headers):
             raise
@@ -271,21 +284,21 @@ def _body(record: Record, value: bytes, envelope: Envelope) -> Body:
         raise Reject(f"{no.message}; {how}", no.code) from None
 
 
-def parse(value: bytes, envelope: Envelope) -> Body:
-    """The value read as its headers say, whatever the model. Raises `Reject` for what is no such thing."""
+def parse(value: bytes, envelope: Envelope, bounds: Bounds) -> Body:
+    """The value read as its headers say. Raises `Reject` for what is no such thing, or more than the model can need."""
     if envelope.content_type == PROTOBUF:
         from worker.codecs.oip_protobuf import ProtobufBody  # noqa: PLC0415  # by the first message, as it says there
 
-        return ProtobufBody.parse(value)
-    return JsonBody.parse(value, envelope.head_length)
+        return ProtobufBody.parse(value, bounds)
+    return JsonBody.parse(value, envelope.head_length, bounds)
 
 
-def readable_id(value: bytes | None, envelope: Envelope) -> str | None:
+def readable_id(value: bytes | None, envelope: Envelope, bounds: Bounds = ANY_MODEL) -> str | None:
     """The body's id, where the headers say how to read it, whatever else is wrong with them; None without one."""
     if not value or not envelope.content_type or envelope.is_rows:
         return None
     try:
-        return parse(value, envelope).body_id
+        return parse(value, envelope, bounds).body_id
     except Reject:
         return None
 

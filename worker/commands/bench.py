@@ -91,8 +91,8 @@ def _place(plan: Plan) -> Iterator[Place]:
     if plan.is_embedded:
         yield Mock(plan.settings.kafka.config)
         return
-    prefix = f"{plan.order.prefix}-{secrets.token_hex(4)}"
-    topics = OwnTopics(plan.settings.kafka, prefix, plan.order.partitions)
+    prefix = f"{plan.prefix}-{secrets.token_hex(4)}"
+    topics = OwnTopics(plan.settings.kafka, prefix, plan.partitions)
     try:
         yield Cluster(plan.settings.kafka, topics, prefix)
     finally:
@@ -112,7 +112,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "broker": {
             "is_embedded": plan.is_embedded,
             "bootstrap_servers": None if plan.is_embedded else kafka.bootstrap_servers,
-            "partitions": 4 if plan.is_embedded else order.partitions,
+            "partitions": plan.partitions,
         },
         "maximum_of": "window" if plan.is_embedded else "backlog",
         "model": {"name": plan.settings.model.name, "path": str(plan.settings.model.path)},

@@ -22,9 +22,10 @@ from worker.benching.contenders import Contender, PlainLoops, Workers
 from worker.benching.generator import Site
 from worker.benching.report import Part
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
-from worker.commands.command_line import with_options
+from worker.commands.command_line import check_idle, with_options
 from worker.commands.open_axes import open_axes
 from worker.core.failures import BadConfiguration
+from worker.core.records import Array
 from worker.core.signature import Signature
 from worker.demo.digits import MODEL
 from worker.kafka.embedded import CLIENT_CONFIG
@@ -37,6 +38,7 @@ _BOOTSTRAP, _MODEL = "WORKER_KAFKA__BOOTSTRAP_SERVERS", "WORKER_MODEL__PATH"
 _ADDRESSES = {f"WORKER_KAFKA__{key.upper()}" for key in Connection.model_fields if key != "config"}
 # What a worker must have to be checked; each turn puts its own in their place.
 _FILLED_IN = {key: f"inference-worker-bench-{key.lower()}" for key in ("REQUEST_TOPICS", "RESPONSE_TOPIC", "GROUP_ID")}
+PARTITIONS = 4  # of a topic, unless --partitions says another number; the embedded broker's always
 # Different requests, taken in turns: enough that none is learned by heart, and not much memory.
 _KINDS, _KINDS_BYTES = 256, 8 * 1024 * 1024
 
@@ -51,11 +53,11 @@ class Order:
     rounds: int = 3
     seconds: float = 2.0
     replicas: int = 1
-    partitions: int = 4
+    partitions: int | None = None
     rows_per_request: int = 1
     encoding: str | None = None
     embedded: bool = False
-    prefix: str = "inference-worker-bench"
+    prefix: str | None = None
     plot: Path | None = None
     as_json: bool = False
     config: Path | None = None
@@ -79,7 +81,17 @@ class Plan:
         given = with_options(
             environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
         )
+        if order.embedded:
+            check_idle("with --embedded", bootstrap_servers=order.bootstrap_servers)
         self.is_embedded = order.embedded or not _is_set(_BOOTSTRAP, order.config, given)
+        if self.is_embedded:
+            check_idle(
+                f"on the embedded broker, whose topics have {PARTITIONS} partitions and end with it",
+                partitions=order.partitions,
+                prefix=order.prefix,
+            )
+        self.partitions = order.partitions or PARTITIONS
+        self.prefix = order.prefix or "inference-worker-bench"
         self.is_demo_model = not _is_set(_MODEL, order.config, given)
         self._environ = dict(self._complete(given))
         self._settings = {column.name: self._load(column) for column in self.columns}
@@ -87,7 +99,7 @@ class Plan:
         self._models = self._inspected()
         self.signature = self._same_signature()
         self.encoding = self._encoding()
-        made_up = tuple(_made_up(self.signature, order.rows_per_request, self.encoding))
+        made_up = tuple(_made_up(self.signature, order.rows_per_request, self.encoding, self._example()))
         self.requests = tuple(request for request, _ in made_up)
         self.open_axes = _spans([lengths for _, lengths in made_up])
 
@@ -137,6 +149,12 @@ class Plan:
                     "only models that take the same can be asked the same"
                 )
         return first
+
+    def _example(self) -> Mapping[str, Array] | None:
+        from worker.inference import example_of  # noqa: PLC0415 - as above
+
+        example = example_of(self.settings.model, self.signature)
+        return None if example is None else example.arrays
 
     def _encoding(self) -> Encoding:
         possible = encodings(self.signature)
@@ -222,11 +240,13 @@ def _is_set(variable: str, config: Path | None, environ: Mapping[str, str]) -> b
     return isinstance(table, dict) and key in table
 
 
-def _made_up(signature: Signature, rows: int, encoding: Encoding) -> Iterator[tuple[EncodedRequest, dict[str, int]]]:
+def _made_up(
+    signature: Signature, rows: int, encoding: Encoding, given: Mapping[str, Array] | None
+) -> Iterator[tuple[EncodedRequest, dict[str, int]]]:
     """Requests, always the same ones, and how long the axes are in each that the model's file leaves open."""
     rng, size = np.random.default_rng(0), 0
     for _ in range(_KINDS):
-        feeds = example_feeds(signature, rows, rng)
+        feeds = example_feeds(signature, rows, rng, given)
         request = encode_request(signature, feeds, encoding)
         size += len(request.value)
         yield request, open_axes(signature.required, [feeds[spec.name].shape[1:] for spec in signature.required])

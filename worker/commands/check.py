@@ -10,17 +10,23 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from worker.assembly import batch_policy
 from worker.codecs import Wire, lack_of_room
 from worker.codecs.examples import encode_request, encodings
 from worker.commands.check_delivery import Wanted, can_transact, delivery_facts, wanted_transactions
 from worker.commands.check_report import ClusterFacts, ModelFacts, Report
 from worker.commands.check_screen import show
+from worker.commands.command_line import CLOSING
 from worker.commands.open_axes import open_axes
 from worker.commands.terminal import page, print_json
+from worker.core.batching import BatchPolicy
 from worker.core.failures import Stop
-from worker.inference import Model, entanglement, load_as_set
+from worker.core.limits import Limit
+from worker.core.records import Array
+from worker.inference import Model, independence, load_as_set
 from worker.kafka.access import Finding
 from worker.kafka.advice import advice
 from worker.kafka.capabilities import capabilities, try_clients
@@ -28,6 +34,7 @@ from worker.kafka.client import NO_LOG
 from worker.kafka.connecting import Contact, connect
 from worker.kafka.survey import survey
 from worker.kafka.topics import START_TIMEOUT, Topics, judge
+from worker.kafka.transactional_id import cost_of_a_kill
 from worker.settings import DeliverySettings, KafkaSettings, ScoringSettings, Settings, effective, load_parts
 from worker.telemetry import try_address
 
@@ -85,7 +92,9 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> Model | None:
     signature = model.signature
     row = model.blank(1)
     report.examples = {encoding: encode_request(signature, row, encoding) for encoding in encodings(signature)}
-    raw, most = signature.raw_input, model.most_rows(batching.max_batch_size)
+    raw = signature.raw_input
+    full = _full_batch(batch_policy(batching, model), row)
+    found = independence(model, batching.max_batch_size)
     report.model = ModelFacts(
         name=signature.name,
         version=signature.version,
@@ -96,14 +105,22 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> Model | None:
         row_bytes=None if raw is None else raw.row_bytes,
         row_dtype=None if raw is None else raw.dtype.str,
         load_seconds=seconds,
-        run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, most})},
+        run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, full.rows})},
         open_axes=open_axes(signature.inputs, [row[spec.name].shape[1:] for spec in signature.inputs]),
         fixed_rows=model.fixed_rows,
         padded=[f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in signature.axes],
+        doubt=found.doubt,
+        closed_by=CLOSING.get(full.why),
     )
-    if why := entanglement(model, batching.max_batch_size):
-        report.warnings.append(Finding(why))
+    if found.why is not None:
+        report.warnings.append(Finding(found.why))
     return model
+
+
+def _full_batch(policy: BatchPolicy, row: Mapping[str, Array]) -> Limit:
+    """Of requests of such a row each. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
+    row_bytes = sum(array.nbytes for array in row.values())
+    return policy.limit_of_rows(tuple(array.shape[1:] for array in row.values()), row_bytes)
 
 
 def _look_at_room(model: Model, kafka: KafkaSettings, report: Report) -> None:
@@ -119,7 +136,7 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report) -> None:
 
 
 def _run_seconds(model: Model, rows: int) -> float:
-    """The warm-up has run these rows before."""
+    """The median. The first of several runs may set something up, where the warm-up has not run so many rows."""
     feeds = model.blank(rows)
     times: list[float] = []
     while len(times) < RUNS and sum(times) < RUNS_SECONDS:
@@ -132,6 +149,8 @@ def _run_seconds(model: Model, rows: int) -> float:
 def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report) -> None:
     wanted = wanted_transactions(kafka, delivery)
     report.delivery = delivery_facts(delivery, wanted) if delivery else None
+    if wanted and not wanted.name.is_stable:
+        report.warnings.append(Finding(cost_of_a_kill(wanted.timeout_ms)))
     try:
         _ask(kafka, connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic), wanted, report)
     except Stop as stop:

@@ -29,7 +29,8 @@ def wanted_transactions(kafka: KafkaSettings, delivery: DeliverySettings | None)
     """None: these settings open no transactions, or do not say."""
     if delivery is None or delivery.guarantee == "at_least_once":
         return None
-    return Wanted(resolve_transactional_id(delivery.transactional_id, kafka.group_id), delivery.transaction_timeout_ms)
+    name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
+    return Wanted(name, delivery.transaction_timeout_ms)
 
 
 def delivery_facts(delivery: DeliverySettings, wanted: Wanted | None) -> DeliveryFacts:
@@ -41,8 +42,8 @@ def delivery_facts(delivery: DeliverySettings, wanted: Wanted | None) -> Deliver
         delivery.guarantee,
         delivery.order,
         delivery.commit_interval_ms,
-        f"{name.family}*" if name.is_unique else name.text,
-        is_stable=not name.is_unique,
+        name.text if name.is_stable else f"{name.family}*",
+        is_stable=name.is_stable,
         transaction_timeout_ms=wanted.timeout_ms,
     )
 
@@ -59,7 +60,7 @@ def can_transact(
         if str(stop) != refused.text:
             report.add(stop)
             return False
-        if wanted.name.is_unique:
+        if not wanted.name.is_stable:
             report.refuse([refused], stop.exit_code)
             return False
         report.warnings.append(_untried(kafka, wanted.name))

@@ -25,7 +25,8 @@ class ModelFacts:
     each axis that the model's file leaves open, by input and axis.
 
     `fixed_rows`: what short batches are padded to, for a model exported for one number of rows; `padded`: each axis
-    that is, and its buckets.
+    that is, and its buckets. `doubt`: what of the independence of rows did not show.
+    `closed_by`: the setting that closes a full batch, where that is not MAX_BATCH_SIZE.
     """
 
     name: str
@@ -41,6 +42,8 @@ class ModelFacts:
     open_axes: Mapping[str, int] = field(default_factory=dict)
     fixed_rows: int | None = None
     padded: Sequence[str] = ()
+    doubt: str | None = None
+    closed_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,15 +18,13 @@ from worker.commands.terminal import WIDEST, count, printable, write
 from worker.kafka.access import Finding
 from worker.kafka.advice import duration
 from worker.kafka.survey import GroupFacts, TopicFacts
+from worker.kafka.transactional_id import SWEEP_INTERVAL
 from worker.settings import Effective
 
 _LESS_ORDER = {
     "key": "that of the requests for answers of one key, none for others: a reader keeps each `source` to drop repeats",
     "none": "none: a reader keeps each `source` to drop repeats",
 }
-# How often a broker looks for transactions that are past their time, seconds, unless it is told otherwise
-# (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
-SWEEP_INTERVAL = 10
 
 Row = tuple[str, str]
 
@@ -127,6 +125,10 @@ def _model(model: ModelFacts) -> list[Row]:
     if model.fixed_rows is not None:
         rows.append(("batches", f"of exactly {model.fixed_rows} rows: short ones are padded, none is larger"))
     rows += [("padded", axis) for axis in model.padded]
+    if model.closed_by is not None:
+        rows.append(("full batches", f"close at {count(max(model.run_seconds), 'row')}, by {model.closed_by}"))
+    if model.doubt is not None:
+        rows.append(("unseen", model.doubt))
     rows += [("device", f"{model.device}: {model.why}"), ("load and warm-up", _time(model.load_seconds))]
     if model.open_axes:
         lengths = ", ".join(f"{axis} {length:,} long" for axis, length in model.open_axes.items())

@@ -17,7 +17,7 @@ from pathlib import Path
 from sys import maxsize
 
 from worker.codecs.reading import Reading, read
-from worker.commands.command_line import signature_if_any, with_options
+from worker.commands.command_line import check_idle, signature_if_any, with_options
 from worker.commands.shown import Told, block, json_of
 from worker.commands.terminal import console, tell
 from worker.core.failures import BadConfiguration, Incomplete
@@ -58,6 +58,8 @@ def consume(wish: Wish) -> int:
 
     Raises `Incomplete` when less came, or less within `timeout`, than `count`, `key` or `request_ids` ask for.
     """
+    if wish.follow is False and not (wish.from_beginning or wish.last):
+        check_idle("without --from-beginning or --last: what comes is not waited for", no_follow=True)
     environ = with_options(
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=wish.bootstrap_servers, WORKER_MODEL__PATH=wish.model
     )

@@ -10,21 +10,24 @@ import gc
 import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from worker.app import GC_THRESHOLDS
-from worker.assembly import LARGEST_CHUNK, SMALLEST_CHUNK
+from worker.assembly import LARGEST_CHUNK, SMALLEST_CHUNK, batch_policy
 from worker.commands import figure
-from worker.commands.command_line import with_options
+from worker.commands.command_line import CLOSING, with_options
 from worker.commands.open_axes import open_axes
 from worker.commands.profile_lengths import LengthsBench, LengthsOrder, advise_buckets
 from worker.commands.profile_plot import draw
 from worker.commands.profile_report import Profile, Subject
 from worker.commands.profile_screen import show
 from worker.commands.terminal import count, page, print_json, progress
+from worker.core.buckets import tokens
 from worker.core.failures import BadConfiguration
+from worker.core.limits import Limit
+from worker.core.records import ClosedBy
 from worker.core.stacking import Stacker
 from worker.inference import Model, load
 from worker.profiling.advice import Advice, Need, advise
@@ -89,7 +92,12 @@ def profile(order: Order) -> int:
         figure.check(order.plot)
     settings = load_scoring(order.config, with_options(os.environ, WORKER_MODEL__PATH=order.model))
     # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
-    model = load(settings.model, max_batch_size=2, max_request_rows=settings.batching.max_request_rows)
+    batching = settings.batching
+    model = load(
+        settings.model,
+        max_batch_size=min(2, batching.max_batch_size),
+        max_request_rows=batching.max_request_rows,
+    )
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
     most = model.most_rows(MOST_ROWS)
     if sizes[0] > most:
@@ -104,8 +112,9 @@ def profile(order: Order) -> int:
         bench = at_lengths.at(buckets.axis, buckets.mean_padded)
     row = bench.requests(1)[0]
     row_bytes = row.size
-    _check_bytes(sizes[0], row_bytes, settings)
-    swept = _swept(bench, sizes, most, row_bytes, settings, order.seconds)
+    limit = replace(batch_policy(batching, model), max_rows=most).limit_of_rows(row.shapes, row_bytes)
+    _check_limit(sizes[0], limit, {ClosedBy.BYTES: row_bytes, ClosedBy.TOKENS: tokens(row.shapes)})
+    swept = _swept(bench, sizes, limit, order.seconds)
     found = Profile(
         _subject(model, settings, order),
         swept.sizes,
@@ -135,34 +144,29 @@ def _tell(found: Profile, order: Order) -> None:
         show(page(), found)
 
 
-def _swept(
-    bench: Bench, sizes: Sequence[int], most_rows: int, row_bytes: int, settings: ScoringSettings, seconds: float
-) -> Sweep:
-    """A batch that would close by bytes before it has its rows is not measured: it would never run."""
-    by_bytes = _by_bytes(row_bytes, settings)
-    most = min(by_bytes, most_rows)
-    fitting = [size for size in sizes if size <= most]
+def _swept(bench: Bench, sizes: Sequence[int], limit: Limit, seconds: float) -> Sweep:
+    """A batch that would close before it has its rows is not measured: it would never run."""
+    fitting = [size for size in sizes if size <= limit.rows]
     with progress("measuring", ROUNDS * len(fitting)) as tell:
         swept = sweep(bench, fitting, seconds, tell)
     if swept.too_large is None and len(fitting) < len(sizes):
-        by_model = f"the model was exported for {most:,} rows"
-        reason = by_model if most < by_bytes else f"WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at {most:,} rows"
-        return swept._replace(too_large=TooLarge(sizes[len(fitting)], reason))
+        return swept._replace(too_large=TooLarge(sizes[len(fitting)], _why(limit)))
     return swept
 
 
-def _check_bytes(one: int, row_bytes: int, settings: ScoringSettings) -> None:
+def _why(limit: Limit) -> str:
+    setting = CLOSING.get(limit.why)
+    rows = count(limit.rows, "row")
+    return f"the model was exported for {rows}" if setting is None else f"{setting} closes a batch at {rows}"
+
+
+def _check_limit(one: int, limit: Limit, weights: Mapping[ClosedBy, int]) -> None:
     """Raises `BadConfiguration` where a worker would cut each request in pieces: then no batch runs as measured."""
-    if one > (most := _by_bytes(row_bytes, settings)):
+    if one > limit.rows:
         raise BadConfiguration(
-            f"--rows-per-request {one}: WORKER_BATCHING__MAX_BATCH_BYTES closes a batch at "
-            f"{count(most, 'row')}; give so many or less, or raise it to {one * row_bytes} or more"
+            f"--rows-per-request {one}: {_why(limit)}; give so many or less, or raise it to "
+            f"{one * weights[limit.why]} or more"
         )
-
-
-def _by_bytes(row_bytes: int, settings: ScoringSettings) -> int:
-    """The most rows of a batch. One runs alone, whatever it weighs."""
-    return max(1, settings.batching.max_batch_bytes // row_bytes)
 
 
 def _advice(need: Need, swept: Sweep, row_bytes: int, settings: ScoringSettings, order: Order) -> Advice:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from worker.codecs.registry import Codecs
 from worker.codecs.wire import Wire
-from worker.commands.command_line import with_options
+from worker.commands.command_line import check_idle, with_options
 from worker.commands.terminal import progress
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Rejection, Request
@@ -43,6 +43,7 @@ from worker.settings import ScoringSettings, load_client
 
 # Of the time that is measured at each batch size: there are several times as many of them.
 SHARE_OF_SECONDS = 0.25
+_RECORDS = 5000  # of a topic, unless --sample says another number
 _READ_S = 0.2  # one wait for records; short, so that a bar moves
 
 
@@ -52,7 +53,7 @@ class LengthsOrder:
 
     file: str | None = None
     topic: str | None = None
-    records: int = 5000
+    records: int | None = None
     axis: str | None = None
     buckets: int | None = None
     longest: int | None = None
@@ -67,6 +68,8 @@ class LengthsOrder:
             raise BadConfiguration("--lengths and --lengths-from are two samples: give one")
         if self.boundaries is not None and (self.buckets or self.longest):
             raise BadConfiguration("--boundaries says all that --buckets and --longest ask for: leave them out")
+        if self.topic is None:
+            check_idle("without --lengths-from", sample=self.records, bootstrap_servers=self.bootstrap_servers)
         has_sample = self.file is not None or self.topic is not None
         if not has_sample and (self.axis or self.buckets or self.longest or self.boundaries):
             raise BadConfiguration(
@@ -99,7 +102,7 @@ class LengthsOrder:
         wire = Wire("", "", default_content_type=kafka.default_content_type, max_request_bytes=most)
         codecs = Codecs(bench.model.signature, wire, tell=lambda _: None)
         with Reader(kafka, self.topic) as reader:
-            return of_requests(_decoded(reader, codecs, self.records), axis, self.topic)
+            return of_requests(_decoded(reader, codecs, self.records or _RECORDS), axis, self.topic)
 
 
 @dataclass(frozen=True, slots=True)

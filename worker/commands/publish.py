@@ -15,7 +15,13 @@ from typing import Any
 from rich.text import Text
 
 from worker.codecs.examples import Encoding, encodings
-from worker.commands.command_line import check_readers, signature_if_any, signature_of_model, with_options
+from worker.commands.command_line import (
+    check_idle,
+    check_readers,
+    signature_and_example,
+    signature_if_any,
+    with_options,
+)
 from worker.commands.publication import Publication, Published
 from worker.commands.requests import Lines, Random, Requests, Rows, is_archive, is_array
 from worker.commands.roll_call import Answered, RollCall
@@ -26,6 +32,9 @@ from worker.kafka.publisher import Publisher
 from worker.kafka.reader import Reader
 from worker.settings import ClientSettings, load_client
 from worker.signals import stop_signals
+
+# Seconds without an answer, unless --timeout says others.
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +48,26 @@ class Order:
     rate: float | None = None
     wait: bool = False
     response_topic: str | None = None
-    timeout: float = 30.0
-    rows_per_request: int = 1
+    timeout: float | None = None
+    rows_per_request: int | None = None
     encoding: str | None = None
-    seed: int = 0
+    seed: int | None = None
     model: Path | None = None
     as_json: bool = False
     config: Path | None = None
     bootstrap_servers: str | None = None
+
+    @property
+    def patience(self) -> float:
+        """Seconds."""
+        return _PATIENCE if self.timeout is None else self.timeout
+
+    def check(self) -> None:
+        """Raises `BadConfiguration` for options that do nothing without another."""
+        if not self.wait:
+            check_idle("without --wait", timeout=self.timeout, response_topic=self.response_topic)
+        if self.random is None:
+            check_idle("without --random", encoding=self.encoding, seed=self.seed)
 
 
 def publish(order: Order) -> int:
@@ -55,6 +76,7 @@ def publish(order: Order) -> int:
     Raises `BadConfiguration` for what cannot be begun, `KafkaFatal` when Kafka takes nothing more, and `Incomplete`
     when a part was not published, not answered, or answered with an error.
     """
+    order.check()
     environ = with_options(
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
@@ -70,7 +92,7 @@ def publish(order: Order) -> int:
         try:
             publication.run(requests)
             if order.wait and publication.is_whole:
-                publication.wait(order.timeout)
+                publication.wait(order.patience)
         finally:
             if publication.published.handed_over or publication.is_whole:
                 _report(order, topic, publication)
@@ -98,11 +120,14 @@ def _requests(order: Order, environ: Mapping[str, str], stack: ExitStack) -> Req
     if (order.file is None) == (order.random is None):
         raise BadConfiguration("what is to be published? Name a FILE (- is standard input), or say --random N")
     if order.random is not None:
-        signature = signature_of_model(order.config, environ)
-        return Random(signature, order.random, _encoding(order, signature), order.rows_per_request, order.seed)
+        signature, given = signature_and_example(order.config, environ)
+        encoding = _encoding(order, signature)
+        rows = order.rows_per_request or 1
+        return Random(signature, order.random, encoding, rows, order.seed or 0, given)
     if order.file == "-":
         if sys.stdin is None:
             raise BadConfiguration("standard input is closed; give it a pipe, or name a FILE")
+        _check_lines(order)
         return Lines(sys.stdin.buffer, "standard input")
     path = Path(str(order.file))
     try:
@@ -113,14 +138,21 @@ def _requests(order: Order, environ: Mapping[str, str], stack: ExitStack) -> Req
                 f"{path} is a zip, as .npz are: publish takes the rows of one .npy or, for a model of several inputs, "
                 "JSON lines; `inference-worker score` takes .npz"
             )
+        _check_lines(order)
         return Lines(stack.enter_context(path.open("rb", buffering=0)), path.name)
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
 
 
+def _check_lines(order: Order) -> None:
+    check_idle(
+        "with JSON lines, which are published as they stand", rows_per_request=order.rows_per_request, model=order.model
+    )
+
+
 def _rows(order: Order, path: Path, environ: Mapping[str, str]) -> Rows:
     """What the model cannot be asked is told here at once, where there is a model, and else by each answer."""
-    rows = Rows(path, order.rows_per_request)
+    rows = Rows(path, order.rows_per_request or 1)
     signature = signature_if_any(order.config, environ, is_asked_for=order.model is not None)
     if signature is not None:
         rows.check(signature)
@@ -238,9 +270,9 @@ def _unsatisfied(order: Order, publication: Publication) -> Iterator[str]:
     if publication.is_stop_asked:
         yield f"{missing} when it was ended"
     elif answered.ok or answered.failed:
-        yield f"{missing}, and no answer came for {order.timeout:g} s"
+        yield f"{missing}, and no answer came for {order.patience:g} s"
     else:
         yield (
-            f"{missing}, no answer came for {order.timeout:g} s: is a worker running on this topic? "
+            f"{missing}, no answer came for {order.patience:g} s: is a worker running on this topic? "
             "`inference-worker check` tells what would keep one from it"
         )

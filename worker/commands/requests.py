@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -17,10 +17,10 @@ import numpy as np
 from worker.codecs.examples import Encoding, encode_request, example_feeds
 from worker.codecs.lines import Publishable, read_line
 from worker.codecs.wire import OCTETS
+from worker.core.damage import DAMAGED
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.signature import Signature
-from worker.scoring.arrays import DAMAGED
 
 BLOCK = 1024 * 1024
 LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
@@ -118,11 +118,20 @@ class Rows:
 
 
 class Random:
-    """So many requests of `rows` rows each, made up for a model; the same seed makes the same."""
+    """So many requests of `rows` rows each for a model, made up or of rows `given`; the same seed makes the same."""
 
-    def __init__(self, signature: Signature, total: int, encoding: Encoding, rows: int, seed: int) -> None:
+    def __init__(
+        self,
+        signature: Signature,
+        total: int,
+        encoding: Encoding,
+        rows: int,
+        seed: int,
+        given: Mapping[str, Array] | None = None,
+    ) -> None:
         self.total = total
         self._signature = signature
+        self._given = given
         self._encoding = encoding
         self._rows = rows
         self._seed = seed
@@ -130,7 +139,7 @@ class Random:
     def __iter__(self) -> Iterator[Publishable | None]:
         rng = np.random.default_rng(self._seed)
         for _ in range(self.total):
-            feeds = example_feeds(self._signature, self._rows, rng)
+            feeds = example_feeds(self._signature, self._rows, rng, self._given)
             headers, value = encode_request(self._signature, feeds, self._encoding)
             yield Publishable(value, headers=headers)
 

@@ -3,7 +3,7 @@
 So that `inference-worker ... > file` holds results alone. Where standard error is no terminal there is no progress: a
 log file wants none. Owns no state beyond one call.
 
-Who closes the pipe of our results has enough of them: `BrokenPipeError`. Who closes that of the rest costs it nothing.
+A closed pipe costs a command nothing: `worker.cli` sees to it. Only `consume` hears of it, `BrokenPipeError`, and ends.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ WIDEST = 110
 
 
 class _Screen(Console):
-    """rich's own would end the process with 1, a defect's code, whichever pipe was closed."""
+    """rich's own would end the process with 1, a defect's code, when its pipe is closed."""
 
     def on_broken_pipe(self) -> None:
-        """Raises `BrokenPipeError` for standard output."""
-        if not self.stderr:
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-        forgo(sys.stderr)
+        """Raises `BrokenPipeError`."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 def console() -> Console:
@@ -51,11 +49,8 @@ def aside() -> Console:
 
 def tell(sentence: str) -> None:
     """A line on standard error that says whose it is."""
-    try:
-        sys.stderr.write(f"inference-worker: {sentence}\n")
-        sys.stderr.flush()
-    except BrokenPipeError:
-        forgo(sys.stderr)
+    sys.stderr.write(f"inference-worker: {sentence}\n")
+    sys.stderr.flush()
 
 
 def forgo(stream: TextIO) -> None:

@@ -62,6 +62,11 @@ class BatchPolicy:
         least = min(limits, key=lambda limit: limit.rows)
         return least._replace(rows=max(1, least.rows))
 
+    def limit_of_rows(self, shapes: Shapes, row_bytes: int) -> Limit:
+        """The same of batches of requests of one row each, which take so many bytes."""
+        by_bytes = Limit(max(1, self.max_bytes // row_bytes), ClosedBy.BYTES)
+        return min(self.limit(shapes), by_bytes, key=lambda limit: limit.rows)
+
     def piece_rows(self, request: Request, most: int) -> int:
         """How many rows of this request fit into a batch of at most so many: nearly always all. At least one."""
         if request.rows <= most and request.size <= self.max_bytes:

@@ -72,6 +72,10 @@ class KafkaFatal(Stop):
     exit_code = 4
 
 
+class LimitLowered(KafkaFatal):
+    """A topic takes smaller records than it did at the start: one that begins anew writes what it takes."""
+
+
 class ModelBroken(Stop):
     """The model or its device fails on data that ran before; the suspect requests stay unanswered."""
 

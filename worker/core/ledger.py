@@ -152,7 +152,7 @@ class OffsetLedger:
     def is_passed_by(self, partition: Partition, position: int) -> bool:
         """Whether what was received of the partition is settled, and does not reach as far as this next offset."""
         line = self._lines.get(partition)
-        return line is None or (line.oldest is None and max(line.next_offset, line.committed) < position)
+        return line is None or (line.oldest is None and line.next_offset < position)
 
     def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
         """Whether answers of these partitions, or of any, are on the way and not acknowledged."""

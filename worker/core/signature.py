@@ -180,7 +180,9 @@ class Signature:
         Called before the elements are decoded. Raises `Reject` when the model does not take such a tensor.
         """
         # A bool is an int in Python, and 1.0 equals 1: only whole numbers may be looked up.
-        key = (name, datatype, *shape) if set(map(type, shape)) == {int} else None
+        # And of a shape that is too long, no element is looked at.
+        is_plain = len(shape) <= MAX_DIMENSIONS and set(map(type, shape)) == {int}
+        key = (name, datatype, *shape) if is_plain else None
         if key is not None and (known := self._elements.get(key)) is not None:
             return known
         elements = self._judge_claim(name, datatype, shape)
@@ -200,7 +202,7 @@ class Signature:
         if len(shape) > MAX_DIMENSIONS:
             raise Reject(f"input {spec.name}: {len(shape)} dimensions, at most {MAX_DIMENSIONS} are possible")
         if len(shape) != len(spec.dims) + 1:
-            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(list(shape))}")
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}")
         dims = [self._dimension(spec, shape, d) for d in shape]
         if any(want is not None and want != got for want, got in zip(spec.dims, dims[1:], strict=True)):
             raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(dims)}")
@@ -219,7 +221,7 @@ class Signature:
         # bool is an int in Python; `true` is no dimension. Zero rows or an empty axis leave nothing to infer.
         if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
             raise Reject(
-                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown(list(shape))}"
+                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown_shape(shape)}"
             )
         return dimension
 
@@ -280,7 +282,11 @@ class Signature:
         return rows
 
 
+def _shown_shape(shape: Sequence[object]) -> str:
+    return _shown([dimension[:80] if isinstance(dimension, str) else dimension for dimension in shape])
+
+
 def _shown(value: object) -> str:
     """A publisher's value in a message: quoted, and never longer than a line."""
-    text = repr(value)
+    text = repr(value[:80] if isinstance(value, str) else value)  # of a megabyte's escapes only the first are written
     return text if len(text) <= 80 else f"{text[:77]}..."

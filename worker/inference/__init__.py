@@ -7,8 +7,18 @@ import os
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from worker.inference.brevity import briefness
-from worker.inference.independence import entanglement
+from worker.inference.independence import independence
 from worker.inference.lanes import InferenceLanes
-from worker.inference.model import Inspected, Model, inspect, load, load_as_set
+from worker.inference.model import Inspected, Model, example_of, inspect, load, load_as_set
 
-__all__ = ["InferenceLanes", "Inspected", "Model", "briefness", "entanglement", "inspect", "load", "load_as_set"]
+__all__ = [
+    "InferenceLanes",
+    "Inspected",
+    "Model",
+    "briefness",
+    "example_of",
+    "independence",
+    "inspect",
+    "load",
+    "load_as_set",
+]

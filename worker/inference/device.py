@@ -35,6 +35,10 @@ _FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 # ONNX Runtime's levels of logging.
 _WARNING, _FATAL = 2, 4
 
+# Where a model given as bytes finds weights in other files: nothing lies below the null device. Unless set it is the
+# current directory, and a file planted there became part of a model that names it.
+_FOLDER = "session.model_external_initializers_file_folder_path"
+
 # The two ways in which an arena grows, in ONNX Runtime's words.
 _STRATEGIES = {"next_power_of_two": "kNextPowerOfTwo", "same_as_requested": "kSameAsRequested"}
 
@@ -152,7 +156,7 @@ def _open_providers(graph: Graph, providers: Sequence[str], threads: int, option
     if unknown:
         raise BadConfiguration(
             f"WORKER_MODEL__PROVIDERS: this ONNX Runtime has no {', '.join(unknown)}; "
-            f"it has {', '.join(ort.get_available_providers())}"
+            f"it has {', '.join(ort.get_available_providers())}: name these, or install one that has it"
         )
     try:
         session = _session_or_cause(graph, [(name, _options_of(name, options)) for name in providers], threads)
@@ -201,6 +205,8 @@ def _session(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceS
     options.intra_op_num_threads = threads
     # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.
     options.log_severity_level = _FATAL
+    if isinstance(graph, bytes):
+        options.add_session_config_entry(_FOLDER, os.devnull)
     session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
     session.disable_fallback()
     return session

@@ -6,6 +6,7 @@ by the warm-up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
 from worker.core.signature import DTYPES, MAX_DIMENSIONS, Signature, TensorSpec
+from worker.inference.device import Graph
+from worker.inference.graph_file import unranked_inputs
 from worker.inference.input_defaults import with_defaults
 from worker.settings import ModelSettings
 
@@ -33,14 +36,25 @@ _DATATYPES = {
 }
 
 
-def signature_of(session: ort.InferenceSession, settings: ModelSettings, max_rows: int) -> Signature:
+# Names that exporters and people give to the batch: `batch`, `batch_size`, `N`.
+_BATCH_NAMES = re.compile(r".*batch.*|n|b|bs", re.IGNORECASE)
+_SURE_BATCH_NAMES = re.compile(r".*batch.*", re.IGNORECASE)
+
+
+def signature_of(
+    session: ort.InferenceSession,
+    settings: ModelSettings,
+    max_rows: int,
+    *,
+    graph: Graph = b"",
+    max_batch_size: int = 2,
+) -> Signature:
     """The signature, every input with a batch axis: a dynamic one, or one that these settings allow to be fixed.
 
-    Raises `BadConfiguration` naming the cure.
+    `graph` is asked for what the session does not tell. Raises `BadConfiguration` naming the cure.
     """
     inputs, outputs = _declared(session)
-    if not inputs or not outputs:
-        raise BadConfiguration(f"the model has {len(inputs)} inputs and {len(outputs)} outputs; it needs one of each")
+    _check_both(len(inputs), len(outputs))
     signature = Signature(
         settings.name,
         settings.version,
@@ -48,8 +62,9 @@ def signature_of(session: ort.InferenceSession, settings: ModelSettings, max_row
         tuple(_spec("output", node) for node in outputs),
         max_rows,
     )
-    _check_batch_axis(inputs)
-    _check_rows(inputs, fixed_rows(session), settings)
+    _check_batch_axis(inputs, graph)
+    _check_batch_is_first(inputs)
+    _check_rows(inputs, fixed_rows(session), settings, max_batch_size)
     signature = with_defaults(signature, settings.input_defaults)
     _check_askable(signature)
     return signature
@@ -78,7 +93,7 @@ def fixed_rows(session: ort.InferenceSession) -> int | None:
 def _spec(role: str, node: Any) -> TensorSpec:
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
-        raise BadConfiguration(f"{role} {node.name} is of type {node.type}: {_cure(node.type)}")
+        raise BadConfiguration(f"{role} {node.name} is of type {node.type}: {_cure(role, node.type)}")
     dims = node.shape[1:]
     return TensorSpec(
         node.name,
@@ -88,7 +103,7 @@ def _spec(role: str, node: Any) -> TensorSpec:
     )
 
 
-def _cure(kind: str) -> str:
+def _cure(role: str, kind: str) -> str:
     if "bfloat16" in kind:
         return "numpy has no such type; convert the model's inputs and outputs to FP32 or FP16, BF16 inside is fine"
     if kind.startswith("seq(map("):
@@ -96,26 +111,86 @@ def _cure(kind: str) -> str:
     if kind.startswith("seq("):
         return "export its tensors one by one (onnx has SequenceAt to take them out), or the model without it"
     if kind.startswith("optional("):
-        return "export it as a plain tensor; with a value in WORKER_MODEL__INPUT_DEFAULTS requests may leave it out"
+        left_out = "; with a value in WORKER_MODEL__INPUT_DEFAULTS requests may leave it out"
+        return f"export it as a plain tensor{left_out if role == 'input' else ''}"
     return f"a tensor of one of {', '.join(DTYPES)} is needed (BYTES are strings)"
 
 
-def _check_batch_axis(inputs: Sequence[Any]) -> None:
+def _check_both(inputs: int, outputs: int) -> None:
+    if not inputs:
+        raise BadConfiguration(
+            "the model has no inputs, so no request could ask it anything: export it so that what requests bring is an "
+            "input, not a constant"
+        )
+    if not outputs:
+        raise BadConfiguration(
+            "the model has no outputs, so no request could be answered: export it so that forward returns what is "
+            "wanted. A finished file, where y is a float tensor inside: model = onnx.load(path); "
+            "model.graph.output.add().CopyFrom(onnx.helper.make_tensor_value_info('y', onnx.TensorProto.FLOAT, None)); "
+            "onnx.save(model, path)"
+        )
+
+
+def _check_batch_axis(inputs: Sequence[Any], graph: Graph) -> None:
     # ONNX Runtime shows a tensor of unknown rank as it shows a scalar: with no dimensions.
-    scalars = [node.name for node in inputs if not node.shape]
+    without = [node.name for node in inputs if not node.shape]
+    if not without:
+        return
+    unranked = unranked_inputs(graph)
+    scalars = [name for name in without if name not in unranked]
     if scalars:
         raise BadConfiguration(
             f"input {', '.join(scalars)} has no batch axis: make it a constant, or give it one value per row"
         )
+    raise BadConfiguration(
+        f"the model's file does not say which shape input {', '.join(without)} has, so nothing says which of its axes "
+        "is the batch: export it with shapes. A finished file, where 8 stands for that input's own sizes, or for names "
+        "of those that are dynamic: model = onnx.load(path); "
+        f"v = next(v for v in model.graph.input if v.name == {without[0]!r}); "
+        "v.CopyFrom(onnx.helper.make_tensor_value_info(v.name, v.type.tensor_type.elem_type, ['batch', 8])); "
+        "onnx.save(model, path)"
+    )
+
+
+def _check_batch_is_first(inputs: Sequence[Any]) -> None:
+    """Raises `BadConfiguration` for an input whose batch is another axis, by its name: its time steps would be rows."""
+    for node in inputs:
+        at = _batch_elsewhere(node.shape)
+        if at is not None:
+            order = [at, *(n for n in range(len(node.shape)) if n != at)]
+            raise BadConfiguration(
+                f"input {node.name} {list(node.shape)} has its batch on axis {at}, by the name {node.shape[at]!r}, and "
+                "what is on its first axis would be taken for requests: export the model with the batch first "
+                "(PyTorch's recurrent layers and transformers: batch_first=True), or with a Transpose "
+                f"(perm={order}) behind that input, and one before each output that has the batch there. If that axis "
+                "is not the batch, give it another name: model = onnx.load(path); "
+                f"v = next(v for v in model.graph.input if v.name == {node.name!r}); "
+                f"v.type.tensor_type.shape.dim[{at}].dim_param = 'length'; onnx.save(model, path)"
+            )
+
+
+def _batch_elsewhere(shape: Sequence[int | str | None]) -> int | None:
+    """The axis behind the first that is named as the batch is, and the first one is not.
+
+    Behind a dynamic first axis, or one row, only a name with `batch` in it says so: N points look alike.
+    """
+    first = shape[0]
+    names = _BATCH_NAMES if isinstance(first, int) and first > 1 else _SURE_BATCH_NAMES
+    if isinstance(first, str) and _BATCH_NAMES.fullmatch(first):
+        return None
+    named = (at for at, axis in enumerate(shape) if at and isinstance(axis, str) and names.fullmatch(axis))
+    return next(named, None)
 
 
 def _check_askable(signature: Signature) -> None:
     """Raises `BadConfiguration` for inputs that no request can bring."""
     for spec in signature.required:
         if 0 in spec.dims:
+            leave_out = f"WORKER_MODEL__INPUT_DEFAULTS='{{\"{spec.name}\": …}}' lets requests leave it out"
+            larger = "export the model with another size of that axis, or with a dynamic one"
             raise BadConfiguration(
                 f"input {spec} has no elements, and no request may bring an empty tensor: "
-                f"WORKER_MODEL__INPUT_DEFAULTS='{{\"{spec.name}\": …}}' lets requests leave it out"
+                f"{leave_out if len(signature.required) > 1 else larger}"
             )
         if len(spec.dims) >= MAX_DIMENSIONS:
             raise BadConfiguration(
@@ -124,14 +199,14 @@ def _check_askable(signature: Signature) -> None:
             )
 
 
-def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings) -> None:
+def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings, max_batch_size: int) -> None:
     """Raises `BadConfiguration` unless all take any number of rows, or `rows` where that is allowed."""
     fixed = [node for node in inputs if isinstance(node.shape[0], int)]
-    if not fixed or (rows and settings.fixed_batch == "pad"):
+    if not fixed or (rows and settings.fixed_batch == "pad") or rows == max_batch_size == 1:
         return
     if rows:
-        raise BadConfiguration(_fixed_axis(fixed, len(inputs)))
-    claims = ", ".join(f"{node.name} {list(node.shape)}" for node in inputs)
+        raise BadConfiguration(_fixed_axis(fixed, len(inputs), rows))
+    claims = _claims(inputs)
     padded = "WORKER_MODEL__FIXED_BATCH is pad, and " if settings.fixed_batch == "pad" else ""
     raise BadConfiguration(
         f"{padded}the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
@@ -140,15 +215,27 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
     )
 
 
-def _fixed_axis(fixed: Sequence[Any], inputs: int) -> str:
-    claims = ", ".join(f"{node.name} {list(node.shape)}" for node in fixed)
+def _fixed_axis(fixed: Sequence[Any], inputs: int, rows: int) -> str:
     examples = "(example,)" if inputs == 1 else f"({', '.join(f'example_{n}' for n in range(1, inputs + 1))})"
     shapes = '({0: torch.export.Dim("batch")},)' + (f" * {inputs}" if inputs > 1 else "")
     return (
-        f"the model was exported for a fixed number of rows ({claims}: the first axis must be dynamic). "
-        "WORKER_MODEL__FIXED_BATCH=pad runs it as it is, with short batches padded to that number. "
+        f"the model was exported for a fixed number of rows ({_claims(fixed)}: the first axis must be dynamic). "
+        f"{_as_it_is(fixed, rows)}"
         f'From PyTorch: torch.onnx.export(model, {examples}, "model.onnx", dynamo=True, dynamic_shapes={shapes}). '
         "A finished file, unless a Reshape inside holds the number too: model = onnx.load(path); "
         "for v in [*model.graph.input, *model.graph.output]: "
         "v.type.tensor_type.shape.dim[0].dim_param = 'batch'; onnx.save(model, path)"
     )
+
+
+def _as_it_is(fixed: Sequence[Any], rows: int) -> str:
+    """How to serve it without another file."""
+    if rows == 1:
+        return "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is, each row alone. "
+    dynamic = any(not isinstance(axis, int) for node in fixed for axis in node.shape[1:])
+    caution = "If the first axis is the batch and not, say, the time, " if dynamic else ""
+    return f"{caution}WORKER_MODEL__FIXED_BATCH=pad runs it as it is, with short batches padded to that number. "
+
+
+def _claims(inputs: Sequence[Any]) -> str:
+    return ", ".join(f"{node.name} {list(node.shape)}" for node in inputs)

@@ -14,12 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from worker.core.axes import axes_of, blank_lengths, check_weight
+from worker.core.axes import axes_of, check_weight
 from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.core.signature import Signature, TensorSpec
 from worker.inference.binding import BoundRuns
+from worker.inference.blanks import Alike, Blank, Feeds, Given
 from worker.inference.bucket_checks import BucketChecks
 from worker.inference.device import (
     Device,
@@ -33,25 +34,25 @@ from worker.inference.device import (
     plainly,
 )
 from worker.inference.fixed_batch import FixedBatch
+from worker.inference.graph_file import operators
 from worker.inference.inspection import fixed_rows, signature_of
 from worker.inference.memory import Memory, Unbindable, is_accelerated
 from worker.inference.model_file import read
 from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
 from worker.settings import BatchingSettings, ModelSettings
 
+# Operators that reckon one scale from all that they are given, the rows of a whole batch. Those that quantise by blocks
+# (MatMulNBits) keep within a row, and those of integers (MatMulInteger and its kind) are given their scales.
+BATCH_QUANTISERS = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+
 # Sizes tried for dynamic dimensions at warm-up, until the model runs on one. 16: a short text, inside every table of
 # positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: what is left.
 TRIED_DIMENSIONS = (16, 64, 224, 1)
 
-Feeds = Mapping[str, Array]
+# The warm-up runs so many rows whatever MAX_BATCH_SIZE is.
+ALWAYS_RUN = 2
+
 _BINDING_ERRORS: tuple[type[Exception], ...] = (Unbindable, *ORT_ERRORS)
-
-
-class Blank(NamedTuple):
-    """What a warm-up batch is made of: a size for dynamic dimensions, and the value of every number."""
-
-    dimension: int
-    value: int
 
 
 class Inspected(NamedTuple):
@@ -65,21 +66,30 @@ class Model:
     """One loaded model. `device` says where it runs and why, `load` has run it."""
 
     def __init__(
-        self, opened: Opened, signature: Signature, row_counts: Iterable[int], fixed_rows: int | None = None
+        self,
+        opened: Opened,
+        signature: Signature,
+        row_counts: Iterable[int],
+        fixed_rows: int | None = None,
+        batch_quantisers: Sequence[str] = (),
+        example: Given | None = None,
     ) -> None:
         """Warms up at these row counts; a model exported for `fixed_rows` runs at no other.
 
+        `batch_quantisers` are its operators that take one scale for all rows of a batch; `example` is what to run.
         Raises `BadConfiguration` when the model fails or loses rows there.
         """
         self._session: ort.InferenceSession = opened.session
         self.device: Device = opened.device
+        self.batch_quantisers = tuple(batch_quantisers)
         self.signature = signature  # of the outputs only what the file claims, until they are seen
         self._output_names = [spec.name for spec in signature.outputs]
         self._fixed = None if fixed_rows is None else FixedBatch(fixed_rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
         self._bound: BoundRuns | None = None
-        self._blank = self._first_that_runs(self._probe_rows)
+        self._example = example
+        self._blank: Blank = self._first_that_runs(self._probe_rows) if example is None else self._tried(example)
         self._bound = self._binding_to(opened.memory)
         outputs, *_ = [self._warm_up(rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
@@ -125,18 +135,19 @@ class Model:
                 return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
         return outputs
 
-    def blank(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> Feeds:
-        """So many rows as the warm-up ran, all zeros or all ones: shapes and values on which this model runs.
+    @property
+    def example_rows(self) -> int:
+        """How many rows of its own the operator's example has; 0: there is none."""
+        return 0 if self._example is None else self._example.rows
 
-        Padded axes are as long as in their first buckets. With other `lengths` of dynamic axes, or another `value`,
-        nobody says that it runs. A mask of zeros may cost less than one of ones.
+    def blank(self, rows: int, lengths: Mapping[Spot, int] = {}, value: int | None = None) -> Feeds:
+        """So many rows as the warm-up ran, of the operator's example, else all zeros or all ones: it runs on them.
+
+        Padded axes are as long as in a bucket. With other `lengths` of dynamic axes, or another `value` where there is
+        no example, nobody says that it runs. A mask of zeros may cost less than one of ones.
         """
-        of = self._blank if value is None else self._blank._replace(value=value)
-        lengths = {**blank_lengths(self.signature.axes), **lengths}
-        return {
-            spec.name: _blank(spec, rows, of, [lengths.get(Spot(at, n)) for n in range(len(spec.dims))])
-            for at, spec in enumerate(self.signature.inputs)
-        }
+        of = self._blank if value is None else self._blank.of(value)
+        return of.batch(self.signature, rows, lengths)
 
     def warm_up_buckets(self, max_rows: int, max_tokens: int | None, max_bytes: int | None) -> None:
         """Run each bucket: with one row, and on an accelerator with each number of rows that a batch of it may have.
@@ -178,40 +189,55 @@ class Model:
         outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
         return outputs
 
-    def _first_that_runs(self, rows: int) -> Blank:
+    def _tried(self, example: Given) -> Given:
+        """The example. Raises `BadConfiguration` for one with a row on which the model fails."""
+        for at, row in enumerate(example.each()):
+            try:
+                self._outputs(row.batch(self.signature, self._probe_rows, {}))
+            except ORT_ERRORS as error:
+                if is_out_of_memory(error):
+                    raise BadConfiguration(self._too_large(self._probe_rows, error)) from error
+                raise BadConfiguration(
+                    f"the model fails on row {at} of WORKER_MODEL__WARM_UP_EXAMPLE, give values that it takes: "
+                    f"{readable(error)}"
+                ) from error
+        return example
+
+    def _first_that_runs(self, rows: int) -> Alike:
         """A batch on which the model runs. Raises `BadConfiguration` with the failure of the first one tried."""
         is_dynamic = any(None in spec.dims for spec in self.signature.inputs)
         dimensions = TRIED_DIMENSIONS if is_dynamic else TRIED_DIMENSIONS[:1]
         failures: list[Exception] = []
         # Zeros first: they are in every table. Ones for a model that divides by its input.
-        for self._blank in [Blank(dimension, value) for value in (0, 1) for dimension in dimensions]:
+        for blank in [Alike(dimension, value) for value in (0, 1) for dimension in dimensions]:
             try:
-                self._outputs(self.blank(rows))
+                self._outputs(blank.batch(self.signature, rows, {}))
             except ORT_ERRORS as error:
                 failures.append(error)
             else:
-                return self._blank
+                return blank
+        raise BadConfiguration(self._fails_on_all(rows, failures[0], dimensions)) from failures[0]
+
+    def _fails_on_all(self, rows: int, failure: Exception, dimensions: Sequence[int]) -> str:
+        if is_out_of_memory(failure):
+            return self._too_large(rows, failure)
         held = (
             ", inputs with a default holding that" if len(self.signature.required) < len(self.signature.inputs) else ""
         )
+        is_dynamic = len(dimensions) > 1
         tried = f", with dynamic dimensions of {', '.join(map(str, dimensions))}" if is_dynamic else ""
-        cure = "Fix those dimensions in the model (onnx.tools.update_model_dims)" if is_dynamic else self._other_cures()
-        raise BadConfiguration(
+        sizes = "If it runs at other sizes alone, fix those dimensions in the model (onnx.tools.update_model_dims). "
+        return (
             f"the model fails on warm-up batches of zeros and of ones{held}{tried}: "
-            f"{readable(failures[0]).rstrip('.')}. {cure}"
-        ) from failures[0]
+            f"{readable(failure).rstrip('.')}. {sizes if is_dynamic else ''}{self._other_cures()}"
+        )
 
     def _other_cures(self) -> str:
         """For an encoder of categories that are neither 0 nor 1, and for a number of rows that the file hides."""
-        named = (
-            "name one that it takes in WORKER_MODEL__INPUT_DEFAULTS (the warm-up is made of it, and requests may leave "
-            "that input out), or "
-            if len(self.signature.required) > 1
-            else ""
-        )
         return (
-            f"If it takes no such values, {named}export it so that it answers unknown ones, too (scikit-learn: "
-            "OneHotEncoder(handle_unknown='ignore')); if a Reshape inside holds a number of rows, export it with a "
+            "If it takes no such values, give it some that it does: WORKER_MODEL__WARM_UP_EXAMPLE, a file of arrays by "
+            "name (.npz) or a request (JSON); or export it so that it answers unknown ones, too (scikit-learn: "
+            "OneHotEncoder(handle_unknown='ignore')). If a Reshape inside holds a number of rows, export it with a "
             "dynamic one (torch.onnx.export: dynamo=True)"
         )
 
@@ -219,7 +245,7 @@ class Model:
         try:
             outputs = self._outputs(self.blank(rows))
         except ORT_ERRORS as error:
-            raise BadConfiguration(_too_much(rows, error)) from error
+            raise BadConfiguration(self._too_much(rows, error)) from error
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if output.shape[:1] != (rows,):
                 raise BadConfiguration(
@@ -228,6 +254,24 @@ class Model:
                     "batch, or without this output"
                 )
         return outputs
+
+    def _too_much(self, rows: int, error: Exception) -> str:
+        if is_out_of_memory(error):
+            return self._too_large(rows, error)
+        return (
+            f"the model runs on fewer rows but fails on {rows}: {readable(error)}. Export it so that it takes any "
+            "number of rows: something inside, a Reshape most often, holds one (torch.onnx.export: dynamo=True)"
+        )
+
+    def _too_large(self, rows: int, error: Exception) -> str:
+        """What to lower. Of the fewest rows that are ever run there is nothing to lower."""
+        if self._fixed is not None:
+            cure = "export the model for fewer rows, or with a dynamic first axis"
+        elif rows > ALWAYS_RUN:
+            cure = "lower WORKER_BATCHING__MAX_BATCH_SIZE, and WORKER_MODEL__WARM_UP_ROWS where that is set"
+        else:
+            cure = "give it more memory, or export the model for smaller inputs"
+        return f"not enough memory for {rows} row{'s' if rows > 1 else ''}: {cure} ({readable(error)})"
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
@@ -248,12 +292,13 @@ def load(
     options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
 
     def warm(opened: Opened) -> Model:
-        signature = signature_of(opened.session, settings, max_request_rows)
+        signature = signature_of(opened.session, settings, max_request_rows, graph=graph, max_batch_size=max_batch_size)
         signature = replace(signature, axes=axes_of(signature, wanted_axes))
         check_weight(signature)
         fixed = fixed_rows(opened.session)
         counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if fixed is None else (fixed,)
-        model = Model(opened, signature, counts, fixed)
+        quantisers = sorted(operators(graph, BATCH_QUANTISERS))
+        model = Model(opened, signature, counts, fixed, quantisers, example_of(settings, signature))
         if signature.axes:
             model.warm_up_buckets(max_batch_size, max_batch_tokens, max_batch_bytes)
         return model
@@ -291,7 +336,7 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
     other rows than the last one had, warmed up or not: ONNX Runtime keeps one plan.
     """
     powers = [2**n for n in range(2, max_batch_size.bit_length())] if is_accelerated(opened.session) else []
-    return (1, 2, *powers, max_batch_size)
+    return (1, ALWAYS_RUN, *powers, max_batch_size)
 
 
 def inspect(settings: ModelSettings) -> Inspected:
@@ -299,20 +344,21 @@ def inspect(settings: ModelSettings) -> Inspected:
     graph = read(settings.path, settings.sha256)
     try:
         opened = open_cpu(graph, 1, "only looked at")
-        return Inspected(signature_of(opened.session, settings, Signature.max_rows), fixed_rows(opened.session))
+        # One row to a batch: whether a model of exactly one can be served is for the worker to say, which has the size.
+        signature = signature_of(opened.session, settings, Signature.max_rows, graph=graph, max_batch_size=1)
+        return Inspected(signature, fixed_rows(opened.session))
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
-def _blank(spec: TensorSpec, rows: int, blank: Blank, lengths: Sequence[int | None]) -> Array:
-    """An input of shape (rows, *dims), all alike; strings are digits, which a model that parses numbers takes too.
+def example_of(settings: ModelSettings, signature: Signature) -> Given | None:
+    """The operator's example. Raises `BadConfiguration` for a file that is none of this model's."""
+    if settings.warm_up_example is None:
+        return None
+    from worker.inference.example_file import read_example  # noqa: PLC0415 - few have one, and its imports take 10 ms
 
-    One that a request may leave out is what it is then.
-    """
-    shape = (rows, *(n or (blank.dimension if d is None else d) for n, d in zip(lengths, spec.dims, strict=True)))
-    if spec.default is not None:
-        return np.full(shape, spec.default, spec.dtype)
-    return np.full(shape, str(blank.value) if spec.is_text else blank.value, spec.dtype)
+    may_be_infinite = settings.non_finite_input == "allow"
+    return read_example(settings.warm_up_example, signature, may_be_infinite=may_be_infinite)
 
 
 def _is_finite(output: Array) -> bool:
@@ -324,9 +370,3 @@ def _as_seen(spec: TensorSpec, output: Array) -> TensorSpec:
     if len(spec.dims) == output.ndim - 1:
         return spec
     return replace(spec, dims=(None,) * (output.ndim - 1), symbols=())
-
-
-def _too_much(rows: int, error: Exception) -> str:
-    if is_out_of_memory(error):
-        return f"not enough memory for {rows} rows: lower WORKER_BATCHING__MAX_BATCH_SIZE ({readable(error)})"
-    return f"the model runs on fewer rows but fails on {rows}: {readable(error)}"

@@ -6,18 +6,11 @@ Opens nothing else: what lies beside the file is ONNX Runtime's to find.
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 
 from worker.core.failures import BadConfiguration
 from worker.inference.device import Graph
-
-# How ONNX stores the name of a file that holds a tensor: a StringStringEntryProto with the key `location`, in field 13
-# of a tensor. An input or a value of that name looks alike, but that its type follows, which begins with a line feed,
-# and metadata of that key stand in another field.
-_LENGTH = rb"[\x80-\xff]*[\x00-\x7f]"
-_KEY = b"\x0a\x08location\x12"  # looked for first, in half the time
-_EXTERNAL_DATA = re.compile(rb"\x6a" + _LENGTH + _KEY + _LENGTH + rb"[^\x0a]")
+from worker.inference.external_data import is_elsewhere
 
 # A model is one protobuf message, and protobuf reads none that is larger. ONNX Runtime says `narrowing_error`.
 LARGEST_FILE = 2**31 - 1
@@ -43,7 +36,7 @@ def read(path: Path, sha256: str | None) -> Graph:
         raise BadConfiguration(f"{path}: the model is empty")
     if content.startswith(b"version https://git-lfs"):
         raise BadConfiguration(f"{path}: a Git LFS pointer, not the model: run `git lfs pull`")
-    is_in_parts = _KEY in content and _EXTERNAL_DATA.search(content) is not None
+    is_in_parts = is_elsewhere(content)
     if sha256 is not None:
         _check_pin(path, content, sha256)
         if is_in_parts:

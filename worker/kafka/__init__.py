@@ -5,7 +5,7 @@ from worker.kafka.membership import Membership
 from worker.kafka.sink import KafkaSink
 from worker.kafka.source import KafkaSource
 from worker.kafka.topics import Topics, examine
-from worker.kafka.transactional_id import resolve_transactional_id
+from worker.kafka.transactional_id import cost_of_a_kill, resolve_transactional_id
 from worker.kafka.transactions import KafkaTransactions
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "KafkaTransactions",
     "Membership",
     "Topics",
+    "cost_of_a_kill",
     "examine",
     "poll_interval",
     "resolve_transactional_id",

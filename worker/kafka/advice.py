@@ -17,6 +17,10 @@ from worker.settings import KafkaSettings
 SHORT_RETENTION_MS = 24 * 3600 * 1000
 # What a record set adds to a value that is exactly as long as we take (61 + 36 bytes, and headers).
 _RECORD_OVERHEAD = 1024
+# A gzip batch of this size, Kafka's default, unpacks to 1.1 GB at most: what `deploy/README.md` leaves room for.
+_USUAL_BATCH = 1_048_588
+# A topic's other codecs make the broker pack each batch anew, and unpack to 255 times its size at most.
+_EXPLOSIVE = ("producer", "gzip", "zstd")
 
 
 def advice(kafka: KafkaSettings, found: Survey, topics: Topics | None) -> list[Finding]:
@@ -30,6 +34,7 @@ def advice(kafka: KafkaSettings, found: Survey, topics: Topics | None) -> list[F
         *_retention(requests),
         *_copies(found.topics),
         *_parallel(requests),
+        *_bombs(requests),
         *_originals(kafka, requests, told.get("DEAD_LETTER_TOPIC")),
         *_connection(kafka),
         *_untold(kafka, found, topics),
@@ -113,6 +118,17 @@ def _parallel(requests: Sequence[TopicFacts]) -> Iterator[Finding]:
             f"{_named([topic.name for topic in requests])} of {partitions} partition: one replica gets all of it, and "
             "more replicas have nothing to do"
         )
+
+
+def _bombs(requests: Sequence[TopicFacts]) -> Iterator[Finding]:
+    for topic in requests:
+        limit, codec = int(_config(topic, "max.message.bytes") or 0), _config(topic, "compression.type")
+        if limit > _USUAL_BATCH and codec in _EXPLOSIVE:
+            yield Finding(
+                f"topic {topic.name} takes batches of {limit:,} bytes at compression.type={codec}, and one of them may "
+                f"unpack to {limit * 1030 / 10**9:.1f} GB here; where publishers are not trusted, lower its "
+                "max.message.bytes, or set its compression.type to lz4 or snappy"
+            )
 
 
 def _originals(kafka: KafkaSettings, requests: Sequence[TopicFacts], dead: TopicFacts | None) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TopicPartition
 
-from worker.core.failures import KafkaFatal
+from worker.core.failures import KafkaFatal, LimitLowered
 from worker.core.records import Ending
 from worker.kafka.client_log import ClientLog
 from worker.kafka.transaction_errors import Reaction, Trouble, is_owner_alive, why_closed, why_fenced, why_refused
@@ -142,17 +142,24 @@ class Committer:
             if trouble is None:
                 return None
             failure = self.producer.failure or trouble.text
-        refused = why_refused(trouble)
+        ended = trouble
         if trouble is None or trouble.reaction is Reaction.ABORT:
             trouble = self._insist("abort_transaction", self.producer.abort)
-            if refused is not None:
-                raise KafkaFatal(refused)
+            self._check_refusal(ended, failure)
         if trouble is not None:
             self._renew(trouble)
         elif self.producer.failure is not None:
             # After a refused message the next transaction would fail too: "skipped sequence numbers" (measured).
             self._renew(Trouble(Reaction.RENEW, self.producer.failure, None))
         return failure or "taken back"
+
+    def _check_refusal(self, trouble: Trouble | None, failure: str | None) -> None:
+        """Raises `KafkaFatal` where each transaction to come would fail like this one, which is taken back."""
+        if (refused := why_refused(trouble)) is not None:
+            raise KafkaFatal(refused)
+        self.producer.serve(0.0)  # the report of what a broker refused may wait
+        if self.producer.is_too_large or (trouble is not None and trouble.is_too_large):
+            raise LimitLowered(failure or self.producer.failure)  # the latter when it was to be taken back anyway
 
     def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:
         producer = self.producer
@@ -161,8 +168,8 @@ class Committer:
             lambda timeout: producer.send_offsets(offsets, member, timeout),
             OFFSETS_TIMEOUT,
         )
-        if trouble is not None:
-            return trouble._replace(reaction=Reaction.RENEW) if trouble.reaction is Reaction.AGAIN else trouble
+        if trouble is not None:  # and be it that the call may be made again: see above
+            return trouble
         trouble = self._insist("commit_transaction", producer.commit)
         self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT
         return trouble
@@ -179,7 +186,7 @@ class Committer:
             if time.monotonic() >= self._end_by:
                 raise _Over
             if time.monotonic() >= give_up_at:
-                return trouble._replace(reaction=Reaction.RENEW)
+                return trouble
             self.producer.serve(PAUSE)
 
     def _made(self, name: str, call: Callable[[float], Trouble | None], timeout: float) -> Trouble | None:

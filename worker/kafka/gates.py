@@ -44,6 +44,7 @@ from worker.kafka.flowing import Flowing
 from worker.kafka.inquiry import NOTHING, Answer, GroupStanding, Inquiry, waiting_words
 from worker.kafka.marks import Mark, Marks
 from worker.kafka.pauses import By, Pauses
+from worker.kafka.unreadable import Unreadable
 from worker.ports import Assignments
 
 # From a question that the group did not answer in full to the next one, seconds.
@@ -86,6 +87,7 @@ class Gates:
         flowing: Flowing,
         marks: Marks,
         pauses: Pauses,
+        unreadable: Unreadable,
         inquiry: Inquiry,
         log: ClientLog,
         *,
@@ -96,6 +98,7 @@ class Gates:
         self._flowing = flowing
         self._marks = marks
         self._pauses = pauses
+        self._unreadable = unreadable
         self._inquiry = inquiry
         self._log = log
         self._starts_at_end = starts_at_end
@@ -244,6 +247,7 @@ class Gates:
 
     def _shut(self, partition: Partition, gate: _Gate) -> None:
         gate.is_shut = True
+        self._unreadable.forget([partition])
         self._closed[partition] = gate
 
     def _open(self, partition: Partition, gate: _Gate) -> None:

@@ -1,6 +1,7 @@
 """Which partitions the client is told not to fetch, and by whom.
 
-A partition is fetched when nobody stops it: the loop may stop all of them or one, the source those that it waits for.
+A partition is fetched when nothing stops it: the loop may stop all of them or one, the source those that it waits for
+or has a batch of that cannot be read.
 The client itself remembers less: new partitions arrive unpaused, and ones that come back arrive as they left.
 """
 
@@ -19,6 +20,7 @@ class By(Enum):
 
     LOOP = "loop"
     SOURCE = "source"
+    UNREADABLE = "unreadable"
 
 
 class Pauses:
@@ -46,6 +48,10 @@ class Pauses:
             del self._stopped[partition]
             if not self.is_general:
                 self._consumer.resume([TopicPartition(*partition)])
+
+    def is_stopped_only(self, partition: Partition, by: By) -> bool:
+        """Whether it would be fetched but for this one."""
+        return not self.is_general and self._stopped.get(partition) == {by}
 
     def settle(self) -> None:
         """Say it again of every partition held."""

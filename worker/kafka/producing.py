@@ -23,10 +23,20 @@ def partition_of(topic: str, key: bytes | None, source: int, partitions: Mapping
     return ANY_PARTITION if key else source % partitions[topic]
 
 
+def is_too_large(error: KafkaError) -> bool:
+    """Whether it was refused for its size: nothing is sent that is too large for the limit we know."""
+    return bool(error.code() == KafkaError.MSG_SIZE_TOO_LARGE)
+
+
 def why_refused(topic: str | None, error: KafkaError) -> str:
     """Why a message for this topic will never be durable. The client refuses a topic not found for half a minute."""
     if error.code() in GONE:
         return f"topic {topic} was deleted, or made anew with fewer partitions: {error.str()}"
+    if is_too_large(error):
+        return (
+            f"the broker refused a record for topic {topic} as too large: its max.message.bytes was lowered, or "
+            "WORKER_KAFKA__MAX_MESSAGE_BYTES is more than it takes"
+        )
     return f"the broker refused a record for topic {topic}: {error.str()}"
 
 

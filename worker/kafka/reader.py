@@ -6,7 +6,8 @@ Owns a consumer that commits nothing. Knows nothing of what it carries; a broker
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Self, cast
 
@@ -14,11 +15,12 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition, Record
+from worker.kafka.batch_end import Question, find_end, looking
 from worker.kafka.client import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
-from worker.kafka.client_config import Config
+from worker.kafka.client_config import MOST_UNPACKED, Config
 from worker.kafka.errors import UNREADABLE
 from worker.kafka.incoming import headers_of
-from worker.kafka.unreadable import Unreadable
+from worker.kafka.unreadable import Failures
 from worker.settings import Connection
 
 # The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
@@ -30,6 +32,7 @@ _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
 _TUNING: Config = {
     "fetch.queue.backoff.ms": 20,  # the default of 1 s starves a reader that is faster than its network
     "queued.max.messages.kbytes": 32 * 1024,
+    "receive.message.max.bytes": MOST_UNPACKED,
 }
 _PROMISED: Config = {
     "group.id": "inference-worker-reader",  # the client wants one; it is never joined, and nothing committed to it
@@ -51,13 +54,15 @@ class Reader:
 
     def __init__(self, kafka: Connection, topic: str) -> None:
         """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
+        self._kafka = kafka
         self._topic = topic
         found = reach(topic, kafka, "READ").cluster.topics[topic].partitions
         self._partitions = {number: Partition(topic, number) for number in sorted(found)}
         self._consumer = open_client(Consumer, kafka, _TUNING, _PROMISED, client_log())
         self._positions: dict[int, int] = {}
         self._short_of_end: dict[int, int] = {}
-        self._unreadable = Unreadable()
+        self._failures = Failures()
+        self._given_up: Iterator[Record] = iter(())
         self.beginnings = self._offsets(OFFSET_BEGINNING)
         self.ends = self._offsets(OFFSET_END)
 
@@ -70,6 +75,7 @@ class Reader:
 
     def start_at(self, offsets: Mapping[Partition, int]) -> None:
         """Read these partitions from these offsets on."""
+        self._failures, self._given_up = Failures(), iter(())
         self._positions = {partition.number: offset for partition, offset in offsets.items()}
         ends = {partition.number: self.ends[partition] for partition in offsets}
         self._short_of_end = {number: end for number, end in ends.items() if self._positions[number] < end}
@@ -86,6 +92,8 @@ class Reader:
         A record that cannot be unpacked comes with the reason in `unreadable`. Raises `KafkaFatal` when the topic is
         gone or closed to us; a broker that is away is waited for.
         """
+        if given_up := list(islice(self._given_up, READ_AT_MOST)):
+            return given_up
         try:
             messages = self._consumer.consume(READ_AT_MOST, 0)
             if not messages and timeout > 0:
@@ -93,7 +101,8 @@ class Reader:
                 messages = [] if first is None else [first, *self._consumer.consume(READ_AT_MOST, 0)]
         except KafkaException as error:
             raise KafkaFatal(f"{self._topic} cannot be read: {error.args[0].str()}") from error
-        return [record for message in messages if (record := self._record(message)) is not None]
+        records = [record for message in messages if (record := self._record(message)) is not None]
+        return records or list(islice(self._given_up, READ_AT_MOST))
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -153,18 +162,32 @@ class Reader:
             self._short_of_end.pop(cast("int", message.partition()), None)
             return None
         if error.code() in UNREADABLE:
-            return self._step_past(cast("int", message.partition()), message.offset() or 0, error.str())
+            self._try_again(cast("int", message.partition()), message.offset() or 0, error.str())
+            return None
         if is_closed(error):
             raise KafkaFatal(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
         return None  # the client's to get over; of the group that it asks about we need nothing
 
-    def _step_past(self, number: int, offset: int, reason: str) -> Record | None:
+    def _try_again(self, number: int, first: int, reason: str) -> None:
+        """Or step past the batch that begins at `first`."""
         partition = self._partitions[number]
-        at, is_certain = self._unreadable.failed(partition, offset)
+        at, is_certain = self._failures.failed(partition, first, self._positions[number])
         if is_certain:
-            self._move(number, at + 1)
-        self._consumer.seek(TopicPartition(self._topic, number, at + 1 if is_certain else at))
-        return Record(partition, at, None, None, (), None, unreadable=reason) if is_certain else None
+            last, _ = find_end(self._new_looker, Question(partition, first, at))
+            self._failures.given_up(partition, last)
+            self._given_up = chain(self._given_up, self._give_up(partition, at, last, reason))
+            at = last + 1
+        self._consumer.seek(TopicPartition(self._topic, number, at))
+
+    def _give_up(self, partition: Partition, first: int, last: int, reason: str) -> Iterator[Record]:
+        for offset in range(first, last + 1):
+            self._move(partition.number, offset + 1)
+            yield Record(partition, offset, None, None, (), None, unreadable=reason)
+
+    def _new_looker(self) -> Consumer:
+        return open_client(
+            Consumer, self._kafka, {}, looking({**_TUNING, **self._kafka.config, **_PROMISED}), client_log()
+        )
 
     def __repr__(self) -> str:
         return f"<Reader {self._topic} short of the end in {len(self._short_of_end)} partitions>"

@@ -16,24 +16,25 @@ from __future__ import annotations
 from confluent_kafka import KafkaError
 from confluent_kafka import Message as Report
 
+from worker.core.failures import KafkaFatal, LimitLowered
 from worker.core.ledger import Place
-from worker.kafka.producing import why_refused
+from worker.kafka.producing import is_too_large, why_refused
 
 
 class Receipts:
     """Places all of whose messages are durable, once each; and why a message never will be, if so."""
 
     def __init__(self) -> None:
-        self.refusal: str | None = None
+        self.refusal: KafkaFatal | None = None
         self._complete: list[Place] = []
 
     def complete(self, place: Place) -> None:
         """The client has let go of the place's receipt."""
         self._complete.append(place)
 
-    def refuse(self, place: Place, why: str) -> None:
+    def refuse(self, place: Place, why: str, kind: type[KafkaFatal] = KafkaFatal) -> None:
         """Keep the first reason. Like all that a report calls, it raises nothing."""
-        self.refusal = self.refusal or (
+        self.refusal = self.refusal or kind(
             f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its access, "
             "and start again"
         )
@@ -56,11 +57,11 @@ class Receipt:
     def __call__(self, error: KafkaError | None, report: Report) -> None:
         """Runs inside the producer, and never raises. Successes are not told (`delivery.report.only.error`)."""
         if error is not None:
-            self.refuse(why_refused(report.topic(), error))
+            self.refuse(why_refused(report.topic(), error), LimitLowered if is_too_large(error) else KafkaFatal)
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str, kind: type[KafkaFatal] = KafkaFatal) -> None:
         """One of the place's messages will never be durable."""
-        self._receipts.refuse(self._place, why)
+        self._receipts.refuse(self._place, why, kind)
 
     def __del__(self) -> None:
         self._receipts.complete(self._place)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import Producer
 
-from worker.core.failures import KafkaFatal
 from worker.core.ledger import Place
 from worker.core.message_runs import fields_of
 from worker.core.records import Message
@@ -29,6 +29,8 @@ from worker.settings import KafkaSettings
 
 # Only while a flush is under way does the client send what waits for its `linger.ms`, and it counts in milliseconds.
 SHORTEST_FLUSH = 0.001
+# For the report of a refusal, which the client writes a moment after it has ceased to take messages, seconds.
+REPORT_TIMEOUT, REPORT_POLLS = 0.1, 10
 
 
 class KafkaSink:
@@ -47,6 +49,7 @@ class KafkaSink:
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         with configuring("producer"):
             self._producer = Producer({**config, "stats_cb": self._on_statistics}, logger=self._log)
+        self._producer.poll(0.0)  # what it says of its configuration would count as a message until it is heard
 
     @property
     def undelivered(self) -> int:
@@ -71,9 +74,10 @@ class KafkaSink:
         try:
             self._producer.poll(timeout)
         except Exception as error:
-            raise broken(error) from error
+            self._hear_refusal()
+            raise self._receipts.refusal or broken(error) from error
         if self._receipts.refusal is not None:
-            raise KafkaFatal(self._receipts.refusal)
+            raise self._receipts.refusal
         self._send_late()
         return self._receipts.take()
 
@@ -85,7 +89,8 @@ class KafkaSink:
         try:
             self._producer.flush(SHORTEST_FLUSH)
         except Exception as error:
-            raise broken(error) from error
+            self._hear_refusal()
+            raise self._receipts.refusal or broken(error) from error
 
     def close(self, timeout: float) -> int:
         """Wait up to `timeout` seconds for what is under way, then let go. Returns how many messages are given up."""
@@ -117,10 +122,18 @@ class KafkaSink:
             except BufferError:
                 return [Message(topic, key, value, headers, source), *map(Message._make, waiting)]
             except Exception as error:
-                why = f"the producer does not take a record for {topic}: {error.__cause__ or error}"
-                receipt.refuse(why)  # before it ends
-                raise KafkaFatal(why) from error
+                self._hear_refusal()
+                receipt.refuse(f"the producer does not take a record for {topic}: {error.__cause__ or error}")
+                assert self._receipts.refusal is not None
+                raise self._receipts.refusal from error
         return ()
+
+    def _hear_refusal(self) -> None:
+        """A client that takes nothing more may have ceased to for a record that was refused, and reports that next."""
+        for _ in range(REPORT_POLLS):
+            if self._receipts.refusal is None:
+                with suppress(Exception):  # that it takes nothing more, once again
+                    self._producer.poll(REPORT_TIMEOUT / REPORT_POLLS)
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from worker.core.failures import KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record, Standing
+from worker.kafka.batch_end import BatchEnds, looking
 from worker.kafka.beginning import begin_at_once
 from worker.kafka.client_config import consumer_config
 from worker.kafka.client_log import ClientLog
@@ -59,7 +60,6 @@ class KafkaSource:
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
         self._flowing = Flowing()
-        self._unreadable = Unreadable()
         self._taken_away: set[Partition] = set()  # by the callbacks of the poll under way
         self._is_assignment_new = False
         self._was_assigned = self._is_shut_out = False
@@ -86,7 +86,11 @@ class KafkaSource:
         # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
         has_ready = self._gates.has_ready
         most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
+        if share := self._unreadable.share(most):
+            most, patience = most - share, 0.0
         records = self._read(most, patience)
+        if self._unreadable.is_waiting:
+            records = [*records, *self._unreadable.records((1 if has_ready else max_records) - len(records))]
         if self._flowing.strangers:
             records = self._gates.admit(records)
         if has_ready:
@@ -111,7 +115,6 @@ class KafkaSource:
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
         """Read these again from what the group has committed. Until that is known, nothing of them comes."""
-        self._unreadable.forget(partitions)
         self._gates.rewind(partitions)
 
     def withhold(self, partition: Partition) -> None:
@@ -129,8 +132,9 @@ class KafkaSource:
         The client keeps this in the order of its queue: markers count when what lies before them was handed out, and
         an assignment or a seek makes it unknown (measured, librdkafka 2.16).
         """
+        at_rest = [partition for partition in self._gates.at_rest() if not self._unreadable.holds(partition)]
         try:
-            found = self._consumer.position([TopicPartition(*partition) for partition in self._gates.at_rest()])
+            found = self._consumer.position([TopicPartition(*partition) for partition in at_rest])
         except (KafkaException, RuntimeError):  # in the middle of a rebalance
             return {}
         return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
@@ -194,11 +198,14 @@ class KafkaSource:
         self._consumer = consumer = self._new_consumer()
         self._marks, self._pauses = Marks(consumer, self._clock), Pauses(consumer)
         self._commits = Commits(consumer, self._flowing, self._marks)
+        ends = BatchEnds(self._new_looker, self._log)
+        self._unreadable = Unreadable(consumer, self._flowing, self._pauses, ends, self._log)
         self._gates = Gates(
             consumer,
             self._flowing,
             self._marks,
             self._pauses,
+            self._unreadable,
             Inquiry(consumer, self._new_inquirer, self._log),
             self._log,
             starts_at_end=self._kafka.auto_offset_reset == "latest",
@@ -214,6 +221,10 @@ class KafkaSource:
     def _new_inquirer(self) -> Consumer:
         """A client that never joins the group. What it would log of the cluster, the consumer does."""
         return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
+
+    def _new_looker(self) -> Consumer:
+        """One that reads a partition's batches one by one."""
+        return Consumer(looking(consumer_config(self._kafka, self.membership)))
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
         """What the client has, of partitions that are ours after its callbacks."""
@@ -265,24 +276,14 @@ class KafkaSource:
                 partition = partition_of(message, self._flowing)
                 if partition not in moved and not self._gates.is_shut(partition):
                     moved.add(partition)
-                    records += self._skip(partition, message.offset() or 0, error.str())
+                    begun = self._gates.begun(partition)
+                    self._unreadable.failed(partition, message.offset() or 0, begun, error.str())
             elif error.code() == FATAL and self._may_fall_back():
                 self._fall_back(error.str())
             else:
                 self._hear(error)
                 self._raise_failure()
         return records
-
-    def _skip(self, partition: Partition, offset: int, reason: str) -> list[Record]:
-        """Try again; hand the record on, and step past it, once it is certain that it cannot be read."""
-        at, is_certain = self._unreadable.failed(partition, offset)
-        self._log.tell("unreadable", f"{partition}/{at} cannot be read: {reason}")
-        try:
-            self._consumer.seek(TopicPartition(partition.topic, partition.number, at + 1 if is_certain else at))
-        except KafkaException as error:  # taken from us by the very poll that brought the error
-            self._log.tell("seek", f"{partition}/{at} is left to its next owner: {words_of(error)}")
-            return []
-        return [Record(partition, at, None, None, (), None, unreadable=reason)] if is_certain else []
 
     def _hear(self, error: KafkaError) -> None:
         """An error is ours to stop for, or the client's to get over."""
@@ -359,7 +360,7 @@ class KafkaSource:
         except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this
             self._failure = self._failure or error
         if what != "assigned":  # until here the delivery may ask what is under way for them
-            for memory in (self._unreadable, self._marks, self._pauses, self._gates):
+            for memory in (self._pauses, self._unreadable, self._marks, self._gates):
                 memory.forget(partitions)
 
     @property

@@ -20,7 +20,14 @@ from worker.kafka.client_config import Config
 from worker.kafka.connecting import Contact
 from worker.settings import KafkaSettings
 
-CONFIGS = ("cleanup.policy", "max.message.bytes", "min.insync.replicas", "retention.bytes", "retention.ms")
+CONFIGS = (
+    "cleanup.policy",
+    "compression.type",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+)
 _AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
 
 

@@ -65,6 +65,10 @@ class Topics:
         """Bytes of the largest batch that every topic we write to takes."""
         return min(self.max_bytes.values())
 
+    def takes_less_than(self, other: Topics) -> bool:
+        """Whether a topic takes smaller records than the other says."""
+        return any(limit < other.max_bytes.get(topic, limit) for topic, limit in self.max_bytes.items())
+
 
 class Verdict(NamedTuple):
     """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.

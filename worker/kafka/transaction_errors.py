@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from worker.kafka.access import missing, needed_for_transactions
 from worker.kafka.errors import refusal
+from worker.kafka.producing import is_too_large
 from worker.kafka.transactional_id import TransactionalId
 from worker.settings import Connection
 
@@ -50,6 +51,11 @@ class Trouble(NamedTuple):
     error: KafkaError | None
 
     @property
+    def is_too_large(self) -> bool:
+        """Whether a broker refused a record for its size."""
+        return self.error is not None and is_too_large(self.error)
+
+    @property
     def is_fenced(self) -> bool:
         return self.error is not None and self.error.code() in _FENCED
 
@@ -65,7 +71,7 @@ def trouble_of(failure: Exception) -> Trouble:
 def is_owner_alive(*, open_for: float, timeout: float, is_unique: bool) -> bool:
     """Whether a fenced producer was shut out by another that lives: then there is no going on beside it.
 
-    `open_for` seconds its transaction was open, of `timeout`; `is_unique`: nobody else can have its id.
+    `open_for` seconds its transaction was open, of `timeout`; `is_unique`: no other process may go on under its id.
     """
     return not is_unique and open_for < BELIEVED_SHARE * timeout
 

@@ -1,8 +1,15 @@
 """The name under which a worker's transactions are open: what a later process needs to end them in its stead.
 
 With a name that outlives restarts the next process of this replica takes back at once what the last one left open, and
-shuts it out should it still live. So two replicas must never have one name: each would shut out the other. A name made
-up at random is nobody else's, and what its dead bearer left open ends by the broker's timeout.
+shuts it out should it still live. Three places can give one:
+
+| from | outlives a restart | of two processes with one name |
+|---|---|---|
+| TRANSACTIONAL_ID | yes | the younger shuts out the older, which ends |
+| GROUP_INSTANCE_ID, unless that is set | yes | the group decides: whom it keeps takes the name back, the other ends |
+| neither: the group's name and a random part | no | there are never two |
+
+What the dead bearer of a random name left open ends by the broker's timeout.
 """
 
 from __future__ import annotations
@@ -10,30 +17,61 @@ from __future__ import annotations
 import socket
 import uuid
 from typing import NamedTuple
+from urllib.parse import quote
 
 HOSTNAME = "{hostname}"
+
+# How often a broker looks for transactions that are past their time, seconds, unless it is told otherwise
+# (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
+SWEEP_INTERVAL = 10
 
 
 class TransactionalId(NamedTuple):
     """A name, and the beginning that it shares with those of other replicas: the whole of it, if it has none.
 
-    `is_unique`: no other process can have it, so only the broker can have shut its bearer out.
+    `is_unique`: no other process may go on under it, so a bearer that was shut out takes it back. `is_stable`: the next
+    process of this replica has it too.
     """
 
     text: str
     family: str
     is_unique: bool
+    is_stable: bool
 
     def relative(self) -> TransactionalId:
         """A name that begins like it, and is nobody's."""
-        family = self.family if self.family.endswith("-") else f"{self.family}-"
-        return TransactionalId(f"{family}{uuid.uuid4()}", family, is_unique=True)
+        return _random(self.family if self.family.endswith("-") else f"{self.family}-")
 
 
-def resolve_transactional_id(pattern: str | None, group_id: str) -> TransactionalId:
-    """The name of this process, to be asked for once. `pattern` is the setting; None: a random name."""
-    if pattern is None:
-        family = f"{group_id}-"
-        return TransactionalId(f"{family}{uuid.uuid4()}", family, is_unique=True)
-    text = pattern.replace(HOSTNAME, socket.gethostname())
-    return TransactionalId(text, pattern.partition(HOSTNAME)[0] or text, is_unique=False)
+def of_this_host(pattern: str) -> str:
+    """A name that replicas share as a pattern, filled in."""
+    return pattern.replace(HOSTNAME, socket.gethostname())
+
+
+def resolve_transactional_id(pattern: str | None, group_id: str, instance_id: str | None = None) -> TransactionalId:
+    """The name of this process, to be asked for once. `pattern` and `instance_id` are the settings; None: not set."""
+    if pattern is not None:
+        text = of_this_host(pattern)
+        return TransactionalId(text, pattern.partition(HOSTNAME)[0] or text, is_unique=False, is_stable=True)
+    family = f"{group_id}-"
+    if instance_id is None:
+        return _random(family)
+    # The last `@` ends the group's name, for none is left in what follows: member `b-c` of group `a` and member `c` of
+    # group `a-b` have two names.
+    text = f"{family}@{quote(of_this_host(instance_id), safe='')}"
+    return TransactionalId(text, family, is_unique=True, is_stable=True)
+
+
+def cost_of_a_kill(timeout_ms: int) -> str:
+    """What a replica with a random name does to readers when it is killed, and how to avoid it."""
+    timeout = timeout_ms / 1000
+    return (
+        f"readers with read_committed wait {timeout:g} to {timeout + SWEEP_INTERVAL:g} s when a replica is killed, for "
+        "its successor has another transactional id; give each replica a name that outlives its restarts: "
+        "WORKER_KAFKA__GROUP_INSTANCE_ID or WORKER_DELIVERY__TRANSACTIONAL_ID, with {hostname} in it where pods keep "
+        "their names (a StatefulSet)"
+    )
+
+
+def _random(family: str) -> TransactionalId:
+    return TransactionalId(f"{family}{uuid.uuid4()}", family, is_unique=True, is_stable=False)

@@ -20,7 +20,7 @@ from worker.core.records import Message
 from worker.kafka.client_config import Config
 from worker.kafka.client_log import ClientLog
 from worker.kafka.errors import configuring
-from worker.kafka.producing import partition_of, why_refused
+from worker.kafka.producing import is_too_large, partition_of, why_refused
 from worker.kafka.transaction_errors import Trouble, trouble_of
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
@@ -35,6 +35,7 @@ class _Found:
     """The first reason. Apart from the producer, so that its client does not refer to it: see `drop`."""
 
     failure: str | None = None
+    is_too_large = False
 
     def fail(self, why: str) -> None:
         self.failure = self.failure or why
@@ -43,6 +44,7 @@ class _Found:
         """Runs inside of any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
         if error is not None and error.code() not in _TAKEN_BACK:
             self.fail(why_refused(report.topic(), error))
+            self.is_too_large |= is_too_large(error)
 
 
 class TransactionalProducer:
@@ -63,6 +65,11 @@ class TransactionalProducer:
     def failure(self) -> str | None:
         """Why the open transaction cannot be committed; None while it can."""
         return self._found.failure
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether a broker refused a record of it for its size."""
+        return self._found.is_too_large
 
     def begin(self) -> None:
         """Open a transaction. Asks no broker."""

@@ -10,7 +10,6 @@ import math
 import os
 import struct
 import sys
-import tokenize
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,26 +20,10 @@ import numpy as np
 from numpy.lib import format as npy
 
 from worker.codecs.elements import to_bytes
+from worker.core.damage import DAMAGED
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.signature import Signature, TensorSpec
 
-# What numpy and zipfile raise for files that are damaged, by chance or by design (found by changing bytes at random). A
-# header is parsed as Python: what is not has all of Python's ways to fail.
-DAMAGED = (
-    ValueError,
-    TypeError,
-    LookupError,
-    OverflowError,
-    EOFError,
-    OSError,
-    SyntaxError,
-    tokenize.TokenError,
-    RecursionError,
-    MemoryError,
-    struct.error,
-    zipfile.BadZipFile,
-    NotImplementedError,
-)
 _MOST_SAID = 100  # characters of a reason
 _ZIP_NAME_LENGTHS = struct.Struct("<26xHH")  # of a local file header: the lengths of name and extra field behind it
 

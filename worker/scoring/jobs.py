@@ -6,7 +6,7 @@
 | .npy, .npz       | JSON lines | a row                | no: it is alone |
 | JSON lines, pipe | JSON lines | a line               | no: its rows are one request |
 
-No file is written over that one did not ask for, and none is a mixture of two runs.
+No file is written over that one did not ask for, and none is a mixture of two runs: the second to claim it is refused.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from worker.codecs.wire import JSON
 from worker.core.failures import BadConfiguration
 from worker.scoring.array_writer import ArrayWriter, paths_for
 from worker.scoring.arrays import Arrays
+from worker.scoring.claims import check_unclaimed, claimed, is_still
 from worker.scoring.line_writer import LineWriter
 from worker.scoring.lines import Lines
 from worker.scoring.npy_file import NpyFile, partial
@@ -59,6 +60,8 @@ class Asked:
 
     def check(self) -> None:
         """Raises `BadConfiguration` for what no model could do."""
+        if self.may_overwrite and self.output is None:
+            raise BadConfiguration("--force does nothing without --output: standard output is nobody's file")
         if self.file != STDIN and not self.file.exists():
             raise BadConfiguration(f"{self.file}: there is no such file")
         if not self.is_array and self.file.is_file() and _is_binary(self.file):
@@ -107,7 +110,7 @@ def open_job(asked: Asked, scorer: Scorer, settings: ScoringSettings, tell: Tell
 
 def _lines_to_lines(asked: Asked, scorer: Scorer, settings: ScoringSettings, closing: ExitStack) -> Job:
     source = Lines(
-        0 if asked.file == STDIN else _opened(asked.file, os.O_RDONLY, closing),
+        0 if asked.file == STDIN else _opened(asked.file, closing),
         asked.name,
         settings.kafka.max_request_bytes,
         asked.limit,
@@ -132,15 +135,16 @@ def _rows_to_arrays(
     errors = asked.output.with_suffix(".errors.jsonl")
     for path in (*outputs, *map(partial, outputs), errors):
         _spare(path, asked)
-    for path in outputs:  # what stands there in the end is of this run
-        if path.is_file():
-            path.unlink()
-    closing.callback(_drop_if_empty, errors)
-    error_writer = LineWriter(_created(errors, closing), str(errors), scorer.codecs, "row", scorer.tally)
+    descriptor = _claimed(errors, closing)
+    closing.callback(_drop_if_empty, errors, descriptor)  # before it is let go
+    error_writer = LineWriter(descriptor, str(errors), scorer.codecs, "row", scorer.tally)
     writer = ArrayWriter(error_writer, rows, scorer.tally)
     closing.callback(writer.close, tell)
     for path, spec in zip(outputs, scorer.signature.outputs, strict=True):
         writer.add(NpyFile(path, spec, rows))
+    for path in outputs:  # what stands there in the end is of this run
+        if path.is_file():
+            path.unlink()
     passes = Passes(scorer, arrays, asked.name, writer, batching)
     return Job("row", rows, passes.run, [*outputs, errors])
 
@@ -149,7 +153,7 @@ def _line_writer(asked: Asked, scorer: Scorer, unit: str, closing: ExitStack) ->
     if asked.output is None:
         return LineWriter(STDOUT, "standard output", scorer.codecs, unit, scorer.tally)
     _spare(asked.output, asked)
-    return LineWriter(_created(asked.output, closing), str(asked.output), scorer.codecs, unit, scorer.tally)
+    return LineWriter(_claimed(asked.output, closing), str(asked.output), scorer.codecs, unit, scorer.tally)
 
 
 def _spare(path: Path, asked: Asked) -> None:
@@ -158,22 +162,25 @@ def _spare(path: Path, asked: Asked) -> None:
         return
     if os.path.samestat(path.stat(), os.fstat(0) if asked.file == STDIN else asked.file.stat()):
         raise BadConfiguration(f"{path} is the input itself: give another name")
+    check_unclaimed(path)
     if not asked.may_overwrite:
         raise BadConfiguration(f"{path} is there already: --force writes over it")
 
 
-def _drop_if_empty(path: Path) -> None:
-    if path.is_file() and not path.stat().st_size:
+def _drop_if_empty(path: Path, descriptor: int) -> None:
+    if path.is_file() and is_still(path, descriptor) and not path.stat().st_size:
         path.unlink()
 
 
-def _created(path: Path, closing: ExitStack) -> int:
-    return _opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, closing)
+def _claimed(path: Path, closing: ExitStack) -> int:
+    descriptor = claimed(path)
+    closing.callback(os.close, descriptor)
+    return descriptor
 
 
-def _opened(path: Path, flags: int, closing: ExitStack) -> int:
+def _opened(path: Path, closing: ExitStack) -> int:
     try:
-        descriptor = os.open(path, flags, 0o666)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be opened: {error.strerror}") from error
     closing.callback(os.close, descriptor)

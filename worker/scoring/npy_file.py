@@ -19,10 +19,11 @@ from numpy.lib import format as npy
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Array
 from worker.core.signature import TensorSpec
+from worker.scoring.claims import claimed, is_still
 
 
 class NpyFile:
-    """`rows` rows of one output, in any order. Owns the file.
+    """`rows` rows of one output, in any order. Owns the file, and claims it.
 
     Where the model leaves the shape of a row open, that of the first one holds for all.
     """
@@ -41,10 +42,7 @@ class NpyFile:
         self._dims: tuple[int, ...] | None = None
         self._refused: list[int] = []  # rows that came before the shape was known
         self._row_bytes = self._start = 0
-        try:
-            self._descriptor = os.open(self.partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        except OSError as error:
-            raise BadConfiguration(f"{self.partial}: cannot be written: {error.strerror}") from error
+        self._descriptor = claimed(self.partial)
         if None not in spec.dims:
             try:
                 self._begin(tuple(d for d in spec.dims if d is not None))
@@ -73,6 +71,8 @@ class NpyFile:
     def close(self, rows: int) -> Path | None:
         """Keep the first `rows` rows: under the file's own name if these are all. None if there is nothing to keep."""
         try:
+            if not is_still(self.partial, self._descriptor):
+                raise Incomplete(f"{self.path}: cannot be finished: {self.partial} was removed meanwhile")
             if self._dims is None or not rows:
                 self.partial.unlink()
                 return None

@@ -19,6 +19,7 @@ from worker.core.intake import Bounds, Intake
 from worker.core.ledger import OffsetLedger
 from worker.core.outlook import Outlook
 from worker.core.punctuality import Punctuality
+from worker.core.rejections import Rejections
 from worker.core.stacking import Stacker
 from worker.core.trials import Trials
 from worker.inference import InferenceLanes, Model
@@ -139,6 +140,7 @@ class Scorer:
             lanes=self._lanes,
             punctuality=Punctuality(outlook, time.time),
             delivery=FileDelivery(ledger, writer),
+            rejections=Rejections(),
             events=self.tally,
             signals=until,
             conduct=Conduct(

@@ -5,11 +5,11 @@ Pure but for looking whether the files named exist. Owns nothing.
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from collections.abc import Iterator
 from itertools import chain
 
+from worker.core.addresses import Url, host_and_port, is_loopback
 from worker.settings.sections import (
     FILL_SHARE,
     BatchingSettings,
@@ -24,8 +24,9 @@ from worker.settings.sections import (
 )
 
 LAST_PORT = 65_535
-# The fewest digits that are taken for a port at the end of an IPv6 address without brackets: brokers listen above 1023.
-SHORTEST_PORT = 4
+# What we log in with, by PLAIN and SCRAM or by OAUTHBEARER.
+_PASSWORD = ("sasl_username", "sasl_password")
+_TOKEN = ("oauth_token_endpoint_url", "oauth_client_id", "oauth_client_secret", "oauth_scope")
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
@@ -54,12 +55,12 @@ def scoring_conflicts(settings: ScoringSettings) -> Iterator[str]:
 
 
 def _connection(kafka: Connection) -> Iterator[str]:
-    yield from chain(_addresses(kafka), _encryption(kafka), _certificates(kafka), _login(kafka))
+    yield from chain(_addresses(kafka), _encryption(kafka), _certificates(kafka), _login(kafka), _tokens(kafka))
 
 
 def _addresses(kafka: Connection) -> Iterator[str]:
     for server in kafka.bootstrap_servers.split(","):
-        host, port = _host_and_port(server.strip())
+        host, port = host_and_port(server.strip())
         if port and ":" in host and "[" not in server:
             yield (
                 f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server.strip()!r} is one long IPv6 address to the client; "
@@ -91,7 +92,7 @@ def _group(kafka: KafkaSettings) -> Iterator[str]:
 
 def _encryption(kafka: Connection) -> Iterator[str]:
     is_plain = kafka.security_protocol in ("PLAINTEXT", "SASL_PLAINTEXT")
-    distant = [server for server in kafka.bootstrap_servers.split(",") if not _is_loopback(server.strip())]
+    distant = [server for server in kafka.bootstrap_servers.split(",") if not is_loopback(server.strip())]
     if is_plain and distant and not kafka.allow_plaintext:
         yield (
             f"WORKER_KAFKA__SECURITY_PROTOCOL: {kafka.security_protocol} to {distant[0].strip()} would cross the "
@@ -99,35 +100,6 @@ def _encryption(kafka: Connection) -> Iterator[str]:
         )
     if is_plain and kafka.insecure_tls:
         yield f"WORKER_KAFKA__INSECURE_TLS: there is no TLS with {kafka.security_protocol}; unset it"
-
-
-def _is_loopback(server: str) -> bool:
-    host = _host_and_port(server)[0]
-    ip = _ip(host)
-    return host == "localhost" or (ip is not None and ip.is_loopback)
-
-
-def _host_and_port(server: str) -> tuple[str, str]:
-    """Of `[protocol://]host[:port]`, as the client reads it: an IPv6 address needs brackets to have a port.
-
-    Where one without brackets ends in what looks like a port, it was meant as one, and is returned as one.
-    """
-    address = server.rpartition("://")[2]
-    if address.startswith("["):
-        host, _, rest = address[1:].partition("]")
-        return host, rest.removeprefix(":")
-    if address.count(":") > 1:
-        host, _, port = address.rpartition(":")
-        return (host, port) if _ip(host) and port.isdecimal() and len(port) >= SHORTEST_PORT else (address, "")
-    host, _, port = address.partition(":")
-    return host, port
-
-
-def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
 
 
 def _certificates(kafka: Connection) -> Iterator[str]:
@@ -154,6 +126,7 @@ def _login(kafka: Connection) -> Iterator[str]:
         )
     if is_sasl and kafka.sasl_mechanism is not None:
         yield from _credentials(kafka, kafka.sasl_mechanism)
+    yield from _idle_credentials(kafka)
 
 
 def _credentials(kafka: Connection, mechanism: str) -> Iterator[str]:
@@ -166,6 +139,40 @@ def _credentials(kafka: Connection, mechanism: str) -> Iterator[str]:
     for key, value in (token if mechanism == "OAUTHBEARER" else password).items():
         if value is None:
             yield f"WORKER_KAFKA__{key}: {mechanism} needs it; set it"
+
+
+def _idle_credentials(kafka: Connection) -> Iterator[str]:
+    """Those that nothing logs in with: they were meant to be used."""
+    idle: tuple[str, ...] = (*_PASSWORD, *_TOKEN)
+    used: str = kafka.security_protocol
+    cure = "set WORKER_KAFKA__SECURITY_PROTOCOL to SASL_SSL, or unset it"
+    if used.startswith("SASL_"):
+        if kafka.sasl_mechanism is None:
+            return
+        idle, used = _PASSWORD if kafka.sasl_mechanism == "OAUTHBEARER" else _TOKEN, kafka.sasl_mechanism
+        cure = "set another WORKER_KAFKA__SASL_MECHANISM, or unset it"
+    for key in (key for key in idle if getattr(kafka, key) is not None):
+        yield f"{variable('kafka', key)}: has no effect with {used}; {cure}"
+
+
+def _tokens(kafka: Connection) -> Iterator[str]:
+    """Where the client's secret goes. The client follows no redirection, so this address is all."""
+    if kafka.oauth_token_endpoint_url is None:
+        return
+    try:
+        url = Url(kafka.oauth_token_endpoint_url)
+    except ValueError:
+        url = None
+    if url is None or url.has_login:
+        yield (
+            "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: is no address of an issuer of tokens; write https://host/path, "
+            "without a login, which is WORKER_KAFKA__OAUTH_CLIENT_ID and WORKER_KAFKA__OAUTH_CLIENT_SECRET"
+        )
+    elif url.is_in_clear and not kafka.allow_plaintext:
+        yield (
+            f"WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: the client's secret would go to {url.host} unencrypted; use "
+            "https://, or set WORKER_KAFKA__ALLOW_PLAINTEXT=true"
+        )
 
 
 def _bounds(batching: BatchingSettings) -> Iterator[str]:

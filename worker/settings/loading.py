@@ -1,15 +1,14 @@
 """The only reader of the environment: variables and a TOML file in, frozen `Settings` out.
 
 pydantic-settings reads, the environment winning over the file. Ours is to judge names and to tell problems. Every
-`WORKER_*__*` name must be known, so that a mistyped one is an error and not a default; other names without `__` are not
-ours (Kubernetes injects `WORKER_SERVICE_HOST`), but for one that lacks an underscore. A secret may stand in a file
-instead: `WORKER_KAFKA__SASL_PASSWORD_FILE` names it. All problems are found before one exception reports them.
+`WORKER_*` name must be known, so that a mistyped one is an error and not a default; which are not ours, and what a
+mistyped one was meant to be, is decided in `names`. A secret may stand in a file instead:
+`WORKER_KAFKA__SASL_PASSWORD_FILE` names it. All problems are found before one exception reports them.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigS
 
 from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import client_conflicts, conflicts, kafka_conflicts, scoring_conflicts
+from worker.settings.names import KNOWN, SECRET_FILES, is_ours, meant
 from worker.settings.sections import (
     SECTIONS,
     UNSHOWN,
@@ -35,10 +35,9 @@ from worker.settings.sections import (
 )
 
 _S = TypeVar("_S", Settings, ClientSettings, ScoringSettings, KafkaPart, DeliveryPart)
-_KNOWN = {variable(section, key): (section, key) for section, cls in SECTIONS.items() for key in cls.model_fields}
-# The commonest slip, one underscore: it has no `__`, and would be taken for somebody else's name and passed over.
-_SLIPS = {name.replace("__", "_"): name for name in _KNOWN}
-_SECRET_FILES = {f"{name}_FILE": name for name, setting in _KNOWN.items() if is_secret(*setting)}
+
+_SECTIONS_AS_VARIABLES = f"settings are WORKER_<SECTION>__<NAME>, sections {', '.join(SECTIONS).upper()}."
+_SECTIONS_AS_TABLES = f"tables are {', '.join(SECTIONS)}."
 
 # Unknown names are told by `_unknown_names`, which knows where they stand. A default that cannot be made, as the value
 # that it is made from is wrong, is no second mistake.
@@ -128,7 +127,7 @@ def _read(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tup
         problems += [_told(e) for e in error.errors(include_url=False) if not _is_told_elsewhere(e)]
         return None, list(dict.fromkeys(problems))
     if isinstance(kafka := getattr(settings, "kafka", None), Connection):
-        kafka.read_secrets_from(tuple(Path(environ[name]) for name in _SECRET_FILES if environ.get(name)))
+        kafka.read_secrets_from(tuple(Path(environ[name]) for name in SECRET_FILES if environ.get(name)))
     return settings, problems
 
 
@@ -154,45 +153,59 @@ def _unknown_names(file: TomlConfigSettingsSource, path: Path | None) -> Iterato
         # A stray value, or an empty table of no section's name, has no key to name.
         is_read = isinstance(table, dict) and (table or section in SECTIONS)
         for setting in [(section, key) for key in table] if is_read else [("", section)]:
-            if setting not in _KNOWN.values():
-                name = f"{'.'.join(setting).removeprefix('.')} in {path}"
-                yield _unknown(name, variable(*setting), lambda known: ".".join(_KNOWN[known]))
+            if setting not in KNOWN.values():
+                yield _unknown_in_file(setting, path)
 
 
 def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str]]:
     """The known names with their values. An empty variable counts as not set: `${NAME:-}` in a compose file."""
-    ours = {name: value for name, value in environ.items() if name.startswith("WORKER_") and "__" in name and value}
-    problems += [
-        f"{slip}: no such setting; did you mean {name}, with two underscores?"
-        for slip, name in _SLIPS.items()
-        if environ.get(slip)
-    ]
+    ours = {name: value for name, value in environ.items() if is_ours(name, value)}
     for name, value in ours.items():
-        if name in _KNOWN:
+        if name in KNOWN:
             yield name, value
-        elif name not in _SECRET_FILES:
-            problems.append(_unknown(name, name.upper()))
-        elif _SECRET_FILES[name] in ours:
-            problems.append(f"{name}: {_SECRET_FILES[name]} is set as well; unset one of them")
+        elif name not in SECRET_FILES:
+            problems.append(_unknown_variable(name))
+        elif SECRET_FILES[name] in ours:
+            problems.append(f"{name}: {SECRET_FILES[name]} is set as well; unset one of them")
         else:
             try:
                 secret = Path(value).read_text(encoding="utf-8").rstrip("\r\n")
                 if not secret:
                     problems.append(f"{name}: {value} is empty")
-                yield _SECRET_FILES[name], secret
+                yield SECRET_FILES[name], secret
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 problems.append(f"{name}: cannot read {value}: {reason}")
 
 
-def _unknown(name: str, like: str, spelled: Callable[[str], str] = str) -> str:
-    """Did they mean another one? Close names only: a wrong guess sends people the wrong way.
+def _unknown_variable(name: str) -> str:
+    guess = meant(name)
+    told = f"{name}: no such setting; {_guessed(guess.variables, _SECTIONS_AS_VARIABLES)}"
+    if guess.variables and "__" not in name and name == guess.variables[0].replace("__", "_"):
+        return f"{told.removesuffix('?')}, with two underscores?"
+    if name.upper().startswith("WORKER_KAFKA__"):
+        return told + _client_key(guess.variables, "WORKER_KAFKA__CONFIG")
+    if guess.is_sure or "__" in name:
+        return told
+    return f"{told} If other software reads it, empty it for this process: {name}="
 
-    `spelled` is how a variable is written where the name stands.
-    """
-    close = difflib.get_close_matches(like, _KNOWN, n=1, cutoff=0.75)
-    guess = f"did you mean {spelled(close[0])}?" if close else f"sections are {', '.join(SECTIONS).upper()}"
-    return f"{name}: no such setting; {guess}"
+
+def _unknown_in_file(setting: tuple[str, str], path: Path | None) -> str:
+    guess = meant(variable(*setting)).variables
+    spelled = [".".join(KNOWN[name]) if name in KNOWN else f"the variable {name}" for name in guess]
+    name = ".".join(setting).removeprefix(".")
+    told = f"{name} in {path}: no such setting; {_guessed(spelled, _SECTIONS_AS_TABLES)}"
+    return told + _client_key(guess, "the table kafka.config") if setting[0] == "kafka" else told
+
+
+def _guessed(names: Sequence[str], otherwise: str) -> str:
+    return f"did you mean {' or '.join(names)}?" if names else otherwise
+
+
+def _client_key(guess: Sequence[str], place: str) -> str:
+    """What is no setting of that section may be one of the client's."""
+    is_ours = any(name.startswith("WORKER_KAFKA__") for name in guess)
+    return "" if is_ours else f" librdkafka's own settings stand in {place}"
 
 
 def _is_told_elsewhere(error: ErrorDetails) -> bool:

@@ -157,7 +157,9 @@ class Connection(Section):
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
         Field("PLAINTEXT", description="How connections to the brokers are secured.")
     )
-    allow_plaintext: bool = Field(False, description="Allow unencrypted connections to brokers on other machines.")
+    allow_plaintext: bool = Field(
+        False, description="Allow unencrypted connections to brokers, and to the issuer of tokens, on other machines."
+    )
     insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
     ssl_ca_location: Path | None = Field(
         None, description="Certificates of the authorities to trust, a PEM file or directory; otherwise the system's."
@@ -171,7 +173,9 @@ class Connection(Section):
     ) = Field(None, description="How we log in, with a SASL security protocol.")
     sasl_username: Text | None = Field(None, description="PLAIN and SCRAM: the user.")
     sasl_password: SecretStr | None = Field(None, description="PLAIN and SCRAM: the password.")
-    oauth_token_endpoint_url: Text | None = Field(None, description="OAUTHBEARER (OIDC): where tokens are issued.")
+    oauth_token_endpoint_url: Text | None = Field(
+        None, description="OAUTHBEARER (OIDC): where tokens are issued, `https://…`."
+    )
     oauth_client_id: Text | None = Field(None, description="OAUTHBEARER (OIDC): the client.")
     oauth_client_secret: SecretStr | None = Field(None, description="OAUTHBEARER (OIDC): the client's secret.")
     oauth_scope: Text | None = Field(None, description="OAUTHBEARER (OIDC): the scope to ask for.")
@@ -211,8 +215,10 @@ class KafkaSettings(Connection):
     group_id: Text = Field(
         description="Consumer group. Replicas of one deployment share it; different models never do."
     )
-    group_instance_id: Text | None = Field(
-        None, description="Static membership: a name that is this replica's alone and outlives its restarts."
+    group_instance_id: Annotated[Text, AfterValidator(_of_this_host)] | None = Field(
+        None,
+        description="Static membership: a name that is this replica's alone and outlives its restarts, such as "
+        "`{hostname}` where pods keep their names.",
     )
     group_protocol: Literal["auto", "consumer", "classic"] = Field(
         "auto",
@@ -277,7 +283,8 @@ class ModelSettings(Section):
     )
     version: Text = Field("1", description="Version that requests may ask for and answers carry.")
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)] | None = Field(
-        None, description="The file must have this SHA-256, or the worker does not start."
+        None,
+        description="The file must have this SHA-256, with no weights in other files, or the worker does not start.",
     )
     device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = Field(
         "auto", description="`auto`: CUDA where it works, else the CPU. `cuda` and `cuda:1` start on nothing else."
@@ -318,6 +325,12 @@ class ModelSettings(Section):
         (),
         description="Row counts to run at start, two or more, comma-separated; unless set 1, 2 and MAX_BATCH_SIZE, on "
         "CUDA also the powers of two between.",
+    )
+    warm_up_example: Path | None = Field(
+        None,
+        description="What the model is tried with instead of zeros and ones, at start and whenever it is in doubt: an "
+        "`.npz` with an array for each input by name, with a row or more of them or without a batch axis, or one "
+        "request as JSON.",
     )
     non_finite_input: Literal["reject", "allow"] = Field(
         "reject", description="What a request with a NaN or an infinity among its inputs gets."
@@ -444,7 +457,8 @@ class DeliverySettings(Section):
     transactional_id: Annotated[Text, AfterValidator(_of_this_host)] | None = Field(
         None,
         description="Exactly once: a name that is this replica's alone and outlives its restarts, such as "
-        "`my-group-{hostname}`; GROUP_ID and a random part unless set.",
+        "`my-group-{hostname}`. Unless set it is made of GROUP_ID and GROUP_INSTANCE_ID; without the latter, of "
+        "GROUP_ID and a random part.",
     )
     transaction_timeout_ms: int = Field(
         10_000,

@@ -12,13 +12,15 @@ key, a value or an error's text. Imported only when tracing is on; `traced.py` s
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
 
+from worker.core.addresses import Url
 from worker.core.failures import BadConfiguration
 from worker.core.records import Batch, Finished, Message, Record
 from worker.version import VERSION
@@ -189,7 +191,24 @@ def start(group_id: str) -> Tracing:
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     except (ValueError, OSError) as error:
         raise BadConfiguration(f"WORKER_TELEMETRY__TRACING: an OTEL_* variable does not fit: {error}") from error
+    if host := sent_in_clear(os.environ):
+        structlog.get_logger().warning(
+            "collector_key_in_clear",
+            why="what the collector knows us by (OTEL_EXPORTER_OTLP_HEADERS, or a login in its address) goes to "
+            f"{host} unencrypted; give it an https:// endpoint",
+        )
     return Tracing(provider, group_id)
+
+
+def sent_in_clear(environ: Mapping[str, str]) -> str | None:
+    """The collector to which headers of the operator's, or a login, go unencrypted over a network; None for none."""
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    headers = environ.get("OTEL_EXPORTER_OTLP_TRACES_HEADERS") or environ.get("OTEL_EXPORTER_OTLP_HEADERS")
+    try:
+        url = Url(endpoint or "")
+    except ValueError:
+        return None  # the SDK's own is this machine; of any other the exporter says what is wrong with it
+    return url.host if url.is_in_clear and (headers or url.has_login) else None
 
 
 class Seldom(logging.Filter):

@@ -16,7 +16,8 @@ from unittest import mock
 from tests.properties.simulation.producers import SimSink
 from worker.core.ledger import OffsetLedger, Place
 from worker.core.loose import KeyedLedger, LooseLedger
-from worker.core.records import Ending, Message, Outcome, Partition
+from worker.core.records import Ending, Message, Outcome, Partition, Prediction, Record, Request
+from worker.core.stacking import Reassembly
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -90,6 +91,13 @@ def _answer_out_of_turn(_: OffsetLedger, outcomes: Iterable[tuple[Place, Outcome
             place.line.sent.append(place)
             leaving.append(place)
     return leaving
+
+
+def _answer_with_the_first_piece(self: Reassembly, _: Request, outcome: Outcome) -> Outcome | None:
+    if self.is_over:
+        return None
+    self._finish()
+    return outcome._replace(request=self.request) if isinstance(outcome, Prediction) else outcome
 
 
 # At least once, with less order
@@ -185,6 +193,12 @@ def _take_in_beside_a_trial(self: Worker) -> int:
     return len(records)
 
 
+def _lose_what_was_postponed(self: Trials) -> Sequence[Record]:
+    if not self.is_sitting:
+        self._postponed = []
+    return ()
+
+
 AT_LEAST_ONCE = (
     Mutant("a commit before the delivery report", AtLeastOnce, "send", _settle_what_is_sent),
     Mutant("a commit past a gap", OffsetLedger, "settle", _settle_past_a_gap),
@@ -192,6 +206,8 @@ AT_LEAST_ONCE = (
     Mutant("settled by the answer, before its dead letter", SimSink, "_report", _report_the_first_message),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
+    Mutant("the first piece of a request answers for it", Reassembly, "collect", _answer_with_the_first_piece, KILLERS),
+    Mutant("what came beside a trial is lost", Trials, "resume", _lose_what_was_postponed, KILLERS),
 )
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
 LOOSE = (Mutant("a commit past a record that is not settled", LooseLedger, "settle", _settle_past_the_unsettled),)
@@ -210,4 +226,6 @@ EXACTLY_ONCE = (
     Mutant("others are decoded beside a trial", Worker, "_take_in", _take_in_beside_a_trial, KILLERS),
     Mutant("a trial survives the rewind of its record", Trials, "forget", None, KILLERS),
     Mutant("suspects are not tried", Trials, "suspect", None, KILLERS),
+    Mutant("what came beside a trial is lost", Trials, "resume", _lose_what_was_postponed, KILLERS),
+    Mutant("the first piece of a request answers for it", Reassembly, "collect", _answer_with_the_first_piece, KILLERS),
 )

@@ -22,6 +22,7 @@ from worker.core.loose import LEDGERS, Order
 from worker.core.outlook import Outlook
 from worker.core.punctuality import Punctuality
 from worker.core.records import Array, Record, Rejection, Request
+from worker.core.rejections import Rejections
 from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
@@ -44,6 +45,7 @@ class Setup:
     commit_interval: float = 0.02
     transaction_timeout: float = 1.0
     transactional_id: str | None = "replica-{n}"  # None: unique to each life
+    is_static: bool = False  # the id is made of the member's own, which the group lets no other have
     joins: bool = True  # records that lie side by side travel as one
 
     def named(self, number: int) -> Setup:
@@ -182,6 +184,7 @@ class Replica:
             lanes=watched(process, self.lanes),
             punctuality=Punctuality(self.outlook, clock),
             delivery=self.delivery,
+            rejections=Rejections(),
             events=self.events,
             signals=self.signals,
             conduct=setup.conduct,
@@ -207,7 +210,7 @@ class Replica:
             fixed or self.process.name,
             self.setup.transaction_timeout,
             lambda: self.source.member,
-            is_unique=fixed is None,
+            is_unique=fixed is None or self.setup.is_static,
         )
         return ExactlyOnce(
             ledger=self.ledger,

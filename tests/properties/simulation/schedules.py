@@ -30,6 +30,8 @@ KEYS = (b"a", b"b", None)
 DEEDS = 40
 HEALING_SECONDS = 300.0  # a lost commit is waited for 60 s
 REFUSED = "refused for this time"
+# Transactional ids, and whether they are a static member's: of two with that none is shut out by the other's.
+_NAMES = (("replica-{n}", False), ("replica-{n}", True), (None, False), (None, False), ("shared by mistake", False))
 
 
 T = TypeVar("T")
@@ -275,15 +277,15 @@ class Play:
     def _any_setup(self, is_exact: bool) -> Setup:  # noqa: FBT001  # which of two worlds it is
         lanes = self._dice.randint(1, 2)
         bound = self._dice.choice([3, 20, 1000])
-        return Setup(
+        setup = Setup(
             is_exact=is_exact,
             policy=BatchPolicy(max_rows=4, max_bytes=1 << 20, linger=self._dice.choice([0.0, 0.005, 0.3])),
             conduct=Conduct(lanes=lanes, inflight_batches=lanes + self._dice.randint(0, 2), revoke_timeout=1.0),
             bounds=Bounds(records=bound, rows=bound * 4, size=bound * 40),
             commit_interval=self._dice.choice([0.001, 0.02, 0.2]),
-            transactional_id=self._dice.choice(["replica-{n}", "replica-{n}", None, None, "shared by mistake"]),
-            joins=self._dice.random() < 0.7,
         )
+        name, is_static = self._dice.choice(_NAMES)
+        return replace(setup, transactional_id=name, is_static=is_static, joins=self._dice.random() < 0.7)
 
     def _any(self, choices: Sequence[tuple[int, T]]) -> T:
         return self._dice.choice([choice for weight, choice in choices for _ in range(weight)])

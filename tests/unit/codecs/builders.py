@@ -12,6 +12,7 @@ import numpy as np
 from worker.codecs import Codecs, Wire
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Array, Headers, Message, Partition, Prediction, Record, Rejection, Request, Tensor
+from worker.core.rejections import Rejections
 from worker.core.signature import Signature, TensorSpec
 
 SOURCE = "requests/3/1042"
@@ -40,9 +41,12 @@ def giving(*datatypes: str) -> Signature:
 
 
 def codecs(
-    signature: Signature | None = None, tell: Callable[[Rejection], object] = lambda _: None, **decisions: Any
+    signature: Signature | None = None,
+    tell: Callable[[Rejection], object] = lambda _: None,
+    rejections: Rejections | None = None,
+    **decisions: Any,
 ) -> Codecs:
-    return Codecs(signature or model(), replace(PLAIN_WIRE, **decisions), tell)
+    return Codecs(signature or model(), replace(PLAIN_WIRE, **decisions), tell, rejections)
 
 
 def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:

@@ -27,8 +27,10 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs import oip_json
 from worker.codecs.sizes import OVERHEAD, ROOM_FOR_HEADERS, fits, size_of
-from worker.core.failures import Code
-from worker.core.records import Message, Partition, Prediction, Record, Rejection, Reply
+from worker.core.failures import Code, TooManyRejections
+from worker.core.records import Message, Partition, Prediction, Record, Rejection, Reply, Request
+from worker.core.rejections import Rejections
+from worker.core.runs import Run
 
 TWO = np.array([[1, 2]], "<f4")
 TRACE = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
@@ -186,6 +188,18 @@ def test_a_value_over_the_limit_is_refused_unread() -> None:
     assert refusal.message == "the value has 101 bytes, at most 100 are taken"
 
 
+def test_a_value_at_the_limit_is_taken() -> None:
+    """As many bytes as were promised, with and without others beside it."""
+    codec = codecs(max_request_bytes=12)
+    whole, over = (record(floats(*range(count)), AS_ROWS) for count in (3, 6))
+
+    assert isinstance(codec.decode(whole), Request)
+    assert isinstance(codec.decode(over), Rejection)
+    (run,) = codec.decode_all([whole] * 8)
+    assert isinstance(run, Run)
+    assert not any(isinstance(one, Request) for one in codec.decode_all([over] * 8))
+
+
 def test_a_null_value_may_be_skipped() -> None:
     """No answer and no dead letter; an empty value or an unreadable record is still an error."""
     codec = codecs(null_value="skip", dead_letter_topic="dead-letters")
@@ -265,6 +279,21 @@ def test_an_answer_in_json_that_cannot_fit_is_not_written(monkeypatch: pytest.Mo
     assert [rejection.code for rejection in told] == ["RESOURCE_EXHAUSTED"]
 
 
+def test_each_answer_counts_as_what_it_became() -> None:
+    """A result that is refused when it is written is one of the rejections in a row, and any other result ends them."""
+    rejections = Rejections(3)
+    codec = sizes(max_answer_bytes=400, rejections=rejections)
+    fitting, large = [Prediction(request(codec, rows()), (np.zeros((1, n), "<f4"),)) for n in (2, 100)]
+    for outcome in (large, refused(rows(), "odd"), fitting, large, refused(rows(), "odd")):
+        codec.encode(outcome)
+        rejections.check()
+
+    codec.encode(large)
+
+    with pytest.raises(TooManyRejections, match="3 requests in a row were rejected"):
+        rejections.check()
+
+
 def test_an_answer_may_fill_its_topic_to_the_byte() -> None:
     """Both when it is counted and when there is room enough not to."""
     fitting = answer(codecs(), rows(), TWO)
@@ -312,23 +341,33 @@ def test_an_error_always_fits(key: bytes | None) -> None:
         (rows(key=b"k" * 3000)._replace(value=b"v" * 5000), {"value-omitted": "5000", "key-omitted": "3000"}),
         (
             rows(("mine", b"h" * 4000), ("status", b"x"), key=b"k" * 10),
-            {"value-omitted": "12", "key-omitted": "10", "headers-omitted": "3"},
+            {"headers-omitted": "3"},
         ),
+        (rows(key=b"k" * 3000), {"key-omitted": "3000"}),
+        (rows(("mine", b"h" * 4000), key=b"k" * 3000), {"key-omitted": "3000", "headers-omitted": "2"}),
+        (rows(("mine", b"h" * 4000))._replace(value=b"v" * 5000), {"value-omitted": "5000", "headers-omitted": "2"}),
+        (rows(("mine", b"h" * 4000), key=None)._replace(value=None), {"headers-omitted": "2"}),
+        (
+            rows(("mine", b"h" * 4000), key=b"k" * 3000)._replace(value=b"v" * 5000),
+            {"value-omitted": "5000", "key-omitted": "3000", "headers-omitted": "2"},
+        ),
+        (rows()._replace(value=b"v" * 400), {}),
     ],
 )
 def test_a_dead_letter_leaves_out_what_does_not_fit(given: Record, left_out: dict[str, str]) -> None:
-    """The value first, then the key, then the headers; it always says why and whence."""
+    """As few parts as may be, and no more of its message than fits; it always says why, and where it lay."""
     codec = sizes(max_dead_letter_bytes=1024)
 
-    _, letter = codec.encode(refused(given, "because " * 100 if "mine" in dict(given.headers) else "because"))
+    _, letter = codec.encode(refused(given, "because " * 100))
 
     said = headers_of(letter)
     assert {name: value for name, value in said.items() if name.endswith("-omitted")} == left_out
     assert size_of(letter) <= 1024
     assert said["__dlq.errors.offset"] == "1042"
     assert said["__dlq.errors.message"].startswith("because")
-    assert (letter.value is None) == ("value-omitted" in left_out)
-    assert (letter.key is None) == ("key-omitted" in left_out)
+    assert letter.value == (None if "value-omitted" in left_out else given.value)
+    assert letter.key == (None if "key-omitted" in left_out else given.key)
+    assert ("content-type" in said) == ("headers-omitted" not in left_out)
 
 
 def test_a_size_counts_everything() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.dead_letters.builders import DEAD, dead_record, letter
+from worker.codecs import reading
 from worker.codecs.dead_letters import UNREADABLE, Position, read
 from worker.codecs.oip_protobuf import _InferRequest
 from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
 from worker.codecs.wire import JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
-from worker.core.records import UNREADABLE_HEADERS, Record
+from worker.core.records import UNREADABLE_HEADERS, Headers, Record
 
 ORIGINALS = Originals(JSON)
 NAMED = [("request-id", b"a1")]
@@ -69,6 +70,59 @@ def test_a_header_named_like_what_stands_for_unreadable_ones_is_the_requests_own
     assert found.headers == [("\ufffd", b"x")]
 
 
+PRETENDING = [
+    ("content-type", JSON.encode()),
+    ("Status", b"ok"),
+    ("source", b"requests/0/1"),
+    ("error-code", b"NOT_FOUND"),
+    ("source", None),
+    ("Value-Omitted", b"7"),
+    ("key-omitted", b"7"),
+]
+
+
+def test_a_request_cannot_make_its_letter_look_like_an_answer() -> None:
+    """Or like a letter of another kind: where its headers have the names of ours, they say whose they are."""
+    headers = [("content-type", PROTOBUF.encode()), *PRETENDING[1:]]
+    record = dead_record(7, code=Code.INTERNAL, headers=headers, value=protobuf("a1"))
+
+    words = {name.lower() for name, _ in record.headers} & {"status", "source", "value-omitted", "key-omitted"}
+    assert not words
+    assert [value for name, value in record.headers if name.lower() == "error-code"] == [b"INTERNAL"]
+    assert ("__dlq.request.Status", b"ok") in record.headers
+    assert reading.read(record).role == "inputs"
+
+
+def test_a_replay_gives_a_request_its_own_headers_back() -> None:
+    """By their own names, in their order, though its letter has other names for them."""
+    found = letter(headers=PRETENDING)
+
+    assert (found.code, found.omitted, found.loss) == ("INVALID_ARGUMENT", {}, None)
+    assert found.headers == PRETENDING
+    sent = ORIGINALS.request(found, "requests")
+    assert list(sent.headers)[: len(PRETENDING)] == PRETENDING
+
+
+def test_a_letter_of_an_earlier_worker_is_read_as_it_was_written() -> None:
+    """Those kept a request's `status` by its own name."""
+    earlier = [("status", b"ok"), ("__dlq.errors.topic", b"requests"), ("error-code", b"INTERNAL")]
+
+    found = read(Record(DEAD, 0, None, b"{}", earlier, None))
+
+    assert (found.code, found.headers) == ("INTERNAL", [("status", b"ok")])
+
+
+def test_a_letter_that_comes_back_as_it_stands_does_not_grow() -> None:
+    """However often something else than a replay copies it to a request topic: it is described anew."""
+    headers: Headers = [("status", b"ok"), ("mine", b"1")]
+    first = dead_record(headers=headers).headers
+
+    again = dead_record(headers=first).headers
+
+    assert len(again) < len(first)
+    assert dead_record(headers=again).headers == again
+
+
 def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
     """All that begins with `__dlq.` was written by whoever rejected the request."""
     found = read(Record(DEAD, 0, None, b"{}", [("__dlq.errors.stacktrace", b"..."), ("mine", b"1")], None))
@@ -86,7 +140,7 @@ def test_headers_of_a_later_kip_are_not_the_requests_own() -> None:
         ),
         (
             dead_record(headers=[("h", b"x" * 5000)], limit=2000),
-            "the request's value and key and headers did not fit into the dead letter",
+            "the request's headers did not fit into the dead letter",
         ),
         (
             dead_record(value=None, message=f"{UNREADABLE}: bad"),

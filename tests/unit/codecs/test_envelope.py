@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.meeting import meeting, met
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS
 from worker.codecs.envelope import ECHOED, Envelope, Envelopes
 from worker.codecs.wire import HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, PROTOBUF
@@ -53,6 +54,14 @@ def test_an_unknown_content_type_is_a_fault(value: bytes) -> None:
     assert envelope.fault is not None
     assert envelope.fault.startswith("content-type: expected one of application/json, application/x-protobuf")
     assert len(envelope.fault) < 400
+
+
+def test_of_too_many_headers_none_is_read() -> None:
+    """Each may be two bytes, and costs more to read than a whole request."""
+    some = [AS_JSON, *[("", b"")] * 999]
+
+    assert read(*some).fault is None
+    assert read(*some, AS_ROWS).fault == "1001 headers, at most 1000 are read"
 
 
 @pytest.mark.parametrize("default", [JSON, OCTETS])
@@ -311,7 +320,23 @@ HEADER = st.tuples(
 )
 
 
-@given(st.lists(st.lists(HEADER, max_size=5), min_size=1, max_size=12))
+# As publishers send them: each name once, with a value that means something.
+RIGHT = st.lists(
+    st.sampled_from(
+        [
+            *[("content-type", OCTETS.encode()), ("content-type", JSON.encode()), ("accept", b"*/*")],
+            *[("timeout-ms", b"17"), ("timeout-ms", b"250"), ("Deadline", b"1700000000250")],
+            *[("request-id", b"r-1"), ("correlation-id", b"c"), ("x", b"")],
+        ]
+    ),
+    min_size=2,
+    max_size=5,
+    unique_by=lambda header: header[0],
+)
+
+
+@meeting("what differs is read alone", "a timeout is remembered", "more than is remembered")
+@given(st.lists(RIGHT | st.lists(HEADER, max_size=5), min_size=1, max_size=12))
 def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, bytes | None]]]) -> None:
     """Remembered, forgotten or never known, the same headers mean the same."""
     for most in (2, 256):
@@ -319,4 +344,8 @@ def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, byt
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("worker.codecs.envelope._MAX_KNOWN", most)
             for headers in [*requests, *requests]:
+                is_known = len(headers) > 1 and remembers._read_what_differs(headers) is not None
+                met("what differs is read alone", is_so=is_known)
                 assert remembers.read(headers) == Envelopes(JSON, 2.0)._read(headers)
+            met("a timeout is remembered", is_so=bool(remembers._timeouts))
+            met("more than is remembered", is_so=most == 2 and len({tuple(headers) for headers in requests}) > 4)

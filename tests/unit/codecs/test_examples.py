@@ -86,3 +86,15 @@ def test_inputs_with_a_default_are_left_out() -> None:
     request = decoded(DEFAULTED, example(DEFAULTED, Encoding.JSON, rows=2))
 
     assert elements(request.tensors[1], "<f2") == [1.0, 1.0]
+
+
+def test_rows_that_are_given_are_asked_instead_of_made_up_ones() -> None:
+    """Whole rows of them, for a model that takes no others; inputs with a default are left out."""
+    inputs = (TensorSpec("a", "INT64", (1,)), TensorSpec("b", "FP32", ()), TensorSpec("c", "FP32", (), default=1.0))
+    signature = Signature("m", "1", inputs, (TensorSpec("y", "FP32", ()),))
+    given = {"a": np.array([[10], [20]]), "b": np.array([1, 2], np.float32), "c": np.array([5, 6], np.float32)}
+
+    feeds = example_feeds(signature, 30, np.random.default_rng(1), given)
+
+    assert set(feeds) == {"a", "b"}
+    assert set(zip(feeds["a"][:, 0].tolist(), feeds["b"].tolist(), strict=True)) == {(10, 1.0), (20, 2.0)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -29,7 +31,9 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs import Codecs, SingleCodecs, oip_protobuf
 from worker.codecs.wire import HEAD_LENGTH
+from worker.core.failures import TooManyRejections
 from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request, Timeout
+from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions
 from worker.core.signature import TensorSpec
 
@@ -165,37 +169,86 @@ HEADERS = st.sampled_from(
     ]
 )
 VALUES = st.sampled_from([ROW, ROW, ROW, ROW * 2, b"odd", b"", None])
-RECORDS = st.lists(st.tuples(HEADERS, VALUES, st.sampled_from([P3, P3, P3, P4])), max_size=40)
+# So many alike side by side: of records that each are drawn by themselves, four alike are next to never neighbours.
+RECORDS = st.lists(st.tuples(HEADERS, VALUES, st.sampled_from([P3, P3, P3, P4]), st.integers(1, 9)), max_size=8)
 
 
-@given(RECORDS)
-def test_together_or_alone_the_same_is_decoded(shapes: list[tuple[Headers, bytes | None, Partition]]) -> None:
+def test_together_or_alone_the_same_is_decoded() -> None:
     """Requests, rejections, replies, rows and sizes, in order."""
-    codec = codecs(max_request_bytes=20)
-    given = [rows(at, value, headers=headers, partition=p) for at, (headers, value, p) in enumerate(shapes)]
+    met: Counter[str] = Counter()
 
-    decoded = codec.decode_all(given)
+    @given(RECORDS)
+    def check(parts: list[tuple[Headers, bytes | None, Partition, int]]) -> None:
+        codec = codecs(max_request_bytes=20)
+        shapes = [(headers, value, p) for headers, value, p, count in parts for _ in range(count)]
+        given_ = [rows(at, value, headers=headers, partition=p) for at, (headers, value, p) in enumerate(shapes)]
 
-    assert list(map(facts, flat(decoded))) == list(map(facts, map(codec.decode, given)))
-    for one in decoded:
-        if isinstance(one, Run):
-            assert one.size == sum(one.sizes)
-            assert one.tensors == (b"".join(one.values),)
+        decoded = codec.decode_all(given_)
+
+        assert list(map(facts, flat(decoded))) == list(map(facts, map(codec.decode, given_)))
+        for run in runs_among(decoded, met):
+            assert run.size == sum(run.sizes)
+            assert [len(run.values), run.rows] == [len(run.records), sum(one.rows for one in run.singles())]
+            assert list(run.values) == [record.value for record in run.records]
+
+    check()
+
+    assert met["alone"] >= 30
+    assert met["in a run"] >= 30
 
 
-@given(st.lists(HEADERS.filter(lambda headers: AS_ROWS in headers), min_size=4, max_size=20), st.sampled_from([1, 2]))
-def test_together_or_alone_the_same_is_answered(headers: list[Headers], rows_each: int) -> None:
+def runs_among(decoded: Sequence[Request | Rejection], met: Counter[str]) -> list[Run]:
+    """The runs, counted with what is none: a property whose examples meet none of them says nothing."""
+    runs = [one for one in decoded if isinstance(one, Run)]
+    met["in a run"] += len(runs)
+    met["alone"] += len(decoded) - len(runs)
+    return runs
+
+
+def test_together_or_alone_the_same_is_answered() -> None:
     """Topic, key, value, headers and partition of each message, in order."""
-    codec = codecs()
-    outputs = np.random.default_rng(1).standard_normal((rows_each * len(headers), 2), dtype=np.float32)
-    start = 0
+    met: Counter[str] = Counter()
+    some = st.lists(HEADERS.filter(lambda headers: AS_ROWS in headers), min_size=4, max_size=20)
 
-    for one in codec.decode_all([rows(at, ROW * rows_each, headers=h) for at, h in enumerate(headers)]):
-        if isinstance(one, Run):
-            whole = Prediction(one, [outputs], start, start + one.rows)
-            alone = [message for single in predictions(whole) for message in codec.encode(single)]
-            assert list(codec.encode(whole)) == alone
-        start += one.rows if isinstance(one, Request) else rows_each
+    @given(some, st.sampled_from([1, 2]))
+    def check(headers: list[Headers], rows_each: int) -> None:
+        codec = codecs()
+        outputs = np.random.default_rng(1).standard_normal((rows_each * len(headers), 2), dtype=np.float32)
+        start = 0
+
+        decoded = codec.decode_all([rows(at, ROW * rows_each, headers=h) for at, h in enumerate(headers)])
+
+        for one in decoded:
+            if isinstance(one, Run):
+                whole = Prediction(one, [outputs], start, start + one.rows)
+                alone = [message for single in predictions(whole) for message in codec.encode(single)]
+                assert list(codec.encode(whole)) == alone
+            start += one.rows if isinstance(one, Request) else rows_each
+        runs_among(decoded, met)
+
+    check()
+
+    assert met["in a run"] >= 30
+
+
+@pytest.mark.parametrize("rows_each", [1, 2])
+def test_each_run_gets_its_own_answers(rows_each: int) -> None:
+    """Also where it looks like the last one: rows, outputs and their shapes alike, and only the numbers new."""
+    codec = codecs()
+    given_ = [rows(at, ROW * rows_each) for at in range(4)]
+    some, others = [np.full((4 * rows_each, 2), number, "<f4") for number in (1.0, 2.0)]
+
+    for outputs in (some, others, some):
+        (run,) = codec.decode_all(given_)
+        assert isinstance(run, Run)
+        together = [message.value for message in answers(codec, run, outputs)]
+        alone = [
+            message.value
+            for one in predictions(Prediction(run, [outputs], 0, run.rows))
+            for message in codec.encode(one)
+        ]
+
+        assert together == alone == [outputs[:rows_each].tobytes()] * 4
 
 
 NUMBERS = st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3)
@@ -236,24 +289,29 @@ def in_form(form: str, numbers: list[float], at: int) -> Record:
     return rows(at, value, headers=[AS_ROWS, (HEAD_LENGTH, b"%d" % len(head))])
 
 
-@given(st.lists(st.tuples(FORMS, st.integers(1, 9), NUMBERS), min_size=1, max_size=8))
-def test_requests_of_one_form_are_decoded_and_answered_as_each_alone(
-    parts: list[tuple[str, int, list[float]]],
-) -> None:
+def test_requests_of_one_form_are_decoded_and_answered_as_each_alone() -> None:
     """Protobuf, the binary-data form and JSON, in any mixture."""
-    codec = codecs()
-    forms = [(form, [n + at for n in numbers]) for form, count, numbers in parts for at in range(count)]
-    given_ = [in_form(form, numbers, at) for at, (form, numbers) in enumerate(forms)]
+    met: Counter[str] = Counter()
 
-    decoded = codec.decode_all(given_)
+    @given(st.lists(st.tuples(FORMS, st.integers(1, 9), NUMBERS), min_size=1, max_size=8))
+    def check(parts: list[tuple[str, int, list[float]]]) -> None:
+        codec = codecs()
+        forms = [(form, [n + at for n in numbers]) for form, count, numbers in parts for at in range(count)]
+        given_ = [in_form(form, numbers, at) for at, (form, numbers) in enumerate(forms)]
 
-    assert [plain(one) for one in flat(decoded)] == [plain(codec.decode(one)) for one in given_]
-    for run in decoded:
-        if isinstance(run, Run):
+        decoded = codec.decode_all(given_)
+
+        assert [plain(one) for one in flat(decoded)] == [plain(codec.decode(one)) for one in given_]
+        for run in runs_among(decoded, met):
             outputs = np.random.default_rng(1).standard_normal((run.rows, 2), dtype=np.float32)
             whole = Prediction(run, [outputs], 0, run.rows)
             alone = [message for single in predictions(whole) for message in codec.encode(single)]
             assert list(codec.encode(whole)) == alone
+
+    check()
+
+    assert met["alone"] >= 30
+    assert met["in a run"] >= 30
 
 
 def plain(one: Request | Rejection) -> object:
@@ -267,7 +325,7 @@ def plain(one: Request | Rejection) -> object:
 @pytest.mark.parametrize("form", ["raw", "contents", "binary"])
 def test_requests_of_one_form_come_as_one(form: str) -> None:
     """Whatever ends in the bytes of its rows; ids of their own keep them apart."""
-    given_ = [in_form(form, [at + 2.5, 2.0, 3.0], at) for at in range(8)]
+    given_ = [in_form(form, [at + 2.5, 1.0, 0.0], at) for at in range(8)]
 
     (run,) = codecs().decode_all(given_)
 
@@ -325,15 +383,14 @@ def test_behind_many_odd_ones_a_run_is_found(form: str) -> None:
 
 
 def test_what_only_looks_alike_stays_apart() -> None:
-    """Ones or zeros among typed numbers; answers inline; a tensor that does not stand at the end; other headers."""
-    typed = [in_form("contents", [1.0, 2.0, at + 3.0], at) for at in range(8)]
+    """Answers inline; a tensor that does not stand at the end; other headers."""
     inline = [in_form("binary, answered inline", [at + 2.5, 2.0, 3.0], at) for at in range(8)]
     behind = [one._replace(value=(one.value or b"") + b"\xfa\x07\x0c" + bytes(12)) for one in typed_raw()]
     others = [
         one._replace(headers=[*one.headers, ("correlation-id", b"%d" % at)]) for at, one in enumerate(typed_raw())
     ]
 
-    for given_ in (typed, inline, behind, others):
+    for given_ in (inline, behind, others):
         decoded = codecs().decode_all(given_)
 
         assert [plain(one) for one in decoded] == [plain(codecs().decode(one)) for one in given_]
@@ -355,6 +412,21 @@ def test_an_answer_that_does_not_fit_is_refused_alone() -> None:
 
     assert [dict(message.headers)["status"] for message in sent] == [b"ok", b"ok", b"error", b"ok", b"ok"]
     assert [rejection.record.offset for rejection in told] == [2]
+
+
+@pytest.mark.parametrize("refused", [(0, 1, 3), (2, 3, 4)])
+def test_the_answers_of_a_run_count_one_by_one(refused: tuple[int, ...]) -> None:
+    """Two refusals, a result and one refusal are no three in a row; a run of results alone ends any row."""
+    rejections = Rejections(3)
+    codec = codecs(rejections=rejections, max_answer_bytes=9_000)
+    for too_long in [(3, 4), (), refused]:
+        given = [rows(at)._replace(key=b"k" * (9_000 if at in too_long else 3)) for at in range(5)]
+        (run,) = codec.decode_all(given)
+        assert isinstance(run, Run)
+        answers(codec, run, np.zeros((5, 2), "<f4"))
+
+    with pytest.raises(TooManyRejections) if refused == (2, 3, 4) else nullcontext():
+        rejections.check()
 
 
 def test_the_plain_model_and_wire_make_runs() -> None:

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.models import fixed_batch, mlp, save, sequence_mean
+from tests.models import fixed_batch, mlp, postcodes, save, sequence_mean
 from worker.benching.columns import Column
 from worker.benching.generator import Site
 from worker.codecs.examples import Encoding
@@ -38,6 +39,20 @@ def test_with_nothing_set_it_is_the_demos_model_on_a_mock() -> None:
     assert plan.settings.model.name == "digits"
     assert plan.encoding is Encoding.ROWS
     assert plan.request_bytes == 256
+
+
+def test_requests_are_made_of_the_operators_example(tmp_path: Path) -> None:
+    """Where there is one: a model that takes postcodes refuses made-up numbers."""
+    np.savez(tmp_path / "example.npz", code=[[10115], [20095]], city=[["Rome"], ["Oslo"]])
+    environ = {
+        "WORKER_MODEL__PATH": str(save(postcodes(), tmp_path)),
+        "WORKER_MODEL__WARM_UP_EXAMPLE": str(tmp_path / "example.npz"),
+    }
+
+    plan = Plan(Order(encoding="json"), environ)
+
+    inputs = [json.loads(request.value)["inputs"] for request in plan.requests]
+    assert {(code["data"][0], city["data"][0]) for code, city in inputs} == {(10115, "Rome"), (20095, "Oslo")}
 
 
 def test_a_replica_has_nothing_of_the_callers_topics(model: Path) -> None:

@@ -65,6 +65,31 @@ def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | N
         assert problem in str(report.problems[0])
 
 
+@pytest.mark.parametrize(
+    ("variables", "rows", "closed_by"),
+    [
+        ({}, {1, 32}, None),
+        ({"MAX_BATCH_SIZE": "32768"}, {1, 2048}, "WORKER_BATCHING__MAX_BATCH_BYTES"),
+        ({"MAX_BATCH_SIZE": "2048"}, {1, 2048}, None),
+        ({"MAX_BATCH_BYTES": "1024"}, {1}, "WORKER_BATCHING__MAX_BATCH_BYTES"),
+        ({"MAX_BATCH_TOKENS": "8192"}, {1, 4}, "WORKER_BATCHING__MAX_BATCH_TOKENS"),
+    ],
+)
+def test_no_more_rows_are_measured_than_a_batch_can_have(
+    variables: dict[str, str], rows: set[int], closed_by: str | None, tmp_path: Path
+) -> None:
+    """Rows of 8 KiB are 2,048 in 16 MiB: a rate of more at once no worker reaches."""
+    report = Report("inference-worker check --json")
+    path = models.save(models.identity("FP32", (2048,)), tmp_path)
+    settings = {f"WORKER_BATCHING__{key}": value for key, value in variables.items()}
+
+    _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path), **settings}), report)
+
+    assert report.model is not None
+    assert set(report.model.run_seconds) == rows
+    assert report.model.closed_by == closed_by
+
+
 @pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])
 def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tmp_path: Path) -> None:
     """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster has told its limit."""

@@ -60,6 +60,31 @@ def test_batches_that_are_padded_are_told() -> None:
     assert "of exactly 8 rows: short ones are padded, none is larger" in file.getvalue()
 
 
+def test_what_did_not_show_of_the_rows_is_told() -> None:
+    """It is no reason for alarm, and no reason to be sure."""
+    report = Report("inference-worker check --json")
+    report.model = ModelFacts("m", "1", "cpu", "why", ["x"], ["y"], None, None, 1.0, {1: 0.001}, doubt="y: the same")
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=False)
+
+    assert "unseen            y: the same" in file.getvalue()
+
+
+def test_what_closes_a_full_batch_is_told() -> None:
+    """Where it has fewer rows than MAX_BATCH_SIZE says."""
+    report = Report("inference-worker check --json")
+    seconds = {1: 0.001, 2048: 0.1}
+    report.model = ModelFacts(
+        "m", "1", "cpu", "why", ["x"], ["y"], None, None, 1.0, seconds, closed_by="MAX_BATCH_BYTES"
+    )
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=False)
+
+    assert "full batches       close at 2,048 rows, by MAX_BATCH_BYTES" in file.getvalue()
+
+
 def test_a_length_that_was_made_up_is_told() -> None:
     """A text of 16 tokens takes a fraction of one of 256."""
     report = Report("inference-worker check --json")

@@ -214,6 +214,19 @@ def test_a_batch_that_would_close_by_bytes_is_left_out(model: Path, monkeypatch:
     assert document["too_large"] == {"rows": 65, "reason": reason}
 
 
+def test_a_batch_that_would_close_by_tokens_is_left_out(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of the model has 4: nobody would ever see the rate of more rows at once."""
+    monkeypatch.setenv("WORKER_BATCHING__MAX_BATCH_TOKENS", "32")
+
+    document = found(model, "--batch-sizes", "8,9")
+    refused = profile(model, "--rows-per-request", 9, "--batch-sizes", "9")
+
+    assert [size["rows"] for size in document["sizes"]] == [1, 8]
+    reason = "WORKER_BATCHING__MAX_BATCH_TOKENS closes a batch at 8 rows"
+    assert document["too_large"] == {"rows": 9, "reason": reason}
+    assert f"--rows-per-request 9: {reason}; give so many or less, or raise it to 36 or more" in refused.stderr
+
+
 def test_a_request_larger_than_a_batch_by_bytes_is_not_measured(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker cuts it into pieces: no batch of its rows ever runs."""
     monkeypatch.setenv("WORKER_BATCHING__MAX_BATCH_BYTES", "1024")

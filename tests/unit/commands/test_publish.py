@@ -37,3 +37,28 @@ def test_errors_are_looked_up_where_they_came_from() -> None:
         "inference-worker consume --errors-only --last 1 --topic theirs --config 'my settings.toml' "
         "--bootstrap-servers kafka:9092"
     )
+
+
+@pytest.mark.parametrize(
+    ("order", "told"),
+    [
+        (Order(file="-", timeout=5.0), "--timeout does nothing without --wait"),
+        (Order(file="-", response_topic="a", timeout=5.0), "--timeout and --response-topic do nothing without --wait"),
+        (Order(file="-", seed=0), "--seed does nothing without --random"),
+        (Order(file="-", encoding="rows"), "--encoding does nothing without --random"),
+    ],
+)
+def test_an_option_that_does_nothing_is_refused(order: Order, told: str) -> None:
+    """Whoever gives it expects something of it."""
+    with pytest.raises(BadConfiguration, match=f"^{told}$"):
+        publish(order)
+
+
+def test_lines_are_published_as_they_stand(tmp_path: Path) -> None:
+    """Neither a model nor a number of rows changes them."""
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("{}\n")
+    order = Order(file=str(lines), topic="t", bootstrap_servers="127.0.0.1:9", model=Path("m.onnx"), rows_per_request=2)
+
+    with pytest.raises(BadConfiguration, match="--rows-per-request and --model do nothing with JSON lines"):
+        publish(order)

@@ -442,3 +442,13 @@ def test_a_linger_looks_back_when_a_batch_is_home() -> None:
     waiting.look_back(10.010)
 
     assert waiting.linger == 0.001
+
+
+def test_a_full_batch_of_single_rows_is_closed_by_what_comes_first() -> None:
+    """Rows, bytes or tokens; of a row that is larger than a batch may be there is one."""
+    policy = BatchPolicy(10, 1000, 0.0, max_tokens=40)
+
+    assert policy.limit_of_rows(((2,),), 8) == Limit(10, ClosedBy.SIZE)
+    assert policy.limit_of_rows(((8,),), 8) == Limit(5, ClosedBy.TOKENS)
+    assert policy.limit_of_rows(((2,),), 400) == Limit(2, ClosedBy.BYTES)
+    assert policy.limit_of_rows(((2,),), 4000) == Limit(1, ClosedBy.BYTES)

@@ -187,3 +187,14 @@ def test_records_that_travel_as_one_are_taken_apart_where_they_stand() -> None:
     settle(ledger, second)
     assert ledger.committable() == {P0: 4}
     assert (ledger.records, ledger.rows, ledger.size) == (0, 0, 0)
+
+
+def test_what_is_forgotten_is_remembered_nowhere() -> None:
+    """Partitions come and go for months; what waits by its key waits in a queue of the partition that it came with."""
+    ledger = KeyedLedger()
+    track(ledger, b"a", b"b", b"a")
+    track(ledger, b"a", partition=P1)
+
+    ledger.forget([P0, P1])
+
+    assert not ledger._queues

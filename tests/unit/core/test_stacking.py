@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import math
 import weakref
@@ -81,6 +82,23 @@ def test_non_finite_input_convicts_only_its_own_request() -> None:
     assert (rejection.code, rejection.message) == (Code.INVALID_ARGUMENT, "input x: holds NaN or infinity")
 
 
+@pytest.mark.parametrize("where", [(row, column) for row in range(2) for column in range(3)])
+def test_non_finite_values_convict_wherever_in_a_row_they_stand(where: tuple[int, int]) -> None:
+    """In any row of the request and any column of the row, in inputs and in outputs."""
+    wide = stacker(spec("x", dims=(3,)), outputs=[spec("y", dims=(3,))])
+    good, bad = np.ones((2, 3), "<f4"), np.ones((2, 3), "<f4")
+    bad[where] = math.inf
+    requests = [request(at, rows=2, tensors=[values], shapes=((3,),)) for at, values in enumerate((good, bad, good))]
+
+    stacked, refused = wide.stack(requests, ClosedBy.SIZE)
+    outcomes = judged(wide, stack([requests[0], requests[2]], wide), np.concatenate([good, bad]))
+
+    assert stacked is not None
+    assert [one.record.offset for one in stacked.requests] == [0, 2]
+    assert [guilty.record.offset for guilty, _ in refused] == [1]
+    assert [type(outcome) for _, outcome in outcomes] == [Prediction, Rejection]
+
+
 def test_a_group_of_the_guilty_makes_no_batch() -> None:
     """Nothing is run for nobody."""
     stacked, refused = stacker().stack([rows(math.inf)], ClosedBy.LINGER)
@@ -156,6 +174,13 @@ def test_a_batch_is_halved_between_requests() -> None:
     assert first.feeds["x"].tolist() == [[1]]
     assert second.feeds["x"].tolist() == [[2], [3], [4]]
     assert np.shares_memory(second.feeds["x"], stacked.feeds["x"])
+
+
+def test_halves_were_closed_by_what_closed_the_whole() -> None:
+    """By this the limits of memory tell a batch that was full from one that was not."""
+    whole = dataclasses.replace(batch(rows(1), rows(2)), closed_by=ClosedBy.MEMORY)
+
+    assert [half.closed_by for half in halve(whole)] == [ClosedBy.MEMORY] * 2
 
 
 def test_a_cut_request_becomes_whole_in_the_order_of_its_rows() -> None:

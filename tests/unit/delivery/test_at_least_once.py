@@ -107,6 +107,15 @@ def test_an_outcome_is_let_go_once_it_is_sent(world: World) -> None:
     assert place.outcome is None
 
 
+def test_a_revoke_lets_no_answer_wait_for_company(world: World) -> None:
+    """The group waits for it."""
+    send(world, 4)
+
+    world.delivery.revoke([P0], world.clock.now + 1.0)
+
+    assert world.sink.pushed == [1]
+
+
 def test_a_refused_answer_stops_the_worker(world: World) -> None:
     """An answer that the broker never takes is fatal, and nothing is committed past it."""
     world.sink.refusal = "not authorised"

@@ -634,3 +634,10 @@ def test_a_partition_is_in_doubt_while_a_transaction_with_it_is_ending(world: Wo
     turn_after(world, 0.01)
 
     assert not world.delivery.is_in_doubt(P0)
+
+
+def test_an_outcome_is_let_go_once_it_is_sent(world: World) -> None:
+    """What waits for the end of its transaction is a place, not a batch's arrays."""
+    [place] = send(world, 4)
+
+    assert place.outcome is None

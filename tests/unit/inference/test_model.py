@@ -14,11 +14,11 @@ from tests import models
 from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
 from worker.core.signature import DTYPES
-from worker.inference import Model, load
+from worker.inference import Model, load, load_as_set
 from worker.inference import model as model_module
 from worker.inference.device import CPU
 from worker.inference.ort_errors import readable, run_failure
-from worker.settings import ModelSettings
+from worker.settings import BatchingSettings, ModelSettings
 
 
 def loaded(model: bytes, folder: Path, max_batch_size: int = 8, **settings: Any) -> Model:
@@ -52,7 +52,9 @@ def test_an_input_that_no_request_can_bring_is_refused(tmp_path: Path) -> None:
     without = models.identities({"": "FP32"}, dims=(0, 2))
     deep = models.identities({"": "FP32"}, dims=(1,) * 8)
 
-    assert "input x FP32[batch, 0, 2] has no elements" in refusal(without, tmp_path)
+    message = refusal(without, tmp_path)
+    assert "input x FP32[batch, 0, 2] has no elements" in message
+    assert message.endswith("export the model with another size of that axis, or with a dynamic one")
     assert "has 9 dimensions, and a request's tensor at most 8" in refusal(deep, tmp_path)
 
 
@@ -151,19 +153,135 @@ def test_a_model_that_runs_on_no_trial_size_is_refused_with_the_cure(tmp_path: P
     assert "update_model_dims" in message
 
 
+def typed(message: str, path: Path) -> bytes:
+    """The model after the statement that the message prints: our own words, as an operator would type them."""
+    statement = message[message.index("model = onnx.load") :].replace("; ", "\n")
+    exec(statement, {"onnx": onnx, "path": path})  # noqa: S102  # what is tested
+    return path.read_bytes()
+
+
 def test_a_fixed_batch_axis_is_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
     """The statement that the message prints makes the same file loadable."""
-    path = tmp_path / "model.onnx"
     message = refusal(models.fixed_batch(rows=4), tmp_path)
     assert "x [4, 3]: the first axis must be dynamic" in message
-    statement = (
-        message[message.index("model = onnx.load") :]
-        .replace("; for v", "\nfor v")
-        .replace("; onnx.save", "\nonnx.save")
-    )
-    exec(statement, {"onnx": onnx, "path": path})  # noqa: S102  # our own words, as an operator would type them
 
-    assert loaded(path.read_bytes(), tmp_path).signature.takes == "x FP32[batch, 3]"
+    cured = typed(message, tmp_path / "model.onnx")
+
+    assert loaded(cured, tmp_path).signature.takes == "x FP32[batch, 3]"
+
+
+def test_an_input_without_a_shape_is_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
+    """It is no scalar, and a constant it cannot be: requests bring it."""
+    message = refusal(models.of_unknown_rank(), tmp_path)
+    assert "does not say which shape input x has, so nothing says which of its axes is the batch" in message
+    assert "constant" not in message
+
+    cured = typed(message, tmp_path / "model.onnx")
+
+    assert loaded(cured, tmp_path).signature.takes == "x FP32[batch, 8]"
+
+
+def test_a_model_without_outputs_is_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
+    """What it computes has to be given to somebody."""
+    message = refusal(models.without_outputs(), tmp_path)
+    assert "has no outputs, so no request could be answered" in message
+
+    cured = typed(message, tmp_path / "model.onnx")
+
+    assert [spec.name for spec in loaded(cured, tmp_path).signature.outputs] == ["y"]
+
+
+def test_a_model_without_inputs_is_refused_with_the_cure(tmp_path: Path) -> None:
+    """It says the same to everybody."""
+    assert "has no inputs, so no request could ask it anything: export it so" in refusal(
+        models.without_inputs(), tmp_path
+    )
+
+
+@pytest.mark.parametrize("fixed_batch", ["refuse", "pad"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [16, "batch", 8],
+        [16, "N", 8],
+        [16, "batch_size", "width"],
+        ["time", "batch", 8],
+        [None, "batch", 8],
+        [16, 4, "B"],
+        [1, "batch", 16],
+    ],
+)
+def test_a_batch_that_is_not_first_is_refused(shape: list[int | str | None], fixed_batch: str, tmp_path: Path) -> None:
+    """Its time steps would be taken for requests, and padded as such. Under another name it is another axis."""
+    message = refusal(models.of_shapes(shape), tmp_path, fixed_batch=fixed_batch)
+    assert "would be taken for requests: export the model with the batch first" in message
+    assert "FIXED_BATCH" not in message
+
+    cured = typed(message, tmp_path / "model.onnx")
+
+    assert None in loaded(cured, tmp_path, fixed_batch="pad").signature.inputs[0].dims
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ["batch", "N", 3],
+        ["N", "batch_of_words"],
+        ["points", "n"],
+        [None, "B"],
+        [8, "sequence"],
+        ["batch", 1],
+        [1, "N", 3],
+    ],
+)
+def test_a_first_axis_that_may_be_the_batch_is_it(shape: list[int | str | None], tmp_path: Path) -> None:
+    """A model of N points, of a fixed batch of texts, and one that calls two axes so."""
+    assert loaded(models.of_shapes(shape), tmp_path, fixed_batch="pad").signature.inputs[0].name == "x"
+
+
+def test_padding_is_named_with_care_where_another_axis_is_dynamic(tmp_path: Path) -> None:
+    """Of one without a name nobody knows whether it is the batch."""
+    assert "). If the first axis is the batch and not, say, the time, WORKER_MODEL__FIXED_BATCH=pad" in refusal(
+        models.of_shapes([16, None, 8]), tmp_path
+    )
+    assert "). WORKER_MODEL__FIXED_BATCH=pad" in refusal(models.of_shapes([16, 2]), tmp_path)
+
+
+def test_a_model_of_exactly_one_row_serves_where_rows_run_alone(tmp_path: Path) -> None:
+    """Nothing is ever padded. Where batches are larger, that is the cure which is named."""
+    model = models.for_rows(1, models.mlp())
+
+    served = loaded(model, tmp_path, max_batch_size=1)
+
+    assert (served.fixed_rows, served.warmed_up_at) == (1, (1,))
+    assert len(arrays(served.run({"x": np.zeros((1, 4), np.float32)}))[0]) == 1
+    message = refusal(model, tmp_path)
+    assert "). WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is, each row alone" in message
+    assert "pad" not in message
+
+
+def test_a_model_without_room_for_a_single_row_is_told_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other values would help it, and a smaller batch there is none."""
+
+    def out_of_memory(*_: object) -> None:
+        raise RuntimeError("Failed to allocate memory for requested buffer of size 4")
+
+    monkeypatch.setattr(Model, "_exactly", out_of_memory)
+
+    dynamic, fixed = refusal(models.mlp(), tmp_path), refusal(models.fixed_batch(4), tmp_path, fixed_batch="pad")
+
+    assert "not enough memory for 1 row: give it more memory, or export the model for smaller inputs" in dynamic
+    assert "not enough memory for 4 rows: export the model for fewer rows" in fixed
+
+
+def test_a_number_of_rows_that_the_file_hides_is_named_as_the_cause(tmp_path: Path) -> None:
+    """It runs on one row, says that it takes any, and fails on two."""
+    message = refusal(models.reshaped_to_one_row(), tmp_path)
+
+    assert "runs on fewer rows but fails on 2: " in message
+    assert message.endswith("a Reshape most often, holds one (torch.onnx.export: dynamo=True)")
 
 
 _PYTORCH = (
@@ -214,17 +332,14 @@ def test_what_cannot_be_served_is_refused_in_one_line_with_the_cure(model: bytes
 
 def test_a_model_that_knows_other_values_is_refused_with_the_cure(tmp_path: Path) -> None:
     """What scikit-learn's OneHotEncoder is unless told otherwise: a category that it has not seen fails the batch."""
-    one = refusal(models.categories(), tmp_path)
-    two = refusal(models.categories("also"), tmp_path)
+    message = refusal(models.categories(), tmp_path)
 
-    assert (
-        "Unknown Category and zeros = 0. If it takes no such values, export it so that it answers unknown ones" in one
-    )
-    assert "If it takes no such values, name one that it takes in WORKER_MODEL__INPUT_DEFAULTS" in two
+    assert "Unknown Category and zeros = 0. If it takes no such values, give it some that it does" in message
+    assert "WORKER_MODEL__WARM_UP_EXAMPLE, a file of arrays by name (.npz) or a request (JSON); or export it" in message
 
 
 def test_a_model_that_knows_other_values_is_warmed_up_with_a_default(tmp_path: Path) -> None:
-    """The cure that the refusal names."""
+    """Where requests may leave that input out, the warm-up leaves it out too."""
     model = loaded(models.categories("also"), tmp_path, input_defaults={"city": "Rome"})
 
     (one_hot, _) = arrays(model.probe())
@@ -424,6 +539,46 @@ def test_the_probe_fails_when_finite_outputs_turned_into_nan(tmp_path: Path) -> 
 
     assert isinstance(failure, RunFailure)
     assert "NaN or infinity, where it was finite at start" in failure.message
+
+
+def test_the_probe_fails_when_rows_get_lost(tmp_path: Path) -> None:
+    """Then no answer can be given back to its request any more."""
+    model = loaded(models.mlp(), tmp_path)
+    model._session = loaded(models.mlp(), tmp_path)._session
+    whole = model.run
+    model.run = lambda feeds: [output[:-1] for output in arrays(whole(feeds))]  # type: ignore[method-assign]
+
+    failure = model.probe()
+
+    assert isinstance(failure, RunFailure)
+    assert "1 rows went in, shape (0, 3) came out" in failure.message
+
+
+def test_a_model_is_warmed_as_batches_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever limits them was set for both."""
+    batching = BatchingSettings.model_validate(
+        {
+            "max_batch_size": 48,
+            "max_request_rows": 77,
+            "max_batch_tokens": 300,
+            "max_batch_bytes": 500_000,
+            "buckets": {"x": {"axis": 1, "boundaries": [2, 4]}},
+        }
+    )
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(model_module, "load", lambda _, **wanted: asked.update(wanted))
+
+    load_as_set(ModelSettings(path=Path("m.onnx"), name="m"), batching)
+
+    expected = {
+        "max_batch_size": 48,
+        "max_request_rows": 77,
+        "wanted_axes": batching.wanted_axes,
+        "max_batch_tokens": 300,
+        "max_batch_bytes": 500_000,
+    }
+    assert {name: asked[name] for name in expected} == expected
+    assert batching.wanted_axes
 
 
 NO_MEMORY_ON_CPU = (

@@ -15,11 +15,12 @@ from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, 
 from tests.fakes import Clock
 from tests.unit.kafka.test_client_config import settings
 from worker.core.records import Partition, Suspect
-from worker.kafka import Membership, beginning, inquiry, source
+from worker.kafka import Membership, batch_end, beginning, inquiry, source
 from worker.kafka.client_statistics import Watcher
 from worker.kafka.source import KafkaSource
 
 P, Q = Partition("r", 0), Partition("r", 1)
+DAMAGED = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
@@ -89,6 +90,8 @@ class ScriptedClient:
         self.hears_at_once = True  # what becomes of a commit: with the next poll; else a test says when
         self.heard: list[list[TopicPartition]] = []
         self.held: set[Partition] = set()
+        self.unreadable: list[tuple[int, int]] = []  # batches, from their first offset to their last
+        self.looks: list[int] = []
         self.callbacks: dict[str, Callable[..., None]] = {}
 
     def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
@@ -159,6 +162,10 @@ class ScriptedClient:
             for at in positions
         ]
 
+    def get_watermark_offsets(self, _at: TopicPartition, cached: bool) -> tuple[int, int]:  # noqa: FBT001  # the client's own
+        assert cached
+        return self.first, self.end
+
     def list_topics(self, timeout: float) -> ClusterMetadata:
         assert timeout > 0
         metadata = ClusterMetadata()
@@ -183,12 +190,27 @@ class ScriptedClient:
 
 
 class Inquirer:
-    """A further client of the same source, which asks the same group and waits longer."""
+    """A further client of the same source, which asks the same group and waits longer, or looks at the same log."""
 
     def __init__(self, first: ScriptedClient) -> None:
         self.committed = first.committed
+        self._first = first
+        self._at: TopicPartition | None = None
 
-    def poll(self, timeout: float) -> None: ...
+    def get_watermark_offsets(self, _at: TopicPartition, _timeout: float) -> tuple[int, int]:
+        return self._first.first, self._first.end
+
+    def assign(self, positions: list[TopicPartition]) -> None:
+        (self._at,) = positions
+        self._first.looks.append(self._at.offset)
+
+    def poll(self, _timeout: float) -> Incoming | None:
+        """What lies there, if it was told where to look."""
+        if self._at is None:
+            return None
+        at, partition = self._at.offset, Partition(self._at.topic, self._at.partition)
+        found = next((first for first, last in self._first.unreadable if first <= at <= last), None)
+        return Incoming(partition, at) if found is None else Incoming(partition, found, DAMAGED)
 
     def close(self) -> None: ...
 
@@ -251,6 +273,14 @@ class World(NamedTuple):
         self.client.script.append(fetch)
         self.polled()
 
+    def fails(self, first: int, times: int = 3, partition: Partition = P) -> list[tuple[Partition, int]]:
+        """The batch that begins there cannot be read, so often. Returns what came."""
+        came: list[tuple[Partition, int]] = []
+        for _ in range(times):
+            self.client.script.append(lambda: [Incoming(partition, first, DAMAGED)])
+            came += self.polled()
+        return came
+
     def will_revoke(self, *partitions: Partition) -> None:
         """They are revoked in the next poll."""
 
@@ -299,6 +329,7 @@ def new_world(
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
     monkeypatch.setattr(inquiry, "in_background", background or (lambda work: work()))
+    monkeypatch.setattr(batch_end, "in_background", background or (lambda work: work()))
     monkeypatch.setattr(beginning, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
     made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, watcher, clock)

@@ -76,6 +76,29 @@ def test_each_fact_that_may_be_regretted_is_one_warning(odd: TopicFacts, warning
     assert line.startswith(warning)
 
 
+@pytest.mark.parametrize("codec", ["producer", "gzip", "zstd"])
+def test_a_topic_of_large_batches_that_publishers_pack_is_warned_of(codec: str) -> None:
+    """One of them may unpack to more than a container holds. At Kafka's own limit it fits."""
+    roomy = KAFKA.model_copy(update={"max_request_bytes": 5_000_000})
+    large = {"max.message.bytes": "5000000", "compression.type": codec}
+    dead = topic("d", config={"max.message.bytes": "6000000"})
+
+    (line,) = told(topic("r", config=large), dead, kafka=roomy)
+
+    assert line.startswith(f"topic r takes batches of 5,000,000 bytes at compression.type={codec}, and one of them may")
+    assert "5.2 GB" in line
+    assert told(topic("r", config={"compression.type": codec})) == []
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "snappy", "lz4"])
+def test_a_topic_whose_broker_packs_batches_anew_is_not_warned_of(codec: str) -> None:
+    """What it stores cannot unpack to much."""
+    roomy = KAFKA.model_copy(update={"max_request_bytes": 5_000_000})
+    large = {"max.message.bytes": "5000000", "compression.type": codec}
+
+    assert told(topic("r", config=large), topic("d", config={"max.message.bytes": "6000000"}), kafka=roomy) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [

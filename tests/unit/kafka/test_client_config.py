@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from worker.kafka.client_config import (
     admin_config,
     consumer_config,
     denied_keys,
+    poll_interval,
     producer_config,
     transaction_config,
 )
@@ -36,12 +38,28 @@ def test_the_consumer_commits_nothing_by_itself() -> None:
     assert config["isolation.level"] == "read_committed"
 
 
+def test_a_batch_in_good_faith_can_be_unpacked() -> None:
+    """2,000 requests of 58 KiB: the client trebles the room it takes, and must not come out beyond its limit."""
+    most = consumer_config(settings(), CONSUMER)["receive.message.max.bytes"]
+
+    assert int(most) >= 3 * 2_000 * 58 * 1024
+
+
 def test_the_new_protocol_leaves_sessions_to_the_broker() -> None:
     """librdkafka refuses to start with both."""
     config = consumer_config(settings(), CONSUMER)
 
     assert config["group.protocol"] == "consumer"
     assert not {"session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"} & set(config)
+
+
+def test_a_static_member_may_be_named_after_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replicas share the pattern; a name that they shared as it stands would shut all but one of them out."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
+
+    config = consumer_config(settings(group_instance_id="a-{hostname}"), Membership("classic", "test", 45.0))
+
+    assert config["group.instance.id"] == "a-worker-0"
 
 
 def test_a_short_classic_session_beats_three_times() -> None:
@@ -72,8 +90,11 @@ def test_a_producer_of_transactions_waits_no_longer_than_they_last() -> None:
     assert config["message.timeout.ms"] == 5_000
     assert config["delivery.report.only.error"] is True
     without = producer_config(settings(), message_bytes=2_000_000, batch_bytes=50_000)
-    assert {key: config[key] for key in without if key != "message.timeout.ms"} == {
-        key: value for key, value in without.items() if key != "message.timeout.ms"
+    assert without["enable.gapless.guarantee"] is True  # a transaction is taken back as a whole
+    differing = {"message.timeout.ms", "enable.gapless.guarantee"}
+    assert config == {
+        **{key: value for key, value in without.items() if key not in differing},
+        **{key: config[key] for key in config if key not in without or key in differing},
     }
 
 
@@ -89,7 +110,15 @@ def test_operators_may_tune_every_client() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [*(key for key in DENIED if "*" not in key), "test.mock.num.brokers", "ut_x", "stats_cb", "auto.commit.enable"],
+    [
+        *(key for key in DENIED if "*" not in key),
+        "test.mock.num.brokers",
+        "ut_x",
+        "stats_cb",
+        "auto.commit.enable",
+        "topic.acks",
+        "topic.auto.offset.reset",
+    ],
 )
 def test_a_promise_cannot_be_configured_away(key: str) -> None:
     """Each denied key is one line that names it and says why."""
@@ -154,3 +183,27 @@ def test_certificates_go_unchecked_only_when_asked_for() -> None:
     kafka = settings(security_protocol="SSL", insecure_tls=True)
 
     assert admin_config(kafka)["enable.ssl.certificate.verification"] is False
+
+
+def test_what_was_set_of_the_group_reaches_the_consumer() -> None:
+    """Where it begins without an offset, and which member it is."""
+    config = consumer_config(settings(auto_offset_reset="latest", group_instance_id="worker-0"), CLASSIC)
+
+    assert config["auto.offset.reset"] == "latest"
+    assert config["group.instance.id"] == "worker-0"
+    assert "group.instance.id" not in consumer_config(settings(), CLASSIC)
+
+
+def test_what_the_consumer_must_not_do_it_does_not() -> None:
+    """Read at the wrong place after a checksum, or make a topic that somebody mistyped. It says how far it is."""
+    config = consumer_config(settings(), CONSUMER)
+
+    assert config["check.crcs"] is False
+    assert config["allow.auto.create.topics"] is False
+    assert config["statistics.interval.ms"] == 1_000
+
+
+def test_what_the_operator_sets_of_the_poll_interval_is_reckoned_with() -> None:
+    """A revoke is to be over well before."""
+    assert poll_interval(settings()) == 300.0
+    assert poll_interval(settings(config={"max.poll.interval.ms": "20000"})) == 20.0

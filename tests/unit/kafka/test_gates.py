@@ -13,6 +13,7 @@ from worker.core.records import Partition, Suspect
 from worker.kafka.gates import ASK_AGAIN_AFTER, MOST_BYTES_HELD, MOST_HELD
 from worker.kafka.inquiry import TOGETHER
 from worker.kafka.marks import PATIENCE
+from worker.kafka.pauses import By
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 LATE = Partition(P.topic, 2)
@@ -605,6 +606,20 @@ def test_a_partition_that_comes_back_is_withheld_no_more(world: World, leave: Ca
     world.joins(P)
 
     assert world.client.stopped == {Q.number}
+
+
+def test_a_partition_is_fetched_when_nobody_stops_it(world: World) -> None:
+    """The loop and the source each have their own reasons."""
+    pauses = world.source._pauses
+    pauses.stop(P, By.LOOP)
+    pauses.stop(P, By.SOURCE)
+
+    pauses.release(P, By.LOOP)
+    assert world.client.stopped == {P.number}
+
+    pauses.release(P, By.LOOP)
+    pauses.release(P, By.SOURCE)
+    assert world.client.stopped == set()
 
 
 def test_a_partition_that_is_not_ours_cannot_be_withheld(world: World) -> None:

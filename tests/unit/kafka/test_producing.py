@@ -33,9 +33,16 @@ def test_a_topic_that_is_gone_is_no_refusal_of_the_brokers(code: int) -> None:
 
 def test_a_refusal_of_the_brokers_is_told_as_one() -> None:
     """In its own words."""
+    told = why_refused("answers", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    assert told == "the broker refused a record for topic answers: Broker: Topic authorization failed"
+
+
+def test_a_limit_that_was_lowered_is_told_with_its_cure() -> None:
+    """Or one that was set and is more than the topic takes."""
     told = why_refused("answers", KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
 
-    assert told == "the broker refused a record for topic answers: Broker: Message size too large"
+    assert told.startswith("the broker refused a record for topic answers as too large: its max.message.bytes was")
 
 
 def test_a_topic_that_takes_nothing_is_told_with_what_may_mend_it(caplog: pytest.LogCaptureFixture) -> None:

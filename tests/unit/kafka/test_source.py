@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
 from worker.core.records import UNREADABLE_HEADERS, CommitResult, Standing
+from worker.kafka import Membership
 
 NOT_YET = {"app_offset": -1001, "next_offset": -1001}
 
@@ -47,6 +49,19 @@ def test_a_first_record_may_be_taken_away_by_the_look_for_more(world: World) -> 
     world.client.script += [list, lambda: [Incoming(P, 5)], more]
 
     assert world.polled_twice() == [(Q, 7)]
+
+
+def test_what_came_before_a_partition_left_is_not_of_the_one_that_came_back(world: World) -> None:
+    """Both in one call: it begins where the group stands, and what was read before is read again."""
+
+    def fetch() -> list[Incoming]:
+        world.revoke(P)
+        world.assign(P)
+        return [Incoming(P, 5), Incoming(Q, 7)]
+
+    world.client.script += [fetch, lambda: [Incoming(P, 3)]]
+
+    assert world.polled_twice() + world.polled() == [(Q, 7), (P, 3)]
 
 
 def test_a_partition_that_comes_back_while_waiting_is_read(world: World) -> None:
@@ -116,6 +131,22 @@ def test_each_commit_has_its_result(world: World) -> None:
     assert result.committed == {P: 4}
     assert list(result.failed) == [Q]
     assert world.source.commit_results() == []
+
+
+@pytest.mark.parametrize("error", [KafkaException(KafkaError(KafkaError._STATE)), RuntimeError("Consumer closed")])
+def test_a_commit_that_never_left_has_failed(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """Else its result would be waited for, a minute, before the next one."""
+
+    def refuse(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(world.client, "commit", refuse)
+
+    world.source.commit({P: 4, Q: 8})
+
+    (result,) = world.source.commit_results()
+    assert result.committed == {}
+    assert list(result.failed) == [P, Q]
 
 
 @pytest.mark.parametrize(
@@ -299,3 +330,35 @@ def test_a_client_in_the_middle_of_a_rebalance_has_no_positions(world: World) ->
     world.client.is_refusing = True
 
     assert world.source.positions() == {}
+
+
+@pytest.mark.parametrize(("timestamp", "known"), [((0, -1), None), ((1, 1700), 1700), ((2, 0), 0)])
+def test_a_record_without_a_timestamp_has_none(
+    world: World, monkeypatch: pytest.MonkeyPatch, timestamp: tuple[int, int], known: int | None
+) -> None:
+    """One of before the year 1970 would have every deadline behind it."""
+    monkeypatch.setattr(Incoming, "timestamp", lambda _: timestamp)
+    world.client.script.append(lambda: [Incoming(P, 5)])
+
+    records = [*world.source.poll(10, 0.1), *world.source.poll(10, 0.1)]
+
+    assert [record.timestamp_ms for record in records] == [known]
+
+
+@pytest.mark.parametrize("holds", [False, True])
+@pytest.mark.parametrize(("protocol", "instance"), [("classic", None), ("classic", "worker-0"), ("consumer", None)])
+def test_only_a_classic_member_without_partitions_says_that_it_leaves(
+    monkeypatch: pytest.MonkeyPatch, protocol: Literal["classic", "consumer"], instance: str | None, *, holds: bool
+) -> None:
+    """The client says it for the others; a static member is to be missed by nobody, and comes back."""
+    world = new_world(monkeypatch, group_instance_id=instance)
+    world.source.membership = Membership(protocol, "test", None)
+    if holds:
+        world.assign(P)
+    said: list[str] = []
+    monkeypatch.setattr(world.client, "unsubscribe", lambda: said.append("leaves"), raising=False)
+
+    world.source.close()
+
+    assert world.client.is_closed
+    assert bool(said) == (protocol == "classic" and instance is None and not holds)

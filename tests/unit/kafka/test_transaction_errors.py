@@ -17,7 +17,7 @@ from worker.kafka.transaction_errors import (
 from worker.kafka.transactional_id import TransactionalId
 from worker.settings import Connection
 
-NAME = TransactionalId("worker-0", "worker-", is_unique=False)
+NAME = TransactionalId("worker-0", "worker-", is_unique=False, is_stable=True)
 
 
 def trouble(code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> Trouble:

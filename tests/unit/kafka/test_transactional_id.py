@@ -5,8 +5,12 @@ from __future__ import annotations
 import socket
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from worker.kafka.transactional_id import resolve_transactional_id
+
+NAMES = st.text("ab-@%/4", max_size=5)
 
 
 def test_without_a_pattern_no_two_processes_share_a_name() -> None:
@@ -15,24 +19,50 @@ def test_without_a_pattern_no_two_processes_share_a_name() -> None:
 
     assert first.text != second.text
     assert first.text.startswith("g-")
-    assert (first.family, first.is_unique) == ("g-", True)
+    assert (first.family, first.is_unique, first.is_stable) == ("g-", True, False)
 
 
 def test_a_pattern_names_the_host_wherever_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same after a restart, and so it may be somebody else's."""
     monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
 
-    assert resolve_transactional_id("a-{hostname}-{hostname}", "g") == ("a-worker-0-worker-0", "a-", False)
-    assert resolve_transactional_id("{hostname}", "g") == ("worker-0", "worker-0", False)
-    assert resolve_transactional_id("fixed", "g") == ("fixed", "fixed", False)
+    assert resolve_transactional_id("a-{hostname}-{hostname}", "g") == ("a-worker-0-worker-0", "a-", False, True)
+    assert resolve_transactional_id("{hostname}", "g") == ("worker-0", "worker-0", False, True)
+    assert resolve_transactional_id("fixed", "g") == ("fixed", "fixed", False, True)
 
 
-@pytest.mark.parametrize(("pattern", "head"), [(None, "g-"), ("a-{hostname}", "a-"), ("fixed", "fixed-")])
-def test_a_name_to_try_is_never_one_that_serves(pattern: str | None, head: str) -> None:
+def test_a_static_member_has_a_name_of_its_own_that_outlives_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made of group and instance: one rule of access covers it, and what takes it away is the group's to decide."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
+
+    assert resolve_transactional_id(None, "g", "one") == ("g-@one", "g-", True, True)
+    assert resolve_transactional_id(None, "g", "{hostname}") == ("g-@worker-0", "g-", True, True)
+    assert resolve_transactional_id("fixed", "g", "one").text == "fixed", "what is set wins"
+
+
+@given(st.lists(st.tuples(NAMES, NAMES), min_size=2, max_size=2, unique=True))
+@example([("a", "b-c"), ("a-b", "c")])
+@example([("a", "b-@c"), ("a-@b", "c")])
+@example([("a", "@"), ("a-@", "")])
+@example([("a", "%40"), ("a", "@")])
+def test_no_two_members_of_whatever_groups_share_a_name(members: list[tuple[str, str]]) -> None:
+    """Groups whose names begin alike, and the same instance in two groups: each has its own."""
+    (group, instance), (other_group, other_instance) = members
+
+    name = resolve_transactional_id(None, group, instance)
+
+    assert name.text != resolve_transactional_id(None, other_group, other_instance).text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "instance", "head"),
+    [(None, None, "g-"), (None, "one", "g-"), ("a-{hostname}", None, "a-"), ("fixed", None, "fixed-")],
+)
+def test_a_name_to_try_is_never_one_that_serves(pattern: str | None, instance: str | None, head: str) -> None:
     """To begin with a replica's own name would shut that replica out."""
-    name = resolve_transactional_id(pattern, "g")
+    name = resolve_transactional_id(pattern, "g", instance)
 
     relative, another = name.relative(), name.relative()
     assert relative.text.startswith(head)
-    assert (relative.family, relative.is_unique) == (head, True)
+    assert (relative.family, relative.is_unique, relative.is_stable) == (head, True, False)
     assert len({relative.text, another.text, name.text}) == 3

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, repeat
 from threading import Event
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from tests.contract.test_sink import places
 from tests.fakes import Onlooker
 from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
 from tests.unit.kafka.test_transaction_errors import trouble
-from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
 from worker.core.ledger import Place
 from worker.core.records import Ending, Message, Partition
 from worker.kafka import KafkaTransactions, Membership, Topics, committer, transactions
 from worker.kafka.transaction_errors import Trouble
-from worker.kafka.transactional_id import TransactionalId
+from worker.kafka.transactional_id import TransactionalId, resolve_transactional_id
 from worker.settings import KafkaSettings
 
 PATIENCE = 10.0
@@ -29,6 +29,7 @@ TIMED_OUT = trouble(KafkaError._TIMED_OUT, retriable=True)
 LEFT = trouble(KafkaError.UNKNOWN_MEMBER_ID, abort=True)
 UNKNOWN = trouble(KafkaError.INVALID_TXN_STATE, fatal=True)
 FENCED = trouble(KafkaError._FENCED, fatal=True)
+FIXED = TransactionalId("worker-0", "worker-", is_unique=False, is_stable=True)
 
 
 class ScriptedProducer:
@@ -37,8 +38,11 @@ class ScriptedProducer:
     def __init__(self, **script: Iterable[Trouble | Exception]) -> None:
         self._script = {call: iter(results) for call, results in script.items()}
         self.failure: str | None = None
+        self.is_too_large = False
         self.opened_at = 0.0
         self.calls: list[str] = []
+        self.members: list[object] = []  # whose offsets they were
+        self.offsets: list[object] = []
 
     def begin(self) -> None:
         self.failure = None
@@ -54,6 +58,8 @@ class ScriptedProducer:
         return self._next("initialise")
 
     def send_offsets(self, offsets: object, member: object, timeout: float) -> Trouble | None:
+        self.members.append(member)
+        self.offsets.append(offsets)
         return self._next("send_offsets")
 
     def commit(self, timeout: float) -> Trouble | None:
@@ -86,9 +92,10 @@ class Stage:
     def opened(
         self,
         *producers: ScriptedProducer,
-        is_unique: bool = False,
+        name: TransactionalId = FIXED,
         timeout_ms: int = 10_000,
         watcher: Onlooker | None = None,
+        member: Callable[[], object] = lambda: "member",
     ) -> KafkaTransactions:
         coming = iter(producers)
         self._monkeypatch.setattr(transactions, "TransactionalProducer", lambda *_: next(coming))
@@ -96,9 +103,8 @@ class Stage:
             bootstrap_servers="127.0.0.1:1", request_topics=("requests",), response_topic="answers", group_id="g"
         )
         topics = Topics({"answers": 1}, {"answers": 1_000}, Membership("consumer", "test", None))
-        name = TransactionalId("worker-0", "worker-", is_unique=is_unique)
         logger = logging.getLogger("kafka")
-        made = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: "member", logger, watcher)
+        made = KafkaTransactions(kafka, topics, name, timeout_ms, member, logger, watcher)
         self._opened.append(made)
         return made
 
@@ -171,6 +177,69 @@ def test_what_requires_an_abort_is_taken_back_by_the_same_producer(stage: Stage)
     assert producer.calls == ["initialise", "send_offsets", "abort", "send_offsets", "commit"]
 
 
+@pytest.mark.parametrize("is_reported", [True, False])
+def test_a_record_refused_for_its_size_is_taken_back_and_ends_the_producer(stage: Stage, is_reported: bool) -> None:  # noqa: FBT001  # a parameter
+    """By the message's report or by the commit's own error: what is written for the old limit would fail again."""
+    too_large = trouble(KafkaError.MSG_SIZE_TOO_LARGE, abort=True)
+    producer = ScriptedProducer(commit=[] if is_reported else [too_large])
+    producer.is_too_large = is_reported
+    opened = stage.opened(producer)
+    opened.wait_until_ready(PATIENCE)
+
+    with pytest.raises(LimitLowered):
+        commit(opened, b"refused" if is_reported else b"v")
+
+    assert "abort" in producer.calls
+
+
+def test_a_refusal_heard_while_a_transaction_is_taken_back_is_told_with_its_reason(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to be taken back anyway, and the report comes with the abort."""
+    producer = ScriptedProducer()
+    opened = stage.opened(producer)
+    opened.wait_until_ready(PATIENCE)
+    opened.begin()
+
+    def serve(_timeout: float) -> None:
+        producer.failure, producer.is_too_large = "too large for its topic", True
+
+    monkeypatch.setattr(producer, "serve", serve)
+    opened.abort()
+
+    with pytest.raises(LimitLowered, match="too large for its topic"):
+        opened.ended(PATIENCE)
+
+
+def test_each_transaction_is_committed_by_the_member_of_that_moment(stage: Stage) -> None:
+    """The group moves on to another epoch with every rebalance, and refuses the offsets of an earlier one."""
+    producer, epochs = ScriptedProducer(), count(1)
+    opened = stage.opened(producer, member=lambda: next(epochs))
+    opened.wait_until_ready(PATIENCE)
+
+    for _ in range(3):
+        assert commit(opened).failure is None
+
+    assert producer.members == [1, 2, 3]
+    assert producer.offsets == [[TopicPartition("requests", 0, 1)]] * 3
+
+
+def test_a_member_is_asked_for_no_sooner_than_at_the_commit(stage: Stage) -> None:
+    """A rebalance while the transaction is open gives the group another epoch."""
+    producer, epoch = ScriptedProducer(), ["as it was opened"]
+    opened = stage.opened(producer, member=lambda: epoch[0])
+    opened.wait_until_ready(PATIENCE)
+    opened.begin()
+
+    epoch[0] = "as it is committed"
+    opened.commit({REQUESTS: 1})
+    ending = opened.ended(PATIENCE)
+
+    assert ending is not None
+    assert ending.failure is None
+    assert producer.members == ["as it is committed"]
+
+
 @pytest.mark.parametrize("call", ["send_offsets", "commit"])
 def test_what_nobody_knows_the_end_of_takes_another_producer(stage: Stage, call: str) -> None:
     """The outcome is in doubt until the id is taken over; then the worker reads what it was."""
@@ -184,6 +253,47 @@ def test_what_nobody_knows_the_end_of_takes_another_producer(stage: Stage, call:
     assert first.calls[-1] == "drop"
     assert "abort" not in first.calls
     assert second.calls == [*["initialise"] * 3, "send_offsets", "commit"]
+
+
+@pytest.mark.parametrize(
+    ("script", "is_in_doubt"),
+    [({"commit": [UNKNOWN]}, True), ({"commit": [LEFT]}, False), ({"send_offsets": [UNKNOWN]}, False), ({}, False)],
+)
+def test_only_a_commit_without_an_answer_is_in_doubt(
+    stage: Stage, script: dict[str, list[Trouble]], *, is_in_doubt: bool
+) -> None:
+    """Of what was refused or never asked for it is known that it was not committed."""
+    opened = stage.opened(ScriptedProducer(**script), ScriptedProducer())
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).is_in_doubt == is_in_doubt
+
+
+def test_what_is_open_at_the_end_is_taken_back(stage: Stage) -> None:
+    """Readers would else wait for it until its timeout."""
+    producer = ScriptedProducer()
+    opened = stage.opened(producer)
+    opened.wait_until_ready(PATIENCE)
+    opened.begin()
+
+    opened.close(PATIENCE)
+
+    assert producer.calls == ["initialise", "abort", "drop"]
+
+
+def test_a_commit_without_an_end_ends_with_the_worker(stage: Stage) -> None:
+    """The broker is away: it takes back by itself what nobody ends."""
+    producer = ScriptedProducer(commit=repeat(TIMED_OUT))
+    opened = stage.opened(producer)
+    opened.wait_until_ready(PATIENCE)
+    opened.begin()
+    opened.commit({REQUESTS: 1})
+
+    opened.close(0.05)
+    opened._committer._thread.join(PATIENCE / 2)
+
+    assert not opened._committer._thread.is_alive()
+    assert producer.calls[-1] == "drop"
 
 
 def test_an_abort_that_fails_takes_another_producer(stage: Stage) -> None:
@@ -238,12 +348,34 @@ def test_a_fenced_producer_ends_the_worker_for_good(stage: Stage) -> None:
 def test_a_random_id_is_taken_again_though_it_was_fenced_at_once(stage: Stage) -> None:
     """Even while it is taken over."""
     first, second, third = ScriptedProducer(commit=[FENCED]), ScriptedProducer(initialise=[FENCED]), ScriptedProducer()
-    opened = stage.opened(first, second, third, is_unique=True)
+    opened = stage.opened(first, second, third, name=resolve_transactional_id(None, "g"))
     opened.wait_until_ready(PATIENCE)
 
     assert commit(opened).failure == "the reason"
 
     assert third.calls == ["initialise"]
+
+
+def test_a_static_members_id_is_taken_back_while_the_group_keeps_it(stage: Stage) -> None:
+    """A second process under its name shuts it out, and is refused by the group: the good one goes on."""
+    first, second = ScriptedProducer(commit=[FENCED]), ScriptedProducer()
+    opened = stage.opened(first, second, name=resolve_transactional_id(None, "g", "one"))
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).failure == "the reason"
+    assert commit(opened).failure is None
+
+
+def test_a_static_member_that_its_group_gave_up_ends(stage: Stage) -> None:
+    """Of two under one name the group keeps the younger: the older ends, and says which setting wants another value."""
+    shut_out = trouble(KafkaError.FENCED_INSTANCE_ID, abort=True)
+    first, second = ScriptedProducer(commit=[FENCED]), ScriptedProducer(send_offsets=[shut_out])
+    opened = stage.opened(first, second, name=resolve_transactional_id(None, "g", "one"))
+    opened.wait_until_ready(PATIENCE)
+    commit(opened)
+
+    with pytest.raises(KafkaFatal, match="another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID"):
+        commit(opened)
 
 
 def test_a_closed_group_ends_the_worker_with_nothing_left_open(stage: Stage) -> None:

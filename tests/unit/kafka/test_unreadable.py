@@ -1,52 +1,271 @@
-"""When a record that cannot be read is given up."""
+"""When a batch that cannot be read is given up, and how its records are handed on."""
 
-from worker.core.records import Partition
-from worker.kafka.unreadable import Unreadable
+from __future__ import annotations
 
-P = Partition("requests", 0)
-Q = Partition("requests", 1)
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tests.unit.kafka.scripted import DAMAGED, Incoming, P, Q, World, new_world
+from worker.kafka.unreadable import PIECE, Failures
 
 
-def test_a_record_is_given_up_the_third_time() -> None:
+def test_a_batch_is_given_up_the_third_time() -> None:
     """Twice it may have been the network."""
-    unreadable = Unreadable()
+    failures = Failures()
 
-    assert [unreadable.failed(P, 7) for _ in range(3)] == [(7, False), (7, False), (7, True)]
+    assert [failures.failed(P, 7, 0) for _ in range(3)] == [(7, False), (7, False), (7, True)]
 
 
-def test_the_rest_of_a_damaged_batch_is_given_up_at_once() -> None:
-    """The client reports every record of a batch by the batch's first offset."""
-    unreadable = Unreadable()
+def test_the_rest_of_a_batch_is_given_up_at_once() -> None:
+    """As much of it as was known is behind us, and the client still names the first."""
+    failures = Failures()
     for _ in range(3):
-        unreadable.failed(P, 7)
+        failures.failed(P, 7, 0)
+    failures.given_up(P, 9)
 
-    assert [unreadable.failed(P, 7) for _ in range(3)] == [(8, True), (9, True), (10, True)]
+    assert failures.failed(P, 7, 0) == (10, True)
 
 
-def test_another_damaged_batch_is_tried_again() -> None:
+def test_another_batch_is_tried_again() -> None:
     """What was between them could be read."""
-    unreadable = Unreadable()
+    failures = Failures()
     for _ in range(3):
-        unreadable.failed(P, 7)
+        failures.failed(P, 7, 0)
+    failures.given_up(P, 9)
 
-    assert unreadable.failed(P, 20) == (20, False)
+    assert [failures.failed(P, 10, 0) for _ in range(3)] == [(10, False), (10, False), (10, True)]
 
 
 def test_partitions_do_not_share_their_failures() -> None:
     """One damaged disk convicts nobody else's records."""
-    unreadable = Unreadable()
+    failures = Failures()
     for _ in range(3):
-        unreadable.failed(P, 7)
+        failures.failed(P, 7, 0)
 
-    assert unreadable.failed(Q, 7) == (7, False)
+    assert failures.failed(Q, 7, 0) == (7, False)
 
 
 def test_a_partition_that_left_is_judged_anew() -> None:
     """It comes back from the last commit, which is behind what was given up."""
-    unreadable = Unreadable()
+    failures = Failures()
     for _ in range(3):
-        unreadable.failed(P, 7)
+        failures.failed(P, 7, 0)
+    failures.given_up(P, 9)
 
-    unreadable.forget([P, Q])
+    failures.forget(P)
 
-    assert unreadable.failed(P, 5) == (5, False)
+    assert failures.failed(P, 5, 0) == (5, False)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """A source that holds two partitions, both of which flow. 7 to 506 of the first cannot be unpacked."""
+    return flowing(new_world(monkeypatch))
+
+
+def flowing(world: World) -> World:
+    world.assign(P, Q)
+    world.brings((P, 6), (Q, 6))
+    world.client.first, world.client.end = 0, 1000
+    world.client.unreadable.append((7, 506))
+    return world
+
+
+def rest(world: World, most: int = 1000, polls: int = 20) -> list[int]:
+    """Offsets of the first partition that come by themselves."""
+    return [at for _ in range(polls) for partition, at in world.polled(most) if partition == P]
+
+
+def test_each_record_of_a_batch_is_handed_on_once(world: World) -> None:
+    """Without a value, with the reason, and in order; the client goes on behind the last."""
+    came = [at for _, at in world.fails(7)] + rest(world)
+
+    assert came == list(range(7, 507))
+    assert world.client.seeks == [(0, 7), (0, 7), (0, 7), (0, 507)]
+    assert len(world.client.looks) < 20
+
+
+def test_a_batch_that_is_searched_is_not_fetched(world: World) -> None:
+    """Each fetch would unpack it in vain. It is fetched again when all was handed on."""
+    world.fails(7)
+    assert world.client.stopped == {P.number}
+
+    rest(world)
+
+    assert world.client.stopped == set()
+
+
+def test_the_records_of_a_batch_come_a_few_at_a_time(world: World) -> None:
+    """What else is read waits for no more than these, and no poll brings more than it was asked for."""
+    world.fails(7)
+
+    sizes = [len(world.polled(most)) for most in (1000, 100, 10, 3, 2)]
+    world.client.script.append(lambda: [Incoming(Q, at) for at in range(7, 7 + 750)])
+    beside = world.polled(1000)
+
+    assert sizes == [PIECE, 100, 10, 3, 2]
+    assert len(beside) <= 1000
+    assert {partition for partition, _ in beside} == {P, Q}
+
+
+def test_what_others_bring_leaves_room_for_the_batch(world: World) -> None:
+    """A backlog elsewhere does not keep it waiting for ever."""
+    asked: list[int] = []
+
+    def consume(_count: int, _timeout: float) -> list[Incoming]:
+        asked.append(_count)
+        return [Incoming(Q, 7 + n) for n in range(_count)]
+
+    world.fails(7)
+    world.client.consume = consume  # type: ignore[method-assign]  # a backlog without an end
+
+    came = world.polled(100)
+
+    assert asked == [75]
+    assert [partition for partition, _ in came].count(P) == 25
+
+
+@pytest.mark.parametrize("stop", [lambda w: w.source.pause(), lambda w: w.source.withhold(P)])
+def test_nothing_is_handed_on_while_the_loop_wants_nothing(world: World, stop: Callable[[World], None]) -> None:
+    """The bounds of what is in flight hold for these records, too."""
+    first = world.fails(7)
+    stop(world)
+
+    assert rest(world) == []
+
+    world.source.resume()
+    world.source.release(P)
+    assert [at for _, at in first] + rest(world) == list(range(7, 507))
+
+
+def test_a_partition_that_leaves_takes_its_batch_along(world: World) -> None:
+    """Its next owner answers the rest, and so do we if it comes back."""
+    world.fails(7)
+    world.revoke(P)
+
+    assert rest(world) == []
+
+    world.assign(P)
+    assert rest(world) == []
+    assert world.fails(7, times=2) == []
+
+
+def test_a_rewind_forgets_the_batch(world: World) -> None:
+    """What comes again may be readable by then."""
+    world.client.group[P] = (100, "")
+    world.fails(7)
+
+    world.source.rewind([P])
+
+    assert rest(world) == []
+    assert world.client.seeks[-1] == (0, 100)
+    assert world.client.stopped == set()
+
+
+def test_an_answer_for_an_earlier_assignment_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile another may have answered all of it."""
+    searches: list[Callable[[], None]] = []
+    world = flowing(new_world(monkeypatch, background=searches.append))
+    world.fails(7)
+    world.revoke(P)
+    world.assign(P)
+    searches.pop()()
+
+    assert rest(world) == []
+
+
+def test_a_group_that_stands_in_the_middle_of_a_batch_goes_on_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart answers nothing twice: the client names the batch by its first offset."""
+    world = new_world(monkeypatch)
+    world.client.group[P] = (300, "")
+    world.client.unreadable, world.client.end = [(7, 506)], 1000
+    world.assign(P)
+
+    came = [at for _, at in world.fails(7)] + rest(world)
+
+    assert came == list(range(300, 507))
+
+
+def test_a_log_that_begins_in_the_middle_of_a_batch_is_read_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The requests before it are deleted."""
+    world = new_world(monkeypatch)
+    world.client.unreadable, world.client.first, world.client.end = [(7, 506)], 400, 1000
+    world.assign(P)
+
+    assert [at for _, at in world.fails(7)] + rest(world) == list(range(400, 507))
+
+
+def test_an_offset_beyond_the_end_says_nothing_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of a topic that was made anew."""
+    world = new_world(monkeypatch)
+    world.client.group[P] = (5000, "")
+    world.client.unreadable, world.client.end = [(7, 506)], 1000
+    world.assign(P)
+
+    assert [at for _, at in world.fails(7)] + rest(world) == list(range(7, 507))
+
+
+def test_two_batches_in_a_row_are_both_handed_on(world: World) -> None:
+    """Each is tried three times."""
+    world.client.unreadable.append((507, 600))
+    came = [at for _, at in world.fails(7)] + rest(world)
+
+    assert world.fails(507, times=2) == []
+    came += [at for _, at in world.fails(507, times=1)] + rest(world)
+
+    assert came == list(range(7, 601))
+
+
+def test_batches_of_two_partitions_are_searched_one_after_the_other(world: World) -> None:
+    """Both are handed on, each in order."""
+    failures = [Incoming(P, 7, DAMAGED), Incoming(Q, 7, DAMAGED)]
+    came = []
+    for _ in range(3):
+        world.client.script.append(lambda: failures)
+        came += world.polled(1000)
+    came += [record for _ in range(20) for record in world.polled(1000)]
+
+    assert [at for partition, at in came if partition == P] == list(range(7, 507))
+    assert [at for partition, at in came if partition == Q] == list(range(7, 507))
+
+
+def test_a_client_that_cannot_go_behind_a_batch_hands_on_nothing(world: World) -> None:
+    """It would bring the batch again."""
+    failed = KafkaException(KafkaError(KafkaError._STATE))
+    seek = world.client.seek
+
+    def refuse(at: object) -> None:
+        if len(world.client.seeks) == 3:
+            raise failed
+        seek(at)  # type: ignore[arg-type]  # handed through
+
+    world.client.seek = refuse  # type: ignore[method-assign]  # it is stuck in time
+
+    assert world.fails(7) + [(P, at) for at in rest(world)] == []
+    assert world.client.stopped == set()
+
+
+def test_a_partition_that_the_client_does_not_know_any_more_is_left_to_its_next_owner(world: World) -> None:
+    """It was taken away by the very poll that brought the error."""
+
+    def refuse(*_: object, **__: object) -> tuple[int, int]:
+        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+
+    world.client.get_watermark_offsets = refuse  # type: ignore[method-assign]  # its topic is gone
+    world.client.is_stuck = True
+
+    assert world.fails(7) == []
+    assert world.client.looks == []
+
+
+def test_how_far_the_client_has_come_says_nothing_while_a_batch_is_handed_on(world: World) -> None:
+    """It stands behind the batch, and a commit of that would pass requests by."""
+    world.client.position_of = {P.number: 507, Q.number: 7}
+    world.fails(7)
+
+    assert world.source.positions() == {Q: 7}
+
+    rest(world)
+    assert world.source.positions() == {P: 507, Q: 7}

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from tests.builders import CONDUCT, NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, sources
-from tests.fakes import Model, TransactionFate
+from tests.builders import NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, sources
+from tests.fakes import Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array
 from worker.core.suspicion import PATIENCE
@@ -162,16 +162,43 @@ def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:
 
 def test_the_operator_may_have_rejections_stop_the_worker() -> None:
     """So many in a row, and the stream is not what this model expects."""
-    world = world_of(conduct=dataclasses.replace(CONDUCT, rejection_limit=3))
+    world = world_of(rejection_limit=3)
     world.broker.append(*[record(at, value=b"odd") for at in range(3)])
 
     with pytest.raises(TooManyRejections, match="3 requests in a row"):
         world.turn_for(0.1)
 
 
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_answers_refused_when_they_are_written_count_as_rejections(exactly_once: bool) -> None:  # noqa: FBT001  # a parameter
+    """A result too large for its topic is an error to its requester, and to the operator's limit as well."""
+    world = world_of(exactly_once=exactly_once, rejection_limit=3)
+    large = RowCodec.TOO_LARGE / 2  # the model doubles it
+    world.broker.append(*[record(at, large) for at in (0, 1)], record(2, 1.0), *[record(at, large) for at in (3, 4)])
+    world.turn_for(1.0)
+    world.broker.append(record(5, large))
+
+    with pytest.raises(TooManyRejections, match="3 requests in a row were rejected, the last one requests/0/5"):
+        world.turn_for(1.0)
+
+
+def test_rejections_that_wait_for_a_transaction_count_once_they_are_in_one() -> None:
+    """While a transaction ends nothing is written; the limit is reached when the next one holds them."""
+    world = world_of(exactly_once=True, rejection_limit=3)
+    fates = [TransactionFate(heard_after=0.5)]
+    world.transactions.fate = lambda: fates.pop() if fates else TransactionFate()
+    world.broker.append(record(0, 1.0))
+    world.turn_for(0.3)
+    world.broker.append(*[record(at, value=b"odd") for at in (1, 2, 3)])
+    world.turn_for(0.1)
+
+    with pytest.raises(TooManyRejections, match="3 requests in a row"):
+        world.turn_for(1.0)
+
+
 def test_what_the_operator_skips_is_no_rejection() -> None:
     """It is settled, and nobody hears of it."""
-    world = world_of(conduct=dataclasses.replace(CONDUCT, rejection_limit=2))
+    world = world_of(rejection_limit=2)
     world.broker.append(*[record(at, value=b"skip") for at in range(3)])
 
     world.turn_for(0.5)
@@ -185,7 +212,7 @@ def test_what_the_operator_skips_is_no_rejection() -> None:
 def test_a_result_ends_a_row_of_rejections(bad: dict[str, bytes], together: int) -> None:
     """Only an unbroken row counts, as answers leave: in a poll and in a batch, rejections are known before results."""
     world = world_of(
-        conduct=dataclasses.replace(CONDUCT, rejection_limit=3),
+        rejection_limit=3,
         policy=dataclasses.replace(POLICY, max_rows=together, linger=0.0),
         chunk=together,
     )
@@ -199,7 +226,7 @@ def test_a_result_ends_a_row_of_rejections(bad: dict[str, bytes], together: int)
 
 def test_rejections_that_a_transaction_takes_back_are_not_counted_twice() -> None:
     """They are read again, and are the same few."""
-    world = world_of(exactly_once=True, conduct=dataclasses.replace(CONDUCT, rejection_limit=3))
+    world = world_of(exactly_once=True, rejection_limit=3)
     fates = [TransactionFate(is_committed=False, failure="a broker went away")] * 2
     world.transactions.fate = lambda: fates.pop() if fates else TransactionFate()
     world.broker.append(*[record(at, value=b"odd") for at in range(2)])

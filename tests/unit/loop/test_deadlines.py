@@ -69,7 +69,7 @@ def test_a_backlog_that_is_over_costs_no_inference() -> None:
 
 def test_late_requests_are_no_reason_to_stop() -> None:
     """The limit of rejections in a row is for what requests hold."""
-    world = world_of(conduct=replace(CONDUCT, rejection_limit=2))
+    world = world_of(rejection_limit=2)
     world.broker.append(*[record(at, at=world.clock.now - 10.0, timeout=1.0) for at in range(5)])
 
     world.turn_for(0.5)

@@ -166,6 +166,21 @@ def test_a_lost_partition_is_let_go_without_a_commit() -> None:
     assert world.ledger.records == 0
 
 
+def test_a_rejection_for_a_lost_partition_is_nobodys() -> None:
+    """It is not sent, and so it is not counted: the next owner rejects the record, and counts that."""
+    world = world_of()
+    world.lanes.seconds = lambda: 0.1
+    world.broker.append(record(0, POISON), record(0, partition=P1))
+    world.turn_for(0.05)
+    assert world.lanes.in_flight
+
+    world.source.lose(P0)
+    world.turn_for(1.0)
+
+    assert world.events.rejections == []
+    assert world.answered("ok") == ["requests/1/0"]
+
+
 def test_what_waits_of_a_lost_partition_is_not_run() -> None:
     """No lane works for somebody else's records."""
     world = world_of()

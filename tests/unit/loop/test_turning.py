@@ -150,6 +150,19 @@ def test_a_worker_that_is_behind_leaves_the_backlog_with_kafka() -> None:
     assert not world.source.is_paused
 
 
+def test_large_records_are_asked_for_a_few_at_a_time() -> None:
+    """As many as there is room for, by the size of the last ones: else each poll may bring far more than the bound."""
+    world = world_of(bounds=dataclasses.replace(BOUNDS, rows=100_000, size=8_000))
+    world.broker.append(*[record(at, *[1.0] * 250) for at in range(40)])  # a thousand bytes each
+
+    world.turn_for(20.0)
+
+    assert len(world.answered("ok")) == 40
+    first, *later = [asked for asked, _ in world.source.polls]
+    assert first == 16  # what one weighs is not known yet
+    assert max(later) == 8
+
+
 def test_at_the_bound_nothing_waits_for_company() -> None:
     """When no more may be taken, the open batch goes at once, however long the linger."""
     world = world_of(bounds=dataclasses.replace(BOUNDS, records=3), policy=dataclasses.replace(POLICY, linger=50.0))

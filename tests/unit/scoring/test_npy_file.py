@@ -103,3 +103,29 @@ def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     """With the reason of the operating system."""
     with pytest.raises(BadConfiguration, match=r"y.partial.npy: cannot be written: No such file"):
         NpyFile(tmp_path / "absent" / "y.npy", Y, 1)
+
+
+def test_two_runs_never_share_a_file(tmp_path: Path) -> None:
+    """The second is refused, and the first one's rows are its own."""
+    first = NpyFile(tmp_path / "y.npy", Y, 2)
+    first.write(0, np.ones((2, 2), "<f4"))
+
+    with pytest.raises(BadConfiguration, match=r"y.partial.npy: another run is writing it"):
+        NpyFile(tmp_path / "y.npy", Y, 2)
+
+    assert first.close(2) == tmp_path / "y.npy"
+    assert np.array_equal(np.load(tmp_path / "y.npy"), np.ones((2, 2)))
+
+
+def test_another_run_s_unfinished_file_gets_no_full_name(tmp_path: Path) -> None:
+    """Somebody removed ours, and started anew."""
+    first = NpyFile(tmp_path / "y.npy", Y, 2)
+    first.write(0, np.ones((2, 2), "<f4"))
+    first.partial.unlink()
+    second = NpyFile(tmp_path / "y.npy", Y, 2)
+
+    with pytest.raises(Incomplete, match=r"y.npy: cannot be finished: .*y.partial.npy was removed meanwhile"):
+        first.close(2)
+
+    assert not (tmp_path / "y.npy").exists()
+    second.close(0)

@@ -190,14 +190,14 @@ def test_runs_answers_and_commits_are_counted(watched: Watched) -> None:
     watched.events.device_probed(None)
     watched.events.rejected(rejection())
     watched.events.answered_late(4)
-    watched.events.settled({999.9: 1, 999.0: 1}, now=1000.0)
+    watched.events.settled({999.9: 3, 999.0: 1}, now=1000.0)
     watched.events.committed(CommitResult({P0: 5}, {P1: "no coordinator"}))
     watched.turn(in_flight=1)
 
     page = watched.page()
 
     assert page["records_taken_total"] == 3
-    assert page["records_settled_total"] == 2
+    assert page["records_settled_total"] == page["end_to_end_seconds_count"] == 3 + 1
     assert page["records_in_flight"] == 1
     assert page["inference_runs_total ok"] == page["inference_runs_total failed"] == 1
     assert page["inference_seconds_sum"] == pytest.approx(0.03)
@@ -205,7 +205,7 @@ def test_runs_answers_and_commits_are_counted(watched: Watched) -> None:
     assert page["rejections_total INVALID_ARGUMENT"] == 1
     assert page["rejections_total INTERNAL"] == 0
     assert page["late_answers_total"] == 4
-    assert page["end_to_end_seconds_sum"] == pytest.approx(1.1)
+    assert page["end_to_end_seconds_sum"] == pytest.approx(3 * 0.1 + 1.0)
     assert page["commits_total ok"] == page["commits_total failed"] == 1
 
 
@@ -278,6 +278,33 @@ def test_the_page_shows_what_is_held_and_since_when(watched: Watched) -> None:
     assert page["oldest_unsettled_seconds 1 requests"] == 0.0, "it holds nothing"
     assert page["inference_running_seconds"] == 4.0
     assert page["loop_heartbeat_age_seconds"] == 2.0
+
+
+def test_a_pause_counts_when_it_begins(watched: Watched) -> None:
+    """And the page says whether one lasts."""
+    seen = []
+    for is_paused in (True, False, True):
+        watched.events.paused(is_paused=is_paused)
+        watched.turn()
+        seen.append((watched.page()["pauses_total"], watched.page()["paused"]))
+
+    assert seen == [(1, 1), (1, 0), (2, 1)]
+
+
+def test_what_left_with_its_partition_is_no_commit_lag(watched: Watched) -> None:
+    """Nobody here has to commit it any more."""
+    watched.ledger.pending = {P0: 5}
+    watched.turn(1.0)
+    watched.turn(1.0)
+    assert watched.page()["commit_lag_seconds"] == 1.0
+
+    watched.ledger.pending = {}
+    watched.turn(1.0)
+    assert watched.page()["commit_lag_seconds"] == 0.0
+
+    watched.ledger.pending = {P1: 7}
+    watched.turn(1.0)
+    assert watched.page()["commit_lag_seconds"] == 0.0
 
 
 def test_the_page_shows_what_the_clients_saw(watched: Watched) -> None:

@@ -19,6 +19,7 @@ from worker.core.failures import Code
 from worker.core.outlook import Outlook
 from worker.core.punctuality import Punctuality
 from worker.core.records import Message, Partition, Record
+from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.loop import Worker
@@ -69,6 +70,7 @@ class Followed:
             lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
             punctuality=Punctuality(Outlook(), world.clock),
             delivery=world.delivery,
+            rejections=Rejections(),
             events=world.events,
             signals=world.signals,
             conduct=world.conduct,

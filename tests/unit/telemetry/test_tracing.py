@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Record
-from worker.telemetry.tracing import COMPLAIN_EVERY, COMPLAINERS, Seldom, Tracing, start
+from worker.telemetry.tracing import COMPLAIN_EVERY, COMPLAINERS, Seldom, Tracing, sent_in_clear, start
 
 SAMPLED = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -119,6 +119,40 @@ def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(BadConfiguration, match="an OTEL_\\* variable does not fit: max_queue_size must be"):
         start("scorers")
+
+
+@pytest.mark.parametrize(
+    ("environ", "host"),
+    [
+        ({}, None),
+        ({"HEADERS": "api-key=1"}, None),
+        ({"ENDPOINT": "http://collector:4318"}, None),
+        ({"ENDPOINT": "http://collector:4318", "HEADERS": "api-key=1"}, "collector:4318"),
+        ({"TRACES_ENDPOINT": "HTTP://collector/v1/traces", "TRACES_HEADERS": "api-key=1"}, "collector"),
+        ({"ENDPOINT": "http://collector", "TRACES_ENDPOINT": "https://collector", "HEADERS": "api-key=1"}, None),
+        ({"ENDPOINT": "http://127.0.0.1:4318", "HEADERS": "api-key=1"}, None),
+        ({"ENDPOINT": "collector", "HEADERS": "api-key=1"}, None),
+        ({"ENDPOINT": "http://me:hunter2@collector:4318/"}, "collector:4318"),
+        ({"ENDPOINT": "http://127.0.0.1@collector"}, "collector"),
+    ],
+)
+def test_a_key_that_goes_to_a_collector_in_clear_is_told(environ: dict[str, str], host: str | None) -> None:
+    """Headers of the operator's are where a collector's key stands; to this machine nothing crosses a network."""
+    assert sent_in_clear({f"OTEL_EXPORTER_OTLP_{name}": value for name, value in environ.items()}) == host
+
+
+@pytest.mark.usefixtures("quiet_loggers")
+def test_the_start_says_that_a_key_goes_in_clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, without the key."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.invalid:4318")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=hunter2")
+
+    with capture_logs() as lines:
+        start("scorers").close(10.0)
+
+    [line] = [line for line in lines if line["event"] == "collector_key_in_clear"]
+    assert "goes to collector.invalid:4318 unencrypted" in line["why"]
+    assert "hunter2" not in str(line)
 
 
 def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from worker.codecs.dead_letters import Letter, Position, read
 from worker.codecs.replays import Selection
+from worker.commands.command_line import check_idle
 from worker.commands.dead_letters.asking import Asked, letters, span
 from worker.commands.dead_letters.texts import brief, decoded, hang, moment, say, shown
 from worker.commands.terminal import console, count, print_json, printable, progress
@@ -24,18 +25,27 @@ _READ_S = 0.2
 _INDENT = " " * 10
 
 
-def show_letters(asked: Asked, place: str | None, most: int, *, as_json: bool) -> int:
+def show_letters(asked: Asked, place: str | None, most: int | None, *, as_json: bool) -> int:
     """Print the letter at a place, its own or its request's; without one the newest `most` of those asked for.
 
     Raises `BadConfiguration` when there is none.
     """
     kafka, topic = asked.kafka()
     at = None if place is None else _position(place)
+    is_letters_own = at is not None and at.topic == topic
+    if is_letters_own:
+        check_idle(
+            "with the place of a dead letter",
+            n=most,
+            code=asked.code,
+            since=asked.since,
+            request_topic=asked.request_topic,
+        )
     with Reader(kafka, topic) as reader:
-        if at is not None and at.topic == topic:
+        if at is not None and is_letters_own:
             found = [_fetch(reader, at)]
         else:
-            found = _search(reader, asked.selection(), at, most, topic)
+            found = _search(reader, asked.selection(), at, most or 1, topic)
     screen = console()
     for number, letter in enumerate(found):
         if as_json:

@@ -1,0 +1,136 @@
+"""One key, one partition: each of our producers puts a key where Java's puts it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.contract.test_sink import places
+from tests.kafka.cluster import Cluster, Reader, fresh
+from worker.core.records import Message
+from worker.kafka import KafkaSink, Membership, Topics, replay_group, sink
+from worker.kafka.client_config import Config, producer_config, transaction_config
+from worker.kafka.client_log import ClientLog
+from worker.kafka.embedded import PARTITIONS, EmbeddedBroker
+from worker.kafka.plain_loop import PlainLoop
+from worker.kafka.publisher import Publisher
+from worker.kafka.transactional_producer import TransactionalProducer
+from worker.settings import KafkaSettings
+
+PATIENCE = 20.0
+Produce = Callable[[Cluster, str, Sequence[bytes]], None]
+
+# What Java makes of a key, as Kafka's own tests have it (`UtilsTest.testMurmur2`) and librdkafka's (`rdmurmur2.c`).
+MURMUR2: Mapping[bytes, int] = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+    b"kafka": 0xD067CF64,
+    b"giberish123456789": 0x8F552B0C,
+    b"1234": 0x9FC97B14,
+    b"234": 0xE7C009CA,
+    b"34": 0x873930DA,
+    b"4": 0x5A4B5CA1,
+    b"PreAmbleWillBeRemoved,ThePrePartThatIs": 0x78424F1C,
+    b"reAmbleWillBeRemoved,ThePrePartThatIs": 0x4A62B377,
+    b"eAmbleWillBeRemoved,ThePrePartThatIs": 0xE0E4E09E,
+    b"AmbleWillBeRemoved,ThePrePartThatIs": 0x62B8B43F,
+}
+JAVA_S = {key: (found & 0x7FFFFFFF) % PARTITIONS for key, found in MURMUR2.items()}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+def settings(cluster: Cluster, topic: str) -> KafkaSettings:
+    return KafkaSettings(
+        bootstrap_servers=cluster.bootstrap_servers, request_topics=("r",), response_topic=topic, group_id="g"
+    )
+
+
+def answers_to(topic: str, keys: Sequence[bytes]) -> list[Message]:
+    return [Message(topic, key, b"v", [], 1) for key in keys]
+
+
+def by_the_sink(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
+    topics = Topics({topic: PARTITIONS}, {topic: 1_000_000}, Membership("consumer", "test", None))
+    producer = KafkaSink(settings(cluster, topic), topics, logging.getLogger("librdkafka"))
+    producer.send(answers_to(topic, keys), places(1)[0])
+    assert producer.close(PATIENCE) == 0
+
+
+def by_a_transaction(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
+    config = transaction_config(settings(cluster, topic), fresh("id"), 10_000, 1_000_000, 1_000_000)
+    log = ClientLog(logging.getLogger("librdkafka"))
+    producer = TransactionalProducer(config, {topic: PARTITIONS}, log, lambda _: None)
+    assert producer.initialise(PATIENCE) is None
+    producer.begin()
+    producer.send(answers_to(topic, keys), places(1)[0])
+    assert producer.failure is None
+    assert producer.commit(PATIENCE) is None
+
+
+def by_a_publisher(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
+    publisher = Publisher(settings(cluster, topic), topic)
+    assert all(publisher.publish(b"v", key, ()) for key in keys)
+    assert publisher.flush(PATIENCE) == 0
+
+
+def by_the_plain_loop(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
+    loop = PlainLoop(settings(cluster, topic), topic, topic, "g", lambda value, _: value)
+    produce_all(loop._producer, topic, keys)
+
+
+def by_a_replay(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
+    """With the client that it makes; what it does besides needs a group, which the mock does not describe."""
+    replay = replay_group.ReplayGroup(settings(cluster, topic), topic, fresh("replay"), print)
+    replay._producer.init_transactions(PATIENCE)
+    replay._producer.begin_transaction()
+    produce_all(replay._producer, topic, keys)
+    replay._producer.commit_transaction(PATIENCE)
+    replay.close()
+
+
+def produce_all(producer: Producer, topic: str, keys: Sequence[bytes]) -> None:
+    for key in keys:
+        producer.produce(topic, b"v", key)
+    assert producer.flush(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("produce", [by_the_sink, by_a_transaction, by_a_publisher, by_the_plain_loop, by_a_replay])
+def test_a_key_goes_where_java_puts_it(broker: EmbeddedBroker, produce: Produce) -> None:
+    """An application that joins answers with a topic of its own by partition finds them side by side."""
+    assert partitions_of(produce, broker) == JAVA_S
+
+
+def test_another_partitioner_is_seen(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's own default puts most of these keys elsewhere."""
+
+    def configured(*of: Any) -> Config:
+        return {**producer_config(*of), "partitioner": "consistent_random"}
+
+    monkeypatch.setattr(sink, "producer_config", configured)
+
+    assert partitions_of(by_the_sink, broker) != JAVA_S
+
+
+def partitions_of(produce: Produce, broker: EmbeddedBroker) -> Mapping[bytes | None, int]:
+    """Where each key went."""
+    cluster, topic = Cluster(broker.bootstrap_servers), fresh("answers")
+    broker.create_topic(topic)
+
+    produce(cluster, topic, list(MURMUR2))
+
+    with Reader(cluster, topic) as reader:
+        reader.read_until(len(MURMUR2))
+    return {record.key: record.partition for record in reader.records}

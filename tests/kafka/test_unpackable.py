@@ -1,0 +1,200 @@
+"""Batches that unpack to more than the client takes, and large ones that it takes, on a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from tests.contract.test_source import MEMBERSHIPS, Told
+from tests.kafka.cluster import MORTAL, Cluster, Sent
+from tests.kafka.scene import Scene, quick_exactly_once
+from tests.kafka.test_source_sink import commit, joined, read, settings
+from worker.core.records import Partition, Record
+from worker.kafka.reader import Reader
+
+# So that a test need not unpack hundreds of megabytes.
+SMALL = {"fetch.wait.max.ms": "10", "fetch.max.bytes": "1000000", "receive.message.max.bytes": "2000000"}
+BOMB = [Sent(b"k", bytes(4_000))] * 3_000
+# One batch of all that a flush finds.
+AS_ONE = {
+    "compression.type": "zstd",
+    "linger.ms": "30000",
+    "batch.size": "1000000000",
+    "batch.num.messages": "1000000",
+    "message.max.bytes": "1000000000",
+    "queue.buffering.max.kbytes": "1000000",
+}
+GOOD = [Sent(b"k", b"good")] * 5
+
+
+@pytest.mark.parametrize("membership", MEMBERSHIPS.values(), ids=MEMBERSHIPS)
+def test_batches_that_cannot_be_unpacked_are_handed_on_in_bulk(kafka: Cluster, membership: object) -> None:
+    """Among good ones, two in a row, and as the last of the log: each record once, in order, in seconds."""
+    topic = kafka.create_topic("requests")
+    kafka.produce(topic, GOOD)
+    for _ in range(2):
+        kafka.produce(topic, BOMB, AS_ONE)
+    kafka.produce(topic, GOOD)
+    kafka.produce(topic, BOMB, AS_ONE)
+    began = time.monotonic()
+
+    source = joined(settings(kafka, topic, config=SMALL), Told(), membership)  # type: ignore[arg-type]  # one of them
+    records = read(source, 9_010)
+    kafka.produce(topic, GOOD)
+    behind = read(source, 5)
+    source.close()
+
+    assert [record.offset for record in [*records, *behind]] == list(range(9_015))
+    good = [record.offset for record in [*records, *behind] if record.value == b"good"]
+    assert good == [*range(5), *range(6_005, 6_010), *range(9_010, 9_015)]
+    assert sum(record.unreadable is not None for record in records) > 8_900  # a flush may send its first record alone
+    assert time.monotonic() - began < 25.0, "10 s (measured), and 40 minutes one by one"
+
+
+def test_a_partition_with_such_a_batch_does_not_hold_up_the_others(kafka: Cluster) -> None:
+    """What comes to them meanwhile is handed out meanwhile."""
+    topic = kafka.create_topic("requests", partitions=2)
+    kafka.produce(topic, [Sent(b"k", bytes(4_000), (), 0)] * 3_000, AS_ONE)
+    source = joined(settings(kafka, topic, config=SMALL), Told())
+    late: list[float] = []
+    seen, began = 0, time.monotonic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
+
+    while seen < 3_000:
+        sent = time.monotonic()
+        producer.produce(topic, b"good", partition=1)
+        came = False
+        while not came:
+            records = source.poll(1000, 0.02)
+            producer.poll(0)
+            seen += sum(record.partition.number == 0 for record in records)
+            came = any(record.partition.number == 1 for record in records)
+            assert time.monotonic() - sent < 5.0
+            assert time.monotonic() - began < 25.0
+        late.append(time.monotonic() - sent)
+    source.close()
+
+    assert sorted(late[1:])[len(late) * 9 // 10] < 0.5, late  # but for the first, which joins the group
+
+
+def test_a_batch_is_taken_up_in_its_middle(kafka: Cluster) -> None:
+    """A restart answers nothing twice, though the client names the batch by its first offset."""
+    topic = kafka.create_topic("requests")
+    kafka.produce(topic, GOOD)
+    kafka.produce(topic, BOMB, AS_ONE)
+    kafka.produce(topic, GOOD)
+    config = settings(kafka, topic, config=SMALL)
+    commit(config, TopicPartition(topic, 0, 2_000))
+
+    source = joined(config, Told())
+    records = read(source, 1_010)
+    source.close()
+
+    assert [record.offset for record in records] == list(range(2_000, 3_010))
+
+
+@quick_exactly_once
+def test_a_kill_in_the_middle_of_such_a_batch_leaves_no_request_unanswered(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """Exactly once each is answered once, and the order is kept."""
+    count = 40_000
+    config = {"KAFKA__CONFIG": json.dumps(SMALL)}
+    with Scene(kafka, tmp_path, config, guarantee=guarantee, partitions=1, session=MORTAL) as scene:
+        kafka.produce(scene.topic, [Sent(b"k", bytes(2_000))] * count, AS_ONE)
+        killed = scene.replica()
+        deadline = time.monotonic() + 60.0
+        while not sum(kafka.committed(scene.group, scene.topic).values()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        killed.kill()
+        before = sum(kafka.committed(scene.group, scene.topic).values())
+        scene.replica()
+        while sum(kafka.committed(scene.group, scene.topic).values()) < count:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+        scene.auditor.wait_for_count(count)  # what the killed one left open holds readers up until its timeout
+        offsets = [found.source.offset for found in scene.auditor.answers if found.source is not None]
+        while kafka.has_open_transaction(scene.dead_letter_topic):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        letters = len(kafka.read_all(scene.dead_letter_topic))
+
+        assert 0 < before < count, "it was killed in the middle"
+        assert set(offsets) == set(range(count))
+        if guarantee == "exactly_once":
+            assert offsets == list(range(count))
+        assert letters >= count
+
+
+def test_markers_and_an_open_transaction_behind_a_batch_are_no_part_of_it(kafka: Cluster) -> None:
+    """They have offsets, too, and what is open is not given to readers of what is committed."""
+    topic = kafka.create_topic("requests")
+    packed = Producer({"bootstrap.servers": kafka.bootstrap_servers, **AS_ONE, "transactional.id": topic})
+    packed.init_transactions()
+    for value in (bytes(4_000), bytes(3_000)):
+        packed.begin_transaction()
+        for _ in range(3_000):
+            packed.produce(topic, value, b"k")
+        packed.commit_transaction()
+    packed.begin_transaction()
+    packed.produce(topic, b"not yet", b"k")
+    packed.flush()
+
+    source = joined(settings(kafka, topic, config=SMALL), Told())
+    records = read(source, 6_000)
+    source.close()
+    packed.abort_transaction()
+
+    assert [record.offset for record in records] == [*range(3_000), *range(3_001, 6_001)]
+
+
+def test_records_deleted_out_of_such_a_batch_are_not_answered(kafka: Cluster) -> None:
+    """The broker gives the whole batch, whatever of it is deleted."""
+    topic = kafka.create_topic("requests")
+    kafka.produce(topic, BOMB, AS_ONE)
+    kafka.produce(topic, GOOD)
+    kafka.delete_records(topic, 0, 2_500)
+
+    source = joined(settings(kafka, topic, config=SMALL), Told())
+    records = read(source, 505)
+    source.close()
+
+    assert [record.offset for record in records] == list(range(2_500, 3_005))
+
+
+def test_commands_step_over_such_a_batch_in_bulk(kafka: Cluster) -> None:
+    """They read topics, too: each record once, in order."""
+    topic = kafka.create_topic("requests")
+    kafka.produce(topic, GOOD)
+    kafka.produce(topic, BOMB, AS_ONE)
+    kafka.produce(topic, GOOD)
+
+    with Reader(settings(kafka, topic, config=SMALL), topic) as reader:
+        reader.start_at({Partition(topic, 0): 2})
+        records: list[Record] = []
+        while not reader.has_reached_ends:
+            records += reader.read(1.0)
+
+    assert [record.offset for record in records] == list(range(2, 3_010))
+    assert sum(record.unreadable is not None for record in records) > 2_900
+
+
+def test_a_large_batch_in_good_faith_is_simply_read(kafka: Cluster) -> None:
+    """2,000 requests of 58 KiB are 120 MB, more than this client's own limit, of 100 MB, lets it unpack."""
+    topic = kafka.create_topic("requests")
+    values = [b"%d" % n + bytes(58 * 1024) for n in range(2_000)]
+    kafka.produce(topic, [Sent(b"k", value) for value in values], AS_ONE)
+
+    source = joined(settings(kafka, topic), Told())
+    records = read(source, 2_000)
+    source.close()
+
+    assert [record.value for record in records] == values
+    assert all(before.offset + 1 == after.offset for before, after in pairwise(records))

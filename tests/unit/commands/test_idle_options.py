@@ -1,0 +1,36 @@
+"""An option that does nothing without another one is refused: who gives it expects something of it."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from worker.cli import app
+
+BROKERS = "--bootstrap-servers 127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("publish - --timeout 30", "--timeout does nothing without --wait"),
+        ("publish - --seed 0 --encoding rows", "--encoding and --seed do nothing without --random"),
+        (f"consume --no-follow {BROKERS}", "--no-follow does nothing without --from-beginning or --last"),
+        ("score m.onnx rows.npy --force", "--force does nothing without --output"),
+        ("profile m.onnx --sample 5000", "--sample does nothing without --lengths-from"),
+        (f"profile m.onnx {BROKERS}", "--bootstrap-servers does nothing without --lengths-from"),
+        (f"bench --embedded {BROKERS}", "--bootstrap-servers does nothing with --embedded"),
+        ("bench --embedded --partitions 4", "--partitions does nothing on the embedded broker"),
+        (
+            "dead-letters show rejected/0/7 --topic rejected -n 3 --code INTERNAL",
+            "-n and --code do nothing with the place",
+        ),
+        ("bench --embedded --prefix p", "--prefix does nothing on the embedded broker"),
+    ],
+)
+def test_an_option_that_does_nothing_is_refused(words: str, told: str) -> None:
+    """Also when it says what holds anyway."""
+    result = CliRunner().invoke(app, words.split(), env={"WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9"})
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"inference-worker: {told}")

@@ -1,0 +1,296 @@
+"""An example of what the model takes: judged as a request is, it is run wherever zeros and ones were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests import models
+from tests.unit.inference.cuda_runtime import FakeCuda, memory
+from worker.core.buckets import Spot, WantedAxis
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.inference import Model, example_of, independence, inspect, load
+from worker.inference.blanks import Given
+from worker.inference.device import CPU, Device, Opened
+from worker.inference.inspection import signature_of
+from worker.settings import ModelSettings
+
+CODES, CITIES = np.array([[10115], [20095], [10115]]), np.array([["Rome"], ["Oslo"], ["Oslo"]])
+IDS, MASK = np.array([[11, 12, 13, 19]]), np.array([[1, 1, 1, 1]])
+
+
+def npz(folder: Path, **arrays: Any) -> Path:
+    path = folder / "example.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def request(folder: Path, *inputs: dict[str, Any]) -> Path:
+    path = folder / "example.json"
+    path.write_text(json.dumps({"inputs": inputs}))
+    return path
+
+
+CODE = {"name": "code", "shape": [1, 1], "datatype": "INT64", "data": [20095]}
+CITY = {"name": "city", "shape": [1, 1], "datatype": "BYTES", "data": ["Oslo"]}
+
+
+def loaded(model: bytes, folder: Path, example: Path, *axes: WantedAxis, **settings: Any) -> Model:
+    settings = {"device": "cpu", "warm_up_example": example, **settings}
+    return load(ModelSettings(path=models.save(model, folder), **settings), max_batch_size=8, wanted_axes=axes)
+
+
+def refusal(model: bytes, folder: Path, example: Path, *axes: WantedAxis, **settings: Any) -> str:
+    with pytest.raises(BadConfiguration) as refused:
+        loaded(model, folder, example, *axes, **settings)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def area(result: Any) -> list[Any]:
+    assert not isinstance(result, RunFailure), result
+    return np.asarray(result[0])[:, 0].tolist()  # type: ignore[no-any-return]  # numpy's lists
+
+
+ROME, OSLO, MIXED = [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 0, 1]
+
+
+def test_a_model_that_takes_neither_zeros_nor_ones_is_warmed_up_with_rows_it_takes(tmp_path: Path) -> None:
+    """At all row counts, the example's rows over again; and so is the check of the device."""
+    model = loaded(models.postcodes(), tmp_path, npz(tmp_path, code=CODES, city=CITIES))
+
+    assert model.warmed_up_at == (1, 2, 8)
+    assert area(model.probe()) == [ROME]
+    assert area(model.run(model.blank(5))) == [ROME, OSLO, MIXED, ROME, OSLO]
+    assert area(model.run(model.blank(2, value=1))) == [ROME, OSLO]
+
+
+def test_a_request_is_an_example_too(tmp_path: Path) -> None:
+    """As a publisher would send it in JSON."""
+    model = loaded(models.postcodes(), tmp_path, request(tmp_path, CODE, CITY))
+
+    assert area(model.probe()) == [OSLO]
+
+
+def test_an_array_without_a_batch_axis_is_one_row(tmp_path: Path) -> None:
+    """Beside one that has it."""
+    model = loaded(models.postcodes(), tmp_path, npz(tmp_path, code=np.array([20095]), city=CITIES[1:2]))
+
+    assert area(model.probe()) == [OSLO]
+
+
+def test_what_an_example_leaves_out_is_filled_in(tmp_path: Path) -> None:
+    """As in a request."""
+    example = npz(tmp_path, ids=IDS)
+
+    model = loaded(models.above(), tmp_path, example, input_defaults={"mask": 1})
+
+    assert model.blank(2)["mask"].tolist() == [[1] * 4] * 2
+
+
+def test_numbers_of_the_other_byte_order_are_the_same_numbers(tmp_path: Path) -> None:
+    """A file may come from another machine."""
+    model = loaded(models.mlp(), tmp_path, npz(tmp_path, x=np.arange(4, dtype=">f4")))
+
+    assert model.blank(1)["x"].tolist() == [[0, 1, 2, 3]]
+    assert model.blank(1)["x"].dtype == np.dtype("<f4")
+
+
+def test_buckets_are_tried_with_the_example_padded_or_cut(tmp_path: Path) -> None:
+    """Padding is the operator's, and a pad that the model does not take is found at start."""
+    example = npz(tmp_path, ids=IDS, mask=MASK)
+    ids = WantedAxis("ids", 1, (2, 5, 8), 10, {"mask": 0})
+
+    model = loaded(models.above(), tmp_path, example, ids)
+
+    assert model.blank(1)["ids"].tolist() == [[11, 12, 13, 19, 10]]
+    assert model.blank(1, {Spot(0, 0): 2, Spot(1, 0): 2})["ids"].tolist() == [[11, 12]]
+    assert model.blank(1)["mask"].tolist() == [[1, 1, 1, 1, 0]]
+    assert "Gather: indices element out of data bounds" in refusal(
+        models.above(), tmp_path, example, ids._replace(pad=9)
+    )
+
+
+def test_along_an_axis_that_is_not_padded_its_elements_come_again(tmp_path: Path) -> None:
+    """As `profile` asks for lengths."""
+    model = loaded(models.above(), tmp_path, npz(tmp_path, ids=IDS, mask=MASK))
+
+    assert model.blank(1, {Spot(0, 0): 6, Spot(1, 0): 3})["ids"].tolist() == [[11, 12, 13, 19, 11, 12]]
+    assert model.blank(1, {Spot(0, 0): 6, Spot(1, 0): 3})["mask"].shape == (1, 3)
+
+
+def test_a_padded_batch_is_made_of_it_too(tmp_path: Path) -> None:
+    """A model exported for a number of rows is tried at that."""
+    example = npz(tmp_path, code=CODES, city=CITIES)
+
+    model = loaded(models.for_rows(4, models.postcodes()), tmp_path, example, fixed_batch="pad")
+
+    assert area(model.probe()) == [ROME, OSLO, MIXED, ROME]
+
+
+def test_bound_runs_are_tried_with_it_too() -> None:
+    """On a device as here."""
+    session = ort.InferenceSession(models.above(), providers=[CPU])
+    signature = signature_of(session, ModelSettings(path=Path("model.onnx")), 100)
+    opened = Opened(session, Device("there", "it works"), memory(FakeCuda()))
+
+    model = Model(opened, signature, (1, 2), example=Given({"ids": IDS, "mask": MASK}))
+
+    assert "plain runs" not in model.device.reason
+    assert area_of(model.probe()) == [11, 12, 13, 19]
+
+
+def area_of(result: Any) -> list[Any]:
+    assert not isinstance(result, RunFailure), result
+    return list(result[0][0])
+
+
+@pytest.mark.parametrize("is_accelerated", [False, True])
+def test_rows_are_run_beside_one_another_in_the_values_given(
+    is_accelerated: bool,  # noqa: FBT001 - where it runs
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a table whose first row is 10 they stay inside, on a device too; without the example nothing would show."""
+    asked: list[Any] = []
+    model, run = loaded(models.above(), tmp_path, npz(tmp_path, ids=IDS, mask=MASK)), Model.run
+    monkeypatch.setattr(Model, "is_accelerated", property(lambda _: is_accelerated))
+
+    def noted(feeds: Any) -> Any:
+        asked.append(feeds["ids"])
+        return run(model, feeds)
+
+    model.run = noted  # type: ignore[method-assign]  # to see what it is asked
+    found = independence(model, 8, now=lambda: 0.0)
+
+    assert (found.why, found.unseen) == (None, ())
+    assert {tuple(sorted(row)) for rows in asked for row in rows.tolist()} == {(11, 12, 13, 19)}
+    assert len({tuple(row) for rows in asked for row in rows.tolist()}) > 1
+
+
+def test_dependence_shows_in_rows_that_are_given(tmp_path: Path) -> None:
+    """Of categories nothing can be made up."""
+    model = models.postcodes_of_all()
+
+    why = independence(loaded(model, tmp_path, npz(tmp_path, code=CODES, city=CITIES)), 8, now=lambda: 0.0).why
+
+    assert why is not None
+    assert "area of a made-up row differs" in why
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (lambda folder: folder / "none.npz", "none.npz: cannot be read: No such file or directory: give the path"),
+        (lambda folder: folder, "cannot be read: Is a directory"),
+        (lambda folder: npz(folder, code=CODES), "missing input city; the model takes code INT64[batch, 1], city"),
+        (lambda folder: npz(folder, zip=CODES), "the model has no input 'zip'; it takes code INT64[batch, 1]"),
+        (
+            lambda folder: npz(folder, code=CODES.astype("f4"), city=CITIES),
+            "code is float32, and the model takes code INT64[batch, 1]: save code.astype('int64')",
+        ),
+        (
+            lambda folder: npz(folder, code=CODES, city=CODES),
+            "city is int64, and the model takes city BYTES[batch, 1]: save city.astype('str')",
+        ),
+        (
+            lambda folder: npz(folder, code=CODES, city=CITIES.astype(object)),
+            "it holds pickled objects, and nothing is unpickled: save texts as numpy.array(texts, dtype=str)",
+        ),
+        (lambda folder: npz(folder, code=CODES, city=CITIES[:, 0]), "city: expected city BYTES[batch, 1], got shape"),
+        (lambda folder: npz(folder, code=CODES[:2], city=CITIES), "same number of rows, got code: 2, city: 3"),
+        (lambda folder: npz(folder, code=CODES[:0], city=CITIES[:0]), "must be an integer of at least 1, got [0, 1]"),
+        (
+            lambda folder: npz(folder, code=np.repeat(CODES, 11, 0), city=np.repeat(CITIES, 11, 0)),
+            "it has 33 rows, at most 32 are taken: leave those that are unlike",
+        ),
+        (
+            lambda folder: npz(folder, code=CODES + 1, city=CITIES),
+            "the model fails on row 0 of WORKER_MODEL__WARM_UP_EXAMPLE, give values that it takes: OneHotEncoder",
+        ),
+        (
+            lambda folder: npz(folder, code=CODES + np.array([[0], [1], [0]]), city=CITIES),
+            "the model fails on row 1 of WORKER_MODEL__WARM_UP_EXAMPLE",
+        ),
+        (lambda folder: request(folder, CODE), "missing input city"),
+        (
+            lambda folder: request(folder, CODE, CITY | {"datatype": "FP32"}),
+            "city: expected datatype BYTES, got 'FP32'",
+        ),
+        (lambda folder: written(folder, b"[" * 1000), "is not JSON"),
+        (lambda folder: written(folder, b""), "is not JSON"),
+        (
+            lambda folder: written(folder, b"[1, 2]"),
+            "expected a JSON object with `inputs`, got an array; give a request",
+        ),
+        (lambda folder: written(folder, b"PK\x03\x04 and no more"), "it is damaged (File is not a zip file): save it"),
+        (lambda folder: saved(folder, CODES), "it is one array without a name: save it with numpy.savez(path, code="),
+    ],
+)
+def test_an_example_that_is_none_is_refused_with_the_cure(
+    example: Callable[[Path], Path], words: str, tmp_path: Path
+) -> None:
+    """Before the model is run, but for values of which only the model can know."""
+    message = refusal(models.postcodes(), tmp_path, example(tmp_path))
+
+    assert words in message
+    assert "WORKER_MODEL__WARM_UP_EXAMPLE" in message
+
+
+def written(folder: Path, content: bytes) -> Path:
+    path = folder / "example"
+    path.write_bytes(content)
+    return path
+
+
+def saved(folder: Path, array: Any) -> Path:
+    path = folder / "example.npy"
+    np.save(path, array)
+    return path
+
+
+def test_an_example_is_as_finite_as_requests_have_to_be(tmp_path: Path) -> None:
+    """Unless these need not be."""
+    example = npz(tmp_path, x=np.array([1, np.nan, 3, 4], np.float32))
+
+    assert "x has NaN or infinity in it, and requests may not" in refusal(models.mlp(), tmp_path, example)
+    assert loaded(models.mlp(), tmp_path, example, non_finite_input="allow").example_rows == 1
+
+
+def test_an_example_that_no_bucket_takes_is_refused(tmp_path: Path) -> None:
+    """As a request would be."""
+    example = npz(tmp_path, ids=IDS, mask=MASK)
+    ids = WantedAxis("ids", 1, (2, 3), 10, {"mask": 0})
+
+    assert "input ids axis 1: 4 long, at most 3 is taken" in refusal(models.above(), tmp_path, example, ids)
+
+
+def test_a_lack_of_memory_is_no_fault_of_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other values would take as much."""
+
+    def out_of_memory(*_: object) -> None:
+        raise RuntimeError("Failed to allocate memory for requested buffer of size 4")
+
+    monkeypatch.setattr(Model, "_exactly", out_of_memory)
+
+    message = refusal(models.mlp(), tmp_path, npz(tmp_path, x=np.zeros(4, np.float32)))
+
+    assert "not enough memory for 1 row: give it more memory" in message
+
+
+def test_a_file_is_only_looked_at_without_its_example(tmp_path: Path) -> None:
+    """Who reads answers needs none; who makes up requests asks for it."""
+    path = models.save(models.postcodes(), tmp_path)
+    settings = ModelSettings(path=path, warm_up_example=tmp_path / "none.npz")
+
+    signature = inspect(settings).signature
+
+    assert signature.takes == "code INT64[batch, 1], city BYTES[batch, 1]"
+    with pytest.raises(BadConfiguration, match=r"none.npz: cannot be read"):
+        example_of(settings, signature)

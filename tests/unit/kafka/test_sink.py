@@ -1,0 +1,278 @@
+"""The producer's queue when it is full, beside a client that has room for so many messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Message as Report
+
+from tests.contract.test_sink import places
+from tests.unit.kafka.test_client_config import settings
+from worker.core.failures import KafkaFatal, LimitLowered
+from worker.core.ledger import Place
+from worker.core.message_runs import MessageRun
+from worker.core.records import Message
+from worker.kafka import KafkaSink, Membership, Topics, sink, transactional_producer
+from worker.kafka.client_log import ClientLog
+from worker.kafka.receipts import Receipt
+from worker.kafka.transactional_producer import TransactionalProducer
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class NarrowClient:
+    """Takes `room` messages at a time; a `poll` delivers so many of them as `delivers` says, all if it is None."""
+
+    room = 3
+    delivers: int | None = None
+    broken: Exception | None = None  # what `produce` raises
+
+    def __init__(self, config: dict[str, Any], logger: Any = None) -> None:
+        self.config = config
+        self.delivered: list[tuple[str, bytes | None, bytes | None, int, Headers]] = []
+        self._queue: list[tuple[tuple[str, bytes | None, bytes | None, int, Headers], object]] = []
+
+    def produce(  # noqa: PLR0917  # the client's own
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        on_delivery: object = None,
+        partitioner: object = None,
+        timestamp: int = 0,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        if self.broken is not None:
+            raise self.broken
+        if len(self._queue) >= self.room:
+            raise BufferError("Local: Queue full")
+        self._queue.append(((topic, key, value, partition, list(headers)), on_delivery))
+
+    def poll(self, _timeout: float) -> int:
+        many = len(self._queue) if self.delivers is None else self.delivers
+        for _ in range(min(many, len(self._queue))):  # one by one, and let go of its callback, as the client does
+            message, _ = self._queue.pop(0)
+            self.delivered.append(message)
+        return 0
+
+    def begin_transaction(self) -> None: ...
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+
+def message(number: int, key: bytes | None = b"k") -> Message:
+    return Message("a", key, b"%d" % number, [("n", b"%d" % number)], 5)
+
+
+def as_singles(numbers: range) -> Sequence[Message]:
+    return [message(number) for number in numbers]
+
+
+def as_run(numbers: range) -> Sequence[Message]:
+    """As the answers to the records of one `Run` come."""
+    headers: list[Headers] = [[("n", b"%d" % number)] for number in numbers]
+    return MessageRun("a", [b"k"] * len(numbers), [b"%d" % number for number in numbers], headers, 5)
+
+
+EXPECTED = [("a", b"k", b"%d" % n, -1, [("n", b"%d" % n)]) for n in range(20)]
+forms = pytest.mark.parametrize("form", [as_singles, as_run])
+Form = Callable[[range], Sequence[Message]]
+
+
+class Refused:
+    """The report of a message."""
+
+    def topic(self) -> str:
+        return "a"
+
+
+class Full(KafkaSink):
+    """A sink over a narrow client."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sink, "Producer", NarrowClient)
+        topics = Topics({"a": 4}, {"a": 1_000}, Membership("consumer", "test", None))
+        super().__init__(settings(), topics, logging.getLogger("kafka"))
+
+    @property
+    def client(self) -> NarrowClient:
+        return cast("NarrowClient", self._producer)
+
+
+@forms
+def test_what_a_full_queue_does_not_take_goes_later_and_in_order(monkeypatch: pytest.MonkeyPatch, form: Form) -> None:
+    """Nothing is dropped, nothing overtakes or goes twice, and a place comes back when its last one is durable."""
+    full = Full(monkeypatch)
+    first, second = places(2)
+
+    full.send(form(range(10)), first)
+    full.send(form(range(10, 20)), second)
+    assert full.undelivered == 20
+    reported: list[list[Place]] = []
+    while full.undelivered:
+        reported.append(list(full.poll(0.0)))
+    reported.append(list(full.poll(0.0)))
+
+    assert full.client.delivered == EXPECTED
+    assert [place for places in reported for place in places] == [first, second]
+    assert reported[0] == []
+
+
+def test_nothing_is_sent_before_what_has_waited_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room again by the time of the next answer; an earlier one of the same key still waits."""
+    full = Full(monkeypatch)
+    first, second = places(2)
+    full.send(as_singles(range(4)), first)
+    full.client.poll(0.0)
+
+    full.send(as_singles(range(4, 6)), second)
+    while full.undelivered:
+        full.poll(0.0)
+
+    assert full.client.delivered == EXPECTED[:6]
+
+
+def test_a_client_that_takes_nothing_more_is_asked_for_the_refusal_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ceases to take messages a moment before it reports the one that was refused."""
+    full = Full(monkeypatch)
+    first, second = places(2)
+    full.send(as_singles(range(1)), first)
+    full.client.broken = KafkaException(KafkaError(KafkaError._FATAL))
+    polls = iter([KafkaException(KafkaError(KafkaError._GAPLESS_GUARANTEE)), None])
+
+    def poll(_timeout: float) -> int:
+        if (error := next(polls)) is not None:
+            raise error
+        ((_, receipt),) = full.client._queue
+        cast("Receipt", receipt)(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), cast("Report", Refused()))
+        return 1
+
+    monkeypatch.setattr(full.client, "poll", poll)
+
+    with pytest.raises(LimitLowered, match="nothing past requests/0/0 is committed"):
+        full.send(as_singles(range(1, 2)), second)
+
+
+def test_what_waits_for_room_is_given_up_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts among what a close leaves undelivered."""
+    full = Full(monkeypatch)
+    monkeypatch.setattr(full.client, "flush", lambda _timeout: None, raising=False)
+    monkeypatch.setattr(full.client, "purge", lambda: None, raising=False)
+    (place,) = places(1)
+
+    full.send(as_singles(range(10)), place)
+
+    assert full.close(0.0) == 10
+
+
+def test_a_message_that_the_client_never_takes_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its place is never reported as durable, although the client lets go of the callback."""
+    full = Full(monkeypatch)
+    (place,) = places(1)
+    full.client.broken = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+
+    with pytest.raises(KafkaFatal, match="does not take a record for a"):
+        full.send(as_singles(range(1)), place)
+
+    with pytest.raises(KafkaFatal, match="nothing past requests/0/0 is committed"):
+        full.poll(0.0)
+
+
+class Narrow(TransactionalProducer):
+    """A transactional producer over a narrow client."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(transactional_producer, "Producer", NarrowClient)
+        super().__init__({}, {"a": 4}, ClientLog(logging.getLogger("kafka")), lambda _: None)
+
+    @property
+    def client(self) -> NarrowClient:
+        return cast("NarrowClient", self._client)
+
+
+@forms
+def test_a_transaction_waits_for_room_and_drops_nothing(monkeypatch: pytest.MonkeyPatch, form: Form) -> None:
+    """All of its answers are in it, once and in order."""
+    narrow = Narrow(monkeypatch)
+    narrow.client.delivers = 1
+    (place,) = places(1)
+    narrow.begin()
+
+    narrow.send(form(range(20)), place)
+
+    assert narrow.failure is None
+    narrow.client.delivers = None
+    narrow.client.poll(0.0)
+    assert narrow.client.delivered == EXPECTED
+
+
+def test_a_transaction_that_finds_no_room_in_time_cannot_be_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is away, and the loop has partitions to serve. What was not sent is missing, so nothing counts."""
+    narrow = Narrow(monkeypatch)
+    monkeypatch.setattr(transactional_producer, "ROOM_TIMEOUT", 0.0)
+    narrow.client.delivers = 0
+    (place,) = places(1)
+    narrow.begin()
+
+    narrow.send(as_singles(range(4)), place)
+
+    assert narrow.failure is not None
+    assert "requests/0/0" in narrow.failure
+    assert "its queue is full" in narrow.failure
+    narrow.begin()
+    assert narrow.failure is None
+
+
+@pytest.mark.parametrize("is_full_before", [False, True])
+def test_a_message_that_a_transaction_never_takes_spoils_it(
+    monkeypatch: pytest.MonkeyPatch, *, is_full_before: bool
+) -> None:
+    """Whether it is refused at once or when there is room."""
+    narrow = Narrow(monkeypatch)
+    (place,) = places(1)
+    narrow.begin()
+    refusal = KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+    if is_full_before:
+        monkeypatch.setattr(narrow.client, "poll", lambda _timeout: setattr(narrow.client, "broken", refusal))
+    else:
+        narrow.client.broken = refusal
+
+    narrow.send(as_singles(range(4)), place)
+
+    assert narrow.failure is not None
+    assert "does not take the answer to requests/0/0 for topic a" in narrow.failure
+
+
+def test_what_was_refused_is_told_and_what_was_taken_back_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An abort purges what was not sent: that is no refusal, and the first one stays the reason."""
+    narrow = Narrow(monkeypatch)
+    heard = narrow.client.config["on_delivery"]
+
+    heard(KafkaError(KafkaError._PURGE_QUEUE), Refused())
+    heard(KafkaError(KafkaError._PURGE_INFLIGHT), Refused())
+    heard(None, Refused())
+    assert narrow.failure is None
+
+    heard(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Refused())
+    heard(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), Refused())
+
+    assert str(narrow.failure).startswith("the broker refused a record for topic a as too large")
+    assert narrow.is_too_large
+
+
+def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that follow are its consequences."""
+    full = Full(monkeypatch)
+    first, second = places(2)
+
+    full._receipts.refuse(first, "the disk is full")
+    full._receipts.refuse(second, "out of order")
+
+    with pytest.raises(KafkaFatal, match=r"^the disk is full; nothing past requests/0/0 is committed"):
+        full.poll(0.0)

@@ -1,0 +1,381 @@
+"""That a setting arrives where it is obeyed: a worker put together from settings, each unlike its default."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from math import inf
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+
+from tests import models
+from tests.unit.test_settings import LEAST
+from worker import app, assembly, telemetry
+from worker.codecs import Codecs, SingleCodecs, Wire
+from worker.core.batching import BatchPolicy
+from worker.core.failures import Code, LimitLowered, TooManyRejections
+from worker.core.intake import RESERVE, Bounds
+from worker.core.loose import KeyedLedger
+from worker.core.records import Partition, Record
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
+from worker.inference import Model
+from worker.kafka import Membership, Topics
+from worker.loop import Conduct, Worker
+from worker.settings import Settings, load
+from worker.signals import StopSignals
+
+ANSWERS_TAKE, LETTERS_TAKE = 300_000, 200_000
+SET = {
+    "WORKER_KAFKA__DEAD_LETTER_TOPIC": "letters",
+    "WORKER_KAFKA__DEFAULT_CONTENT_TYPE": "application/octet-stream",
+    "WORKER_KAFKA__MAX_REQUEST_BYTES": "70000",
+    "WORKER_KAFKA__NULL_VALUE": "skip",
+    "WORKER_KAFKA__CONFIG": '{"max.poll.interval.ms": "20000"}',
+    "WORKER_MODEL__NON_FINITE_INPUT": "allow",
+    "WORKER_MODEL__NON_FINITE_OUTPUT": "error",
+    "WORKER_MODEL__RUN_TIMEOUT_S": "90",
+    "WORKER_BATCHING__MAX_BATCH_SIZE": "48",
+    "WORKER_BATCHING__MAX_BATCH_BYTES": "500000",
+    "WORKER_BATCHING__MAX_BATCH_TOKENS": "300",
+    "WORKER_BATCHING__LINGER_MS": "7",
+    "WORKER_BATCHING__TIMEOUT_MS": "1500",
+    "WORKER_BATCHING__MAX_INFLIGHT_BATCHES": "5",
+    "WORKER_BATCHING__MAX_INFLIGHT_RECORDS": "1001",
+    "WORKER_BATCHING__MAX_INFLIGHT_ROWS": "2002",
+    "WORKER_BATCHING__MAX_INFLIGHT_BYTES": "3000003",
+    "WORKER_BATCHING__MAX_REQUEST_ROWS": "77",
+    "WORKER_BATCHING__LANES": "3",
+    "WORKER_DELIVERY__COMMIT_INTERVAL_MS": "350",
+    "WORKER_DELIVERY__DRAIN_TIMEOUT_S": "9",
+    "WORKER_DELIVERY__REJECTION_LIMIT": "11",
+}
+
+
+class Part:
+    """Stands for what talks to Kafka, and remembers what it was made of."""
+
+    def __init__(self, *made_of: Any) -> None:
+        self.made_of = made_of
+        self.waited = self.closed = 0
+
+    def member(self) -> object:
+        return "this member"
+
+    def wait_until_ready(self) -> None:
+        self.waited += 1
+
+    def close(self, timeout: float) -> int:
+        self.closed += 1
+        return 0
+
+
+class Source(Part): ...
+
+
+class Sink(Part): ...
+
+
+class Transactions(Part): ...
+
+
+def topics_that_take(answers: int) -> Topics:
+    limits = {"answers": answers, "letters": LETTERS_TAKE}
+    return Topics({"answers": 4, "letters": 2}, limits, Membership("consumer", "test", None))
+
+
+class Assembled:
+    """A worker whose Kafka is not there, of these settings."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, environ: Mapping[str, str]) -> None:
+        for name, stand_in in (("KafkaSource", Source), ("KafkaSink", Sink), ("KafkaTransactions", Transactions)):
+            patch.setattr(assembly, name, stand_in)
+        model = {"WORKER_MODEL__PATH": str(models.save(models.mlp(), folder))}
+        self.settings = load(None, {**LEAST, **model, **environ})
+        self.events = telemetry.WorkerEvents(1)
+        self.closing = ExitStack()
+        topics = topics_that_take(ANSWERS_TAKE)
+        self.worker: Worker = assembly.assemble(
+            self.settings,
+            topics,
+            signals=StopSignals(),
+            events=self.events,
+            tracing=None,
+            closing=self.closing,
+        )
+        self.held: dict[str, Any] = vars(self.worker)
+
+    @property
+    def conduct(self) -> Conduct:
+        return cast("Conduct", self.held["_conduct"])
+
+    @property
+    def policy(self) -> BatchPolicy:
+        return cast("BatchPolicy", self.held["_batcher"]._policy)
+
+    @property
+    def wire(self) -> Wire:
+        return cast("Wire", self.held["_codec"]._wire)
+
+    @property
+    def outlet(self) -> Part:
+        delivery = vars(self.held["_delivery"])
+        return cast("Part", delivery.get("_sink") or delivery.get("_transactions"))
+
+
+@pytest.fixture(scope="module")
+def assembled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Assembled]:
+    with pytest.MonkeyPatch.context() as patch:
+        made = Assembled(tmp_path_factory.mktemp("model"), patch, SET)
+        yield made
+        made.closing.close()
+
+
+@pytest.fixture
+def assemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Assembled]]:
+    """Another one, set otherwise."""
+    with ExitStack() as made:
+
+        def another(**changes: str) -> Assembled:
+            found = Assembled(tmp_path, monkeypatch, {**SET, **{f"WORKER_{k}": v for k, v in changes.items()}})
+            made.enter_context(found.closing)
+            return found
+
+        yield another
+
+
+def test_batches_are_as_large_and_wait_as_long_as_was_set(assembled: Assembled) -> None:
+    """Rows, bytes, tokens; the linger in seconds."""
+    buckets = assembled.held["_codec"]._signature.buckets
+
+    assert assembled.policy == BatchPolicy(48, 500_000, 0.007, 300, buckets)
+    assert assembled.held["_batcher"].linger == 0.007
+
+
+def test_a_model_of_so_many_rows_fills_batches_of_no_more(assemble: Callable[..., Assembled], tmp_path: Path) -> None:
+    """Smaller ones take as much memory and time, so neither tokens nor a lack of memory make them smaller."""
+    fixed = models.save(models.for_rows(16, models.mlp()), tmp_path, "fixed")
+
+    made = assemble(MODEL__PATH=str(fixed), MODEL__FIXED_BATCH="pad")
+
+    assert (made.policy.max_rows, made.policy.is_fixed) == (16, True)
+
+
+@pytest.mark.parametrize(("rows", "records"), [("8", 32), ("100", 100), ("300", 256)])
+def test_a_poll_brings_about_a_batch(assemble: Callable[..., Assembled], rows: str, records: int) -> None:
+    """Enough to share a turn's own cost, few enough that no finished lane waits for long."""
+    assert assemble(BATCHING__MAX_BATCH_SIZE=rows).held["_intake"]._chunk == records
+
+
+@pytest.mark.parametrize("is_accelerated", [False, True])
+def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
+    assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch, *, is_accelerated: bool
+) -> None:
+    """The loop does not wait for another device."""
+    monkeypatch.setattr(Model, "is_accelerated", is_accelerated)
+    monkeypatch.setattr(assembly, "briefness", lambda: 123.0)
+
+    assert assemble(BATCHING__LANES="1").held["_lanes"]._brief == (0.0 if is_accelerated else 123.0)
+
+
+def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
+    """Records, rows and bytes taken; batches and lanes. As many records may be a suspect's as there can be."""
+    intake = assembled.held["_intake"]
+
+    assert intake._bounds == Bounds(1001, 2002, 3_000_003)
+    assert intake._chunk == 48
+    assert assembled.held["_trials"]._most_in_flight == 1001 + RESERVE
+    assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 5)
+    assert len(assembled.held["_lanes"]._threads) == 3
+
+
+def test_a_stop_takes_as_long_as_was_set(assembled: Assembled) -> None:
+    """And a revoke no longer than a fifth of the time after which the group gives a silent member up."""
+    assert assembled.conduct.drain_timeout == 9.0
+    assert assembled.conduct.revoke_timeout == 4.0
+
+
+def test_rejections_that_are_written_count_towards_the_limit(assembled: Assembled) -> None:
+    """The encoder counts what the loop checks."""
+    record = Record(Partition("requests", 0), 0, None, b"odd", (), None)
+
+    codec = assembled.held["_codec"]
+    for _ in range(11):
+        codec.encode(codec.refuse(record, Code.INVALID_ARGUMENT, "odd"))
+
+    with pytest.raises(TooManyRejections, match="11 requests in a row"):
+        assembled.held["_rejections"].check()
+
+
+def test_a_revoke_takes_ten_seconds_at_most(assemble: Callable[..., Assembled]) -> None:
+    """The group's others wait for it."""
+    assert assemble(KAFKA__CONFIG="{}").conduct.revoke_timeout == 10.0
+
+
+def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None:
+    """What the wire contract leaves to the deployment, and what the topics take."""
+    assert assembled.wire == Wire(
+        response_topic="answers",
+        group_id="group",
+        dead_letter_topic="letters",
+        default_content_type="application/octet-stream",
+        default_timeout=1.5,
+        max_request_bytes=70_000,
+        max_answer_bytes=ANSWERS_TAKE,
+        max_dead_letter_bytes=LETTERS_TAKE,
+        null_value="skip",
+        non_finite_output="error",
+    )
+    assert assembled.held["_codec"]._signature.max_rows == 77
+
+
+def test_no_dead_letter_topic_takes_nothing(assemble: Callable[..., Assembled]) -> None:
+    """And without a timeout a request may wait for ever."""
+    made = assemble(KAFKA__DEAD_LETTER_TOPIC="", BATCHING__TIMEOUT_MS="")
+
+    assert made.wire.dead_letter_topic is None
+    assert made.wire.max_dead_letter_bytes == 0
+    assert made.wire.default_timeout is None
+
+
+@pytest.mark.parametrize("wanted", ["reject", "allow"])
+@pytest.mark.parametrize("given", ["error", "allow"])
+def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assembled], wanted: str, given: str) -> None:
+    """Inputs and outputs each on their own."""
+    stacker = assemble(MODEL__NON_FINITE_INPUT=wanted, MODEL__NON_FINITE_OUTPUT=given).held["_stacker"]
+
+    assert stacker.refuse_non_finite_input == (wanted == "reject")
+    assert stacker.refuse_non_finite_output == (given == "error")
+
+
+def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
+    """By these limits operators see how close a worker is to them."""
+    metrics = telemetry.metrics
+    numbers = assembled.events._tally.numbers()
+
+    limits = [metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]
+
+    assert [numbers[limit][()] for limit in limits] == [1001, 2002, 3_000_003, 90]
+    assert assembled.events._max_batch_size == 48
+
+
+def test_at_least_once_commits_as_often_as_was_set(assembled: Assembled) -> None:
+    """Through the sink, which is closed when the worker ends."""
+    delivery = assembled.held["_delivery"]
+
+    assert isinstance(delivery, AtLeastOnce)
+    assert isinstance(assembled.outlet, Sink)
+    assert delivery._commit_interval == 0.35
+    assert delivery._committer is assembled.held["_source"]
+
+
+def test_exactly_once_has_the_id_and_the_time_that_were_set(assemble: Callable[..., Assembled]) -> None:
+    """And asks the consumer who it is. It serves when the broker knows the id."""
+    made = assemble(
+        DELIVERY__GUARANTEE="exactly_once",
+        DELIVERY__TRANSACTIONAL_ID="scorer-7",
+        DELIVERY__TRANSACTION_TIMEOUT_MS="45000",
+    )
+    delivery, (kafka, _, name, timeout_ms, member, *_) = made.held["_delivery"], made.outlet.made_of
+
+    assert isinstance(delivery, ExactlyOnce)
+    assert isinstance(made.outlet, Transactions)
+    assert (kafka, name.text, timeout_ms) == (made.settings.kafka, "scorer-7", 45_000)
+    assert member == made.held["_source"].member
+    assert made.outlet.waited == 1
+    assert delivery._commit_interval == 0.35
+    assert delivery._group is made.held["_source"]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_what_sends_answers_is_closed_in_the_end(assemble: Callable[..., Assembled], guarantee: str) -> None:
+    """What was sent gets a moment to arrive, and what is open of a transaction is taken back."""
+    made = assemble(DELIVERY__GUARANTEE=guarantee)
+
+    made.closing.close()
+
+    assert made.outlet.closed == 1
+
+
+def test_where_each_key_has_its_order_nothing_travels_as_one(assemble: Callable[..., Assembled]) -> None:
+    """The ledger and the codec agree on it."""
+    keyed, plain = assemble(DELIVERY__ORDER="key"), assemble()
+
+    assert isinstance(keyed.held["_ledger"], KeyedLedger)
+    assert isinstance(keyed.held["_codec"], SingleCodecs)
+    assert type(plain.held["_codec"]) is Codecs
+
+
+def test_a_linger_is_learned_within_its_budget(assemble: Callable[..., Assembled]) -> None:
+    """Only where it is wanted."""
+    learned = assemble(BATCHING__LINGER_MS="auto", BATCHING__LATENCY_BUDGET_MS="40").held["_batcher"]._auto
+    free = assemble(BATCHING__LINGER_MS="auto").held["_batcher"]._auto
+
+    assert (learned._budget, free._budget) == (0.04, inf)
+    assert assemble().held["_batcher"]._auto is None
+
+
+@pytest.mark.parametrize(("set_to", "turn"), [("5", 60.0), ("90", 95.0)])
+def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, set_to: str, turn: float) -> None:
+    """For an inference, for a turn with one in it, and for a drain with the time to leave the group."""
+    limits: list[telemetry.Limits] = []
+
+    def listen(_settings: object, _events: object, found: telemetry.Limits, *_: object) -> None:
+        limits.append(found)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "_listen", listen)
+    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None))
+    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
+    settings = load(None, {**LEAST, **SET, "WORKER_MODEL__RUN_TIMEOUT_S": set_to})
+
+    with pytest.raises(KeyboardInterrupt):
+        app.run(settings)
+
+    assert limits == [telemetry.Limits(turn=turn, run=float(set_to), stop=9.0 + app.CLOSE_TIMEOUT)]
+
+
+@pytest.mark.parametrize(("limit", "lives"), [(500, 2), (ANSWERS_TAKE, 1)])
+def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.MonkeyPatch, limit: int, lives: int) -> None:
+    """With what it takes now. Where it takes as much as ever, the refusal ends the process."""
+    taken: list[int] = []
+
+    def assembled(_settings: object, topics: Topics, **_: object) -> object:
+        taken.append(topics.max_bytes["answers"])
+
+        def run() -> None:
+            if len(taken) == 1:
+                raise LimitLowered("too large")
+
+        return SimpleNamespace(run=run)
+
+    found = iter([topics_that_take(ANSWERS_TAKE), topics_that_take(limit)])
+    monkeypatch.setattr(app, "examine", lambda *_, with_transactions: next(found))  # noqa: ARG005  # as it is called
+    monkeypatch.setattr(assembly, "assemble", assembled)
+    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
+    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None, stderr=sys.stderr))
+    codes: list[int] = []
+    monkeypatch.setattr(app, "os", SimpleNamespace(_exit=codes.append))
+    monkeypatch.setattr(app, "gc", Mock())
+
+    run: Callable[[Settings], None] = app.run  # which ends the process, and here does not
+    run(load(None, {**LEAST, **SET}))
+
+    assert taken == [ANSWERS_TAKE, 500][:lives]
+    assert codes == [0 if lives == 2 else LimitLowered.exit_code]
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_the_cluster_is_examined_for_the_promise_that_was_set(monkeypatch: pytest.MonkeyPatch, guarantee: str) -> None:
+    """Transactions want brokers that have them."""
+    asked: list[bool] = []
+    monkeypatch.setattr(app, "examine", lambda *_, with_transactions: asked.append(with_transactions))
+
+    app._examined_topics(load(None, {**LEAST, "WORKER_DELIVERY__GUARANTEE": guarantee}))
+
+    assert asked == [guarantee == "exactly_once"]

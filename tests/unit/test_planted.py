@@ -1,0 +1,204 @@
+"""The worker broken on purpose where the simulator does not look: in what talks to the clients, and in what waits.
+
+As in `tests/properties/simulation/mutants.py`, a method of a real class has another body for a while. Most of these
+bugs have passed the quick tests once. The test that was written for each is named here, and must fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.builders import P0, P1, World
+from tests.unit.delivery import test_at_least_once, test_exactly_once
+from tests.unit.kafka import scripted, test_gates, test_sink, test_transactions
+from tests.unit.loop import test_trials, test_turning
+from worker.core.intake import Intake
+from worker.core.ledger import Place
+from worker.core.records import Message, Partition
+from worker.core.trials import Trials
+from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.exactly_once import ExactlyOnce
+from worker.kafka import KafkaSink, KafkaTransactions
+from worker.kafka.marks import Marks
+from worker.kafka.pauses import By, Pauses
+from worker.kafka.receipts import Receipt
+from worker.kafka.transactional_producer import TransactionalProducer
+from worker.loop import Worker
+
+_produce = KafkaSink._produce
+_make = KafkaTransactions.__init__
+_add = Trials.add
+_hear = AtLeastOnce._hear_commit_results
+_note = Marks.note
+
+
+def _nothing(*_: object, **__: object) -> None: ...
+
+
+def _drop_what_finds_no_room(self: KafkaSink, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
+    return _produce(self, messages, receipt)[1:]
+
+
+def _take_the_member_once(self: KafkaTransactions, *arguments: Any) -> None:
+    kafka, topics, name, timeout_ms, member, *others = arguments
+    taken = member()
+    _make(self, kafka, topics, name, timeout_ms, lambda: taken, *others)
+
+
+def _withhold_none(self: Trials, record: Any, place: Place) -> bool:
+    _add(self, record, place)
+    return False
+
+
+def _wait_for_a_lost_commit(self: AtLeastOnce) -> None:
+    _hear(self)
+    if self._commit_lost_at is not None:
+        self._commit_lost_at = float("inf")
+
+
+def _commit_beside_a_mark(self: ExactlyOnce, now: float) -> bool:
+    return self._is_complete or now >= self._commit_due
+
+
+def _take_back_what_is_in_doubt(_: Worker, trial: Any) -> bool:
+    return bool(trial.is_called)
+
+
+def _believe_that_it_is_noted(self: Marks, partition: Partition, mark: Any) -> bool:
+    _note(self, partition, mark)
+    return True
+
+
+def _release_for_everybody(self: Pauses, partition: Partition, _: By) -> None:
+    if self._stopped.pop(partition, None):
+        self._consumer.resume([TopicPartition(*partition)])
+
+
+Check = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """`owner`'s `name` has this `body`; `by` must fail."""
+
+    owner: type
+    name: str
+    body: Callable[..., Any]
+    by: Check
+
+
+def on_a_source(test: Callable[[scripted.World], None]) -> Check:
+    """A source that holds two partitions."""
+
+    def run(patch: pytest.MonkeyPatch) -> None:
+        world = scripted.new_world(patch)
+        world.assign(scripted.P, scripted.Q)
+        test(world)
+
+    return run
+
+
+def on_transactions(test: Callable[[test_transactions.Stage], None]) -> Check:
+    def run(patch: pytest.MonkeyPatch) -> None:
+        stage = test_transactions.Stage(patch)
+        try:
+            test(stage)
+        finally:
+            stage.close()
+
+    return run
+
+
+PLANTED: Mapping[str, Planted] = {
+    "an answer is dropped where the producer's queue is full": Planted(
+        KafkaSink,
+        "_produce",
+        _drop_what_finds_no_room,
+        lambda patch: test_sink.test_what_a_full_queue_does_not_take_goes_later_and_in_order(
+            patch, test_sink.as_singles
+        ),
+    ),
+    "an answer is dropped from a transaction where the producer's queue is full": Planted(
+        TransactionalProducer,
+        "_send_late",
+        _nothing,
+        lambda patch: test_sink.test_a_transaction_waits_for_room_and_drops_nothing(patch, test_sink.as_singles),
+    ),
+    "transactions are committed by the member of the first": Planted(
+        KafkaTransactions,
+        "__init__",
+        _take_the_member_once,
+        on_transactions(test_transactions.test_each_transaction_is_committed_by_the_member_of_that_moment),
+    ),
+    "a transaction is left open at the end": Planted(
+        KafkaTransactions,
+        "abort",
+        _nothing,
+        on_transactions(test_transactions.test_what_is_open_at_the_end_is_taken_back),
+    ),
+    "a suspect's records are all taken": Planted(
+        Trials,
+        "add",
+        _withhold_none,
+        lambda _: test_trials.test_many_records_of_a_suspect_stay_with_kafka(exactly_once=False),
+    ),
+    "a trial that may have been committed is taken back": Planted(
+        Worker,
+        "_is_owed_a_word",
+        _take_back_what_is_in_doubt,
+        lambda _: test_trials.test_a_trial_whose_transaction_may_have_been_committed_is_not_taken_back(),
+    ),
+    "how large records are is never learned": Planted(
+        Intake,
+        "took",
+        _nothing,
+        lambda _: test_turning.test_large_records_are_asked_for_a_few_at_a_time(),
+    ),
+    "a commit that was lost is waited for, for ever": Planted(
+        AtLeastOnce,
+        "_hear_commit_results",
+        _wait_for_a_lost_commit,
+        lambda _: test_at_least_once.test_a_commit_whose_result_never_comes_is_repeated_after_a_while(
+            at_least_once_world()
+        ),
+    ),
+    "a transaction ends beside a mark of its partition": Planted(
+        ExactlyOnce,
+        "_is_due",
+        _commit_beside_a_mark,
+        lambda _: test_exactly_once.test_a_transaction_waits_for_a_commit_outside_of_it(test_exactly_once.world_of()),
+    ),
+    "records are handed out before their attempt is marked": Planted(
+        Marks,
+        "note",
+        _believe_that_it_is_noted,
+        on_a_source(test_gates.test_nothing_is_handed_out_before_its_attempt_is_marked),
+    ),
+    "who releases a partition releases it for all": Planted(
+        Pauses,
+        "release",
+        _release_for_everybody,
+        on_a_source(test_gates.test_a_partition_is_fetched_when_nobody_stops_it),
+    ),
+}
+
+
+def at_least_once_world() -> World:
+    world = World(dead_letters=False).start(P0, P1)
+    world.source.poll(1, 0.0)
+    return world
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, planted: Planted) -> None:
+    """By the test that was written for it, which passes without it."""
+    planted.by(monkeypatch)
+
+    with mock.patch.object(planted.owner, planted.name, planted.body), pytest.raises(AssertionError):
+        planted.by(monkeypatch)

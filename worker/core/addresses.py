@@ -1,0 +1,60 @@
+"""Addresses of brokers and of HTTP services, read as their clients read them: where they lead, and how. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+# The fewest digits that are taken for a port at the end of an IPv6 address without brackets: brokers listen above 1023.
+SHORTEST_PORT = 4
+# Scheme, login, host and port. Without a scheme a client may take `http`, and a backslash is a slash to some.
+_URL = re.compile(r"(https?)://(?:([^\s/?#@\\]*)@)?([^\s/?#@\\]+)(?:[/?#][^\s\\]*)?", re.IGNORECASE | re.ASCII)
+
+
+class Url:
+    """An address of an HTTP service. Raises `ValueError` for what is none."""
+
+    def __init__(self, text: str) -> None:
+        found = _URL.fullmatch(text)
+        host, port = ("", "") if found is None else host_and_port(found[3])
+        if found is None or not host or (port and not port.isdecimal()):
+            raise ValueError("no address")
+        self.host = found[3]
+        self.has_login = found[2] is not None
+        self.is_encrypted = found[1].lower() == "https"
+
+    @property
+    def is_in_clear(self) -> bool:
+        """Whether what is sent there crosses a network unencrypted."""
+        return not self.is_encrypted and not is_loopback(self.host)
+
+
+def is_loopback(server: str) -> bool:
+    """Whether `[protocol://]host[:port]` is this machine."""
+    host = host_and_port(server)[0]
+    ip = _ip(host)
+    return host == "localhost" or (ip is not None and ip.is_loopback)
+
+
+def host_and_port(server: str) -> tuple[str, str]:
+    """Of `[protocol://]host[:port]`, as librdkafka reads it: an IPv6 address needs brackets to have a port.
+
+    Where one without brackets ends in what looks like a port, it was meant as one, and is returned as one.
+    """
+    head, scheme, rest = server.partition("://")
+    address = rest if scheme else head
+    if address.startswith("["):
+        host, _, rest = address[1:].partition("]")
+        return host, rest.removeprefix(":")
+    if address.count(":") > 1:
+        host, _, port = address.rpartition(":")
+        return (host, port) if _ip(host) and port.isdecimal() and len(port) >= SHORTEST_PORT else (address, "")
+    host, _, port = address.partition(":")
+    return host, port
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
