@@ -57,7 +57,7 @@ rooms: setup
 # core, codecs, loop and delivery: every branch, from these tests alone. What simulates thousands of lives or requests goes
 # without coverage, which would make it three times as long.
 SIMULATIONS = $(foreach of,crash_everywhere random_schedules killers mutants profiling judging_cost,tests/properties/test_$(of).py) \
-	tests/unit/profiling tests/unit/benching tests/unit/commands
+	tests/unit/tools/bench tests/unit/tools/profile tests/unit/commands
 unit: setup
 	$(BIN)/coverage run -m pytest -m "not slow" tests/unit tests/properties $(SIMULATIONS:%=--ignore %)
 	$(BIN)/coverage report

@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  # a script beside the proto file, not a module of a package
-"""Writes `worker/codecs/inference_pb2.py` from `inference.proto`: `python schemas/generate.py`, or `make proto`.
+"""Writes `worker/codecs/encodings/inference_pb2.py` from `inference.proto`: `make proto`.
 
 Only the file's descriptor is kept, as bytes. protoc's own Python output would register the messages in protobuf's
 default pool, where they collide with those of any other Open Inference Protocol client in the process.
@@ -15,7 +15,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from grpc_tools import protoc
 
 SCHEMAS = Path(__file__).resolve().parent
-MODULE = SCHEMAS.parent / "worker" / "codecs" / "inference_pb2.py"
+MODULE = SCHEMAS.parent / "worker" / "codecs" / "encodings" / "inference_pb2.py"
 WIDTH = 88  # bytes of the descriptor on one line
 
 TEMPLATE = '''"""Generated from schemas/inference.proto by schemas/generate.py: do not edit, run `make proto`."""

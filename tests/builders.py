@@ -19,20 +19,20 @@ from tests.fakes import (
     Model,
     RowCodec,
 )
-from worker.core.batching import Batcher, BatchPolicy
+from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.batching.intake import Bounds, Intake
+from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import Code, RunFailure
-from worker.core.intake import Bounds, Intake
-from worker.core.loose import LEDGERS, Order
-from worker.core.outlook import Outlook
-from worker.core.punctuality import Punctuality
+from worker.core.ordering.loose import LEDGERS, Order
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
 from worker.core.rejections import Rejections
-from worker.core.signature import Signature, TensorSpec
-from worker.core.stacking import Stacker
-from worker.core.trials import Trials
+from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.loop import Conduct, Worker
+from worker.loop.quarantine import Trials
+from worker.loop.worker import Conduct, Worker
 
 P0 = Partition("requests", 0)
 P1 = Partition("requests", 1)

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from tests.unit.codecs.builders import PLAIN_WIRE, X, Y, model
 from worker.codecs import Codecs
-from worker.codecs.oip import memory
+from worker.codecs.encodings.oip import memory
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.records import Headers, Partition, Record, Rejection, Request
-from worker.core.signature import Judged, Signature, TensorSpec
+from worker.core.tensors.signature import Judged, Signature, TensorSpec
 
 AS_JSON, AS_PROTOBUF, AS_OCTETS = [
     ("content-type", f"application/{name}".encode()) for name in ("json", "x-protobuf", "octet-stream")

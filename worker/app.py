@@ -22,7 +22,7 @@ from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
 
 if TYPE_CHECKING:
-    from worker.telemetry.tracing import Tracing
+    from worker.telemetry.tracing.spans import Tracing
 
 # The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured).
 TURN_TIMEOUT = 60.0
@@ -136,7 +136,7 @@ def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSt
     """Spans for requests that carry a trace, if they are wanted. Registered first, it closes last: all have ended."""
     if not settings.telemetry.tracing:
         return None
-    from worker.telemetry.tracing import start  # noqa: PLC0415  # an optional extra; without it no start waits for it
+    from worker.telemetry.tracing.spans import start  # noqa: PLC0415  # an optional extra; without it no start waits for it
 
     tracing = start(settings.kafka.group_id)
     closing.callback(tracing.close, EXPORT_TIMEOUT)

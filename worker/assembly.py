@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING
 
 from worker import telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room
-from worker.core.batching import Batcher, BatchPolicy
+from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.batching.intake import RESERVE, Bounds, Intake
+from worker.core.batching.linger import Linger
+from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import BadConfiguration
-from worker.core.intake import RESERVE, Bounds, Intake
-from worker.core.ledger import OffsetLedger
-from worker.core.linger import Linger
-from worker.core.loose import LEDGERS
-from worker.core.outlook import Outlook
-from worker.core.punctuality import Punctuality
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.ordering.loose import LEDGERS
 from worker.core.rejections import Rejections
-from worker.core.stacking import Stacker
-from worker.core.trials import Trials
+from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.ending import GIVE_UP_TIMEOUT
@@ -36,14 +35,15 @@ from worker.kafka import (
     poll_interval,
     resolve_transactional_id,
 )
-from worker.loop import Conduct, Worker
+from worker.loop.quarantine import Trials
+from worker.loop.worker import Conduct, Worker
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
 
 if TYPE_CHECKING:
     from worker.ports import Delivery
-    from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
-    from worker.telemetry.tracing import Tracing
+    from worker.telemetry.tracing.spans import Tracing
+    from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 
 # Seconds. A revoke takes no longer than the group's others will wait, and a fifth of `max.poll.interval.ms`: who is not
 # heard of for all of it is thrown out, with partitions that were to stay.
@@ -184,21 +184,21 @@ def _delivery(
 
 
 def _traced(tracing: Tracing, model: Model, codecs: Codecs, lanes: InferenceLanes) -> tuple[TracedCodec, TracedLanes]:
-    from worker.telemetry.traced import TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
-    from worker.telemetry.tracing import ServedModel  # noqa: PLC0415  # the same
+    from worker.telemetry.tracing.spans import ServedModel  # noqa: PLC0415  # the same
+    from worker.telemetry.tracing.traced import TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
 
     served = ServedModel(model.signature.name, model.signature.version, model.device.name)
     return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
 
 
 def _traced_sink(tracing: Tracing, sink: KafkaSink) -> TracedSink:
-    from worker.telemetry.traced import TracedSink  # noqa: PLC0415  # the same
+    from worker.telemetry.tracing.traced import TracedSink  # noqa: PLC0415  # the same
 
     return TracedSink(sink, tracing)
 
 
 def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> TracedTransactions:
-    from worker.telemetry.traced import TracedTransactions  # noqa: PLC0415  # the same
+    from worker.telemetry.tracing.traced import TracedTransactions  # noqa: PLC0415  # the same
 
     return TracedTransactions(transactions, tracing)
 

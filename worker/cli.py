@@ -144,7 +144,7 @@ def check(
     """
 
     def act() -> int:
-        from worker.commands.check import check  # noqa: PLC0415 - see the module's first sentence
+        from worker.commands.check.command import check  # noqa: PLC0415 - see the module's first sentence
 
         return check(config, as_json=as_json, show_all=show_all)
 
@@ -156,7 +156,7 @@ def demo() -> None:
     """Classify handwritten digits, batched and one by one, on a mock broker inside this process."""
 
     def act() -> int:
-        from worker.commands.demo import demo  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.demo.command import demo  # noqa: PLC0415 - see the module's first sentence
 
         return demo()
 
@@ -189,8 +189,8 @@ def score(
     """Answer a file without Kafka, as a worker would: the same checks, batches and answers, in order."""
 
     def act() -> int:
-        from worker.commands.score import score  # noqa: PLC0415 - see the module's first sentence
-        from worker.scoring.jobs import Asked  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.score.command import score  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.score.jobs import Asked  # noqa: PLC0415 - see the module's first sentence
 
         return score(config, model, Asked(file, output, limit, may_overwrite=force), batch_size)
 
@@ -268,8 +268,8 @@ def profile(  # noqa: PLR0913 - one parameter for each option: that is how typer
     """
 
     def act() -> int:
-        from worker.commands.profile import Order, profile  # noqa: PLC0415 - see the module's first sentence
-        from worker.commands.profile_lengths import LengthsOrder  # noqa: PLC0415 - the same
+        from worker.tools.profile.command import Order, profile  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.profile.lengths_command import LengthsOrder  # noqa: PLC0415 - the same
 
         return profile(
             Order(
@@ -361,8 +361,8 @@ def bench(  # noqa: PLR0913 - one parameter for each option: that is how typer r
     """
 
     def act() -> int:
-        from worker.commands.bench import bench  # noqa: PLC0415 - see the module's first sentence
-        from worker.commands.bench_plan import Order  # noqa: PLC0415 - the same
+        from worker.tools.bench.command import bench  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.bench.plan import Order  # noqa: PLC0415 - the same
 
         return bench(
             Order(
@@ -421,8 +421,8 @@ def list_dead_letters(
     """Why requests were rejected: one entry for each reason, with an example."""
 
     def act() -> int:
-        from worker.commands.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
-        from worker.commands.dead_letters.listing import show_reasons  # noqa: PLC0415 - the same
+        from worker.tools.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.dead_letters.listing import show_reasons  # noqa: PLC0415 - the same
 
         return show_reasons(Asked(config, topic, code, since, request_topic), as_json=as_json)
 
@@ -451,8 +451,8 @@ def show_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each optio
     """Show dead letters whole: where each came from, why, headers, key and value."""
 
     def act() -> int:
-        from worker.commands.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
-        from worker.commands.dead_letters.showing import show_letters  # noqa: PLC0415 - the same
+        from worker.tools.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.dead_letters.showing import show_letters  # noqa: PLC0415 - the same
 
         return show_letters(Asked(config, topic, code, since, request_topic), place, most, as_json=as_json)
 
@@ -495,9 +495,9 @@ def replay_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each opt
     """What `help` above says."""
 
     def act() -> int:
-        from worker.commands.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
-        from worker.commands.dead_letters.replay import Pace  # noqa: PLC0415 - the same
-        from worker.commands.dead_letters.replaying import How, replay  # noqa: PLC0415 - the same
+        from worker.tools.dead_letters.asking import Asked  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.dead_letters.replay import Pace  # noqa: PLC0415 - the same
+        from worker.tools.dead_letters.replaying import How, replay  # noqa: PLC0415 - the same
 
         asked = Asked(config, topic, code, since, request_topic)
         return replay(asked, How(group, to, Pace(limit, rate), dry_run), as_json=as_json)
@@ -580,7 +580,7 @@ def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer
     """
 
     def act() -> int:
-        from worker.commands.publish import Order, publish  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.publish.command import Order, publish  # noqa: PLC0415 - see the module's first sentence
 
         return publish(
             Order(
@@ -652,7 +652,7 @@ def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer
     """Show answers as they come, or what lies in any topic. Joins no group and commits nothing."""
 
     def act() -> int:
-        from worker.commands.consume import Wish, consume  # noqa: PLC0415 - see the module's first sentence
+        from worker.tools.consume.command import Wish, consume  # noqa: PLC0415 - see the module's first sentence
 
         _give_stdout_back()
         return consume(
@@ -707,20 +707,20 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
             code = act()
             sys.stdout.flush()  # what a full disk does not take is told below
     except Stop as stop:
-        from worker.commands.terminal import printable, tell  # noqa: PLC0415 - see the module's first sentence
+        from worker.terminal.terminal import printable, tell  # noqa: PLC0415 - see the module's first sentence
 
         for line in str(stop).splitlines():
             tell(printable(line))
         raise typer.Exit(stop.exit_code) from None
     except BrokenPipeError:
-        from worker.commands.terminal import forgo  # noqa: PLC0415 - see the module's first sentence
+        from worker.terminal.terminal import forgo  # noqa: PLC0415 - see the module's first sentence
 
         forgo(sys.stdout)  # its reader has enough
         raise typer.Exit(0) from None
     except (OSError, UnicodeError) as error:
         if imports_on:  # a worker's own affair, which is to be looked into
             raise
-        from worker.commands.terminal import tell  # noqa: PLC0415 - see the module's first sentence
+        from worker.terminal.terminal import tell  # noqa: PLC0415 - see the module's first sentence
 
         tell(str(error))
         _forgo_what_is_left()
@@ -733,6 +733,6 @@ def _forgo_what_is_left() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        from worker.commands.terminal import forgo  # noqa: PLC0415 - see the module's first sentence
+        from worker.terminal.terminal import forgo  # noqa: PLC0415 - see the module's first sentence
 
         forgo(sys.stdout)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from worker.core.failures import Code
-from worker.core.ledger import Place
+from worker.core.ordering.ledger import Place
 from worker.core.records import Batch, CommitResult, Finished, Partition, Record, Rejection, Request, Suspect
 
 

@@ -3,10 +3,10 @@
     python -m tests.bench.lingers                # two minutes, no broker
     python -m tests.bench.lingers --requests 4000 --model flat
 
-The batcher is the worker's own, in virtual time (`worker/profiling/simulation.py`). Two models are measured before, on
-this machine; two are made up: one takes as long for a batch as for a row, as a GPU does, the other so much a row. The
-least p99 of a load goes to a different linger with each of them. Figures are medians over the seeds, without the first
-quarter of the requests, in which `auto` learns.
+The batcher is the worker's own, in virtual time (`worker/tools/profile/engine/simulation.py`). Two models are measured
+before, on this machine; two are made up: one takes as long for a batch as for a row, as a GPU does, the other so much
+a row. The least p99 of a load goes to a different linger with each of them. Figures are medians over the seeds, without
+the first quarter of the requests, in which `auto` learns.
 """
 
 from __future__ import annotations
@@ -27,14 +27,20 @@ from rich.console import Console
 
 from tests.bench.results import Bar, Section, show
 from tests.models import mlp, save
-from worker.core.batching import BatchPolicy
-from worker.core.linger import Linger
-from worker.core.stacking import Stacker
+from worker.core.batching.batcher import BatchPolicy
+from worker.core.batching.linger import Linger
+from worker.core.tensors.stacking import Stacker
 from worker.inference import load
-from worker.profiling.costs import ANSWER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS, TAKE_SECONDS, MeasuredCosts
-from worker.profiling.simulation import Conduct, Costs, Floats, poisson, simulate
-from worker.profiling.sweep import Bench, sweep
 from worker.settings import ModelSettings
+from worker.tools.profile.engine.costs import (
+    ANSWER_SECONDS,
+    BATCH_SECONDS,
+    HAND_OVER_SECONDS,
+    TAKE_SECONDS,
+    MeasuredCosts,
+)
+from worker.tools.profile.engine.simulation import Conduct, Costs, Floats, poisson, simulate
+from worker.tools.profile.engine.sweep import Bench, sweep
 
 BATCH = 64
 FIXED = (0, 2, 5, 10, 20, 50)  # ms

@@ -1,4 +1,4 @@
-"""What a worker costs around the model, and what Kafka takes: the constants of `worker/profiling/costs.py`, measured.
+"""What a worker costs around the model, and what Kafka takes: the constants of `profile/engine/costs.py`, measured.
 
     .venv/bin/python -m tests.bench.overheads [REPEATS]
 
@@ -21,12 +21,12 @@ import numpy as np
 from tests import models
 from tests.integration.open_loop import Floats, Served
 from worker.core.records import Array, Batch, ClosedBy
-from worker.core.stacking import Stacker
+from worker.core.tensors.stacking import Stacker
 from worker.inference import InferenceLanes, load
-from worker.kafka.embedded import EmbeddedBroker
-from worker.profiling.simulation import poisson
-from worker.profiling.sweep import Bench, Timing
 from worker.settings import ModelSettings
+from worker.tools.kafka.embedded import EmbeddedBroker
+from worker.tools.profile.engine.simulation import poisson
+from worker.tools.profile.engine.sweep import Bench, Timing
 
 BACKLOG = 40_000  # a mock partition keeps 5 MB: these are 1 MB in each
 TRICKLE, TRICKLE_RATE = 1500, 200.0

@@ -32,11 +32,11 @@ from rich.table import Table
 
 from tests.models import mlp, save
 from worker.inference import load
-from worker.scoring.jobs import Asked, open_job
-from worker.scoring.scorer import Scorer
-from worker.scoring.tally import Tally
 from worker.settings import load_scoring
 from worker.signals import StopSignals
+from worker.tools.score.jobs import Asked, open_job
+from worker.tools.score.scorer import Scorer
+from worker.tools.score.tally import Tally
 
 WIDTH, OUTPUTS = 256, 16
 CHUNK = 50_000  # rows made at once

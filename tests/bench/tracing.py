@@ -35,20 +35,20 @@ from tests.kafka.collector import Collector
 from worker.app import GC_THRESHOLDS, SWITCH_INTERVAL
 from worker.codecs import Codecs, Wire
 from worker.codecs.wire import OCTETS
-from worker.core.batching import Batcher, BatchPolicy
-from worker.core.intake import Bounds, Intake
-from worker.core.ledger import OffsetLedger, Place
-from worker.core.outlook import Outlook
-from worker.core.punctuality import Punctuality
+from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.batching.intake import Bounds, Intake
+from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.ordering.ledger import OffsetLedger, Place
 from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Record
 from worker.core.rejections import Rejections
-from worker.core.stacking import Stacker
-from worker.core.trials import Trials
+from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
-from worker.loop import Conduct, Worker
+from worker.loop.quarantine import Trials
+from worker.loop.worker import Conduct, Worker
 from worker.ports import Assignments
-from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink
-from worker.telemetry.tracing import ServedModel, Tracing, start
+from worker.telemetry.tracing.spans import ServedModel, Tracing, start
+from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink
 
 WIDTH = 16
 BATCH = 64

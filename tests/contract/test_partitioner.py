@@ -12,14 +12,16 @@ from confluent_kafka import Producer
 from tests.contract.test_sink import places
 from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.records import Message
-from worker.kafka import KafkaSink, Membership, Topics, replay_group, sink
-from worker.kafka.client_config import Config, producer_config, transaction_config
-from worker.kafka.client_log import ClientLog
-from worker.kafka.embedded import PARTITIONS, EmbeddedBroker
-from worker.kafka.plain_loop import PlainLoop
-from worker.kafka.publisher import Publisher
-from worker.kafka.transactional_producer import TransactionalProducer
+from worker.kafka import KafkaSink, Membership, Topics
+from worker.kafka.client.config import Config, producer_config, transaction_config
+from worker.kafka.client.log import ClientLog
+from worker.kafka.producer import sink
+from worker.kafka.transactions.producer import TransactionalProducer
 from worker.settings import KafkaSettings
+from worker.tools.bench.plain_loop import PlainLoop
+from worker.tools.dead_letters import replay_group
+from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
+from worker.tools.kafka.publisher import Publisher
 
 PATIENCE = 20.0
 Produce = Callable[[Cluster, str, Sequence[bytes]], None]

@@ -13,12 +13,12 @@ import pytest
 from tests.builders import record
 from tests.fakes import Broker, Clock, FakeSink
 from tests.kafka.cluster import Cluster, Reader, fresh
-from worker.core.ledger import OffsetLedger, Place
+from worker.core.ordering.ledger import OffsetLedger, Place
 from worker.core.records import Message
 from worker.delivery.at_least_once import Sink
 from worker.kafka import KafkaSink, Membership, Topics
-from worker.kafka.embedded import EmbeddedBroker
 from worker.settings import KafkaSettings
+from worker.tools.kafka.embedded import EmbeddedBroker
 
 PATIENCE = 20.0
 

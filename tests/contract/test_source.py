@@ -14,9 +14,9 @@ from tests.kafka.cluster import Cluster, Sent, fresh
 from worker.core.records import CommitResult, Partition, Record, Suspect
 from worker.delivery.exactly_once import Group
 from worker.kafka import KafkaSource, Membership
-from worker.kafka.embedded import EmbeddedBroker
 from worker.ports import Assignments, Source
 from worker.settings import KafkaSettings
+from worker.tools.kafka.embedded import EmbeddedBroker
 
 PATIENCE = 20.0
 MEMBERSHIPS = {

@@ -15,11 +15,12 @@ from tritonclient.utils import serialize_byte_tensor, triton_to_np_dtype
 
 from tests.builders import record as a_record
 from tests.contract.exchanges import arrays, side, signature
-from worker.codecs import Codecs, Wire, oip_protobuf
-from worker.codecs.inference_pb2 import DESCRIPTOR
+from worker.codecs import Codecs, Wire
+from worker.codecs.encodings import oip_protobuf
+from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
-from worker.core.signature import Signature, TensorSpec
-from worker.core.stacking import Stacker
+from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.stacking import Stacker
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 JSON = ("content-type", b"application/json")

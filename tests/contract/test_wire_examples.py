@@ -22,7 +22,7 @@ from tests.contract.exchanges import (
     signature,
 )
 from worker.core.records import ClosedBy, Message, Prediction, Rejection, Request
-from worker.core.stacking import Stacker
+from worker.core.tensors.stacking import Stacker
 
 
 def expect(message: Message, golden: Side) -> None:

@@ -13,7 +13,7 @@ from tests import models
 from tests.cuda.cuda import Cuda, bound
 from worker.core.failures import BadConfiguration
 from worker.inference import load
-from worker.inference.memory import Bytes, Memory
+from worker.inference.running.memory import Bytes, Memory
 from worker.settings import ModelSettings
 
 NON_BLOCKING = 1

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer
 
 from tests import models
 from tests.kafka.replica import Replica
-from worker.kafka.embedded import CLIENT_CONFIG, EmbeddedBroker
+from worker.tools.kafka.embedded import CLIENT_CONFIG, EmbeddedBroker
 
 REQUESTS = 300
 TIMEOUT = 40.0

@@ -25,7 +25,7 @@ from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
 from tests.kafka.publisher import Acknowledged, SteadyPublisher
 
 ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "worker/demo/digits.onnx"
+MODEL = ROOT / "worker/tools/demo/digits.onnx"
 UP_WITHIN = 600.0  # a first build fetches 70 MB of wheels, seconds
 RATE = 500.0  # requests per second, a fraction of what one worker bears beside everything else on a small machine
 PIXELS = np.random.default_rng(7).random((4096, 64), dtype=np.float32)

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = blocks(ROOT / "README.md")
 # What `make demo` prints is a picture of one machine, tested in `tests/integration/test_demo.py`; the page's first
 # block is a drawing. What `profile` and `bench` print are pictures too; `bench` takes minutes, and is tried shorter in
-# `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/commands/test_profile_lengths.py`.
+# `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/tools/profile/test_lengths_command.py`.
 PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
 ONLY_LOOKED_AT = {"", "profile-lengths", *PICTURES}
 BLOCK_TIMEOUT = 240.0  # `profile` takes 19 s of a core, which is two minutes beside thirty waiting processes

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from numpy.typing import NDArray
 
 from tests.kafka.replica import Replica
-from worker.kafka.embedded import PARTITIONS, EmbeddedBroker
+from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
 
 Floats = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tests.kafka.broker import free_port
 from tests.kafka.certificates import Authority
 from worker.core.failures import BadConfiguration
-from worker.kafka.connecting import connect
+from worker.kafka.client.connecting import connect
 from worker.settings import Connection
 
 SECRET = "nobody's business"  # noqa: S105  # so that it is seen where it must not be

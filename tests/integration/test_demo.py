@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from worker.benching.replica import Replica
-from worker.commands.demo import demo
 from worker.core.failures import BadConfiguration
+from worker.tools.bench.load.replica import Replica
+from worker.tools.demo.command import demo
 
 
 def test_the_demo_answers_everything_and_compares_two_workers(capsys: pytest.CaptureFixture[str]) -> None:

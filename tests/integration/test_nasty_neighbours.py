@@ -11,7 +11,7 @@ from tests import models
 from tests.integration.open_loop import HEADERS
 from tests.judging import AS_PROTOBUF, NASTY
 from tests.kafka.replica import Replica
-from worker.kafka.embedded import PARTITIONS, EmbeddedBroker
+from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
 
 NASTY_ONES, GOOD_ONES = 8, 60
 ROW = bytes(16)

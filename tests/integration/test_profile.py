@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from tests import models
 from tests.integration.open_loop import Floats, Served
 from worker import cli
-from worker.kafka.embedded import EmbeddedBroker
-from worker.profiling.simulation import poisson
+from worker.tools.kafka.embedded import EmbeddedBroker
+from worker.tools.profile.engine.simulation import poisson
 
 # A model whose inference takes 4 ms or so, for one row as for many.
 TURNS = 1000

@@ -8,9 +8,9 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from tests import models
-from tests.unit.commands.test_profile_lengths import embedder
+from tests.unit.tools.profile.test_lengths_command import embedder
 from worker import cli
-from worker.kafka.embedded import EmbeddedBroker
+from worker.tools.kafka.embedded import EmbeddedBroker
 
 
 def request(length: int, rows: int = 1) -> dict[str, object]:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from tests.models import identity, save
 from worker import cli
-from worker.kafka.embedded import EmbeddedBroker
+from worker.tools.kafka.embedded import EmbeddedBroker
 
 Command = Callable[..., Result]
 

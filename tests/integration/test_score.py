@@ -19,11 +19,11 @@ from confluent_kafka import Consumer, Producer
 
 from tests.kafka.replica import PASSED_ON, Replica, cpu_seconds
 from tests.models import for_rows, identities, lookup, mlp, save, spinner, square_root, two_in_two_out
-from worker.commands.score import score
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.kafka.embedded import EmbeddedBroker
-from worker.scoring.claims import claimed
-from worker.scoring.jobs import Asked
+from worker.tools.kafka.embedded import EmbeddedBroker
+from worker.tools.score.command import score
+from worker.tools.score.files.claims import claimed
+from worker.tools.score.jobs import Asked
 
 TIMEOUT = 40.0
 

@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 from confluent_kafka import Producer
 
 from worker import cli
-from worker.commands.dead_letters import replay
-from worker.kafka import replay_group
+from worker.tools.dead_letters import replay, replay_group
 
 RECORDS = 40  # of one transaction
 SESSION_MS = 1500

@@ -22,13 +22,13 @@ from tests.kafka.broker import free_port
 from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent, fresh
 from worker import cli
 from worker.codecs import Codecs, Wire
-from worker.commands.check import examined
-from worker.commands.check_examples import publish_function, sent
+from worker.commands.check.command import examined
+from worker.commands.check.examples import publish_function, sent
 from worker.core.records import Partition, Record, Request
 from worker.inference import load
-from worker.kafka.embedded import EmbeddedBroker
-from worker.kafka.topics import why_unreachable
+from worker.kafka.cluster.topics import why_unreachable
 from worker.settings import ModelSettings
+from worker.tools.kafka.embedded import EmbeddedBroker
 
 
 class Deployment:
@@ -249,7 +249,7 @@ def commit(kafka: Cluster, deployment: Deployment, offsets: Mapping[int, int]) -
 
 def test_a_broker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lets us connect and says nothing: the wait is bounded, its address is named, the model told all the same."""
-    monkeypatch.setattr("worker.commands.check.START_TIMEOUT", 1.0)
+    monkeypatch.setattr("worker.commands.check.command.START_TIMEOUT", 1.0)
     began = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         where = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -268,7 +268,9 @@ def test_a_broker_that_calls_itself_by_an_address_out_of_reach_is_refused(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first contact works, and every other would wait for ever: the usual trouble with containers and tunnels."""
-    monkeypatch.setattr("worker.kafka.topics.why_unreachable", lambda *_: why_unreachable("127.0.0.1", free_port()))
+    monkeypatch.setattr(
+        "worker.kafka.cluster.topics.why_unreachable", lambda *_: why_unreachable("127.0.0.1", free_port())
+    )
 
     result = check(deployment.environment, "--json")
 

@@ -17,11 +17,11 @@ from tests.kafka.checker import Answer
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica
 from tests.kafka.scene import RAW_HEADER, Scene
-from worker.codecs import oip_protobuf
-from worker.codecs.oip import Output
-from worker.codecs.reading import read
+from worker.codecs.encodings import oip_protobuf
+from worker.codecs.encodings.oip import Output
 from worker.core.records import Partition, Record
-from worker.core.signature import TensorSpec
+from worker.core.tensors.signature import TensorSpec
+from worker.tools.consume.reading import read
 
 JSON_HEADER = ("content-type", b"application/json")
 PROTOBUF_HEADER = ("content-type", b"application/x-protobuf")

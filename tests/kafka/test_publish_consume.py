@@ -23,9 +23,9 @@ from tests.kafka.fixtures import or_skip
 from tests.kafka.guarded import GuardedKafka
 from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, raw
 from worker import cli
-from worker.kafka.access import Right
-from worker.kafka.reader import Reader
+from worker.kafka.cluster.access import Right
 from worker.settings import Connection
+from worker.tools.kafka.reader import Reader
 
 ENCODINGS = ["rows", "json", "protobuf", "binary"]
 

@@ -1,6 +1,6 @@
 """TLS, logins and access rules on a real broker: what is enough works, and what is missing is named.
 
-Rights are granted from the one table of `worker.kafka.access`, which the deploy guide lists.
+Rights are granted from the one table of `worker.kafka.cluster.access`, which the deploy guide lists.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tests.kafka.cluster import MORTAL
 from tests.kafka.fixtures import or_skip
 from tests.kafka.guarded import PASSWORD, GuardedKafka, Settings
 from tests.kafka.scene import Scene, raw
-from worker.commands.check import examined
+from worker.commands.check.command import examined
 from worker.core.failures import BadConfiguration
-from worker.kafka.access import Right, needed, needed_for_transactions, wished
-from worker.kafka.connecting import connect
-from worker.kafka.transactional_id import resolve_transactional_id
+from worker.kafka.client.connecting import connect
+from worker.kafka.cluster.access import Right, needed, needed_for_transactions, wished
+from worker.kafka.transactions.transactional_id import resolve_transactional_id
 from worker.settings import KafkaSettings, load
 
 # What a broker that is merely away is given, and what is well below: no machine is so slow.

@@ -19,11 +19,11 @@ from tests.kafka.test_source_sink import read, settings
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Message
 from worker.kafka import KafkaSink, KafkaSource, examine
-from worker.kafka.connecting import connect
-from worker.kafka.embedded import EmbeddedBroker
-from worker.kafka.topics import judge
-from worker.kafka.versions import known_requests
+from worker.kafka.client.connecting import connect
+from worker.kafka.cluster.topics import judge
+from worker.kafka.cluster.versions import known_requests
 from worker.settings import KafkaSettings
+from worker.tools.kafka.embedded import EmbeddedBroker
 
 LOGGER = logging.getLogger("librdkafka")
 

@@ -15,7 +15,7 @@ from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.scene import Scene, quick_exactly_once
 from tests.kafka.test_source_sink import commit, joined, read, settings
 from worker.core.records import Partition, Record
-from worker.kafka.reader import Reader
+from worker.tools.kafka.reader import Reader
 
 # So that a test need not unpack hundreds of megabytes.
 SMALL = {"fetch.wait.max.ms": "10", "fetch.max.bytes": "1000000", "receive.message.max.bytes": "2000000"}

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.builders import P0, P1, Q0, request
 from tests.meeting import meeting, met
-from worker.core.batching import Batcher, BatchPolicy, Group
-from worker.core.buckets import NO_BUCKETS, Axis, Buckets, Shapes, Spot, tokens
+from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.records import Batch, ClosedBy, Partition, Request
+from worker.core.tensors.buckets import NO_BUCKETS, Axis, Buckets, Shapes, Spot, tokens
 
 FULL = (ClosedBy.SIZE, ClosedBy.BYTES, ClosedBy.TOKENS, ClosedBy.MEMORY)
 SHAPES = [((1,), ()), ((2,), ()), ((3,), (5,)), ((7,), ()), ((8,), ())]

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.profiling.builders import padded_elements
-from worker.profiling.boundaries import Floats, Work, advise, best, candidates
-from worker.profiling.lengths import Ints
-from worker.profiling.padding import in_buckets, waste
+from tests.unit.tools.profile.builders import padded_elements
+from worker.tools.profile.engine.boundaries import Floats, Work, advise, best, candidates
+from worker.tools.profile.engine.lengths import Ints
+from worker.tools.profile.engine.padding import in_buckets, waste
 
 
 def _squared(length: int, rows: Floats) -> Floats:

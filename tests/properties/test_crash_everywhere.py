@@ -17,8 +17,8 @@ import pytest
 from tests.properties.simulation.lives import MISHAPS, Crash, Lives, Scenario, troubled
 from tests.properties.simulation.process import Fate
 from tests.properties.simulation.replica import Setup
-from worker.core.batching import BatchPolicy
-from worker.loop import Conduct
+from worker.core.batching.batcher import BatchPolicy
+from worker.loop.worker import Conduct
 
 GUARANTEES = {
     "at_least_once": Setup(commit_interval=0.004),

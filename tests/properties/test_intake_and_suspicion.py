@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.builders import CHUNK, record, rejection, request
 from tests.meeting import meeting, met
-from worker.core.intake import RESERVE, Bounds, Intake
-from worker.core.ledger import OffsetLedger
-from worker.core.suspicion import PATIENCE, Suspicion
+from worker.core.batching.intake import RESERVE, Bounds, Intake
+from worker.core.ordering.ledger import OffsetLedger
+from worker.loop.device_check import PATIENCE, Suspicion
 
 # Fetching pauses when each glance of a stall has brought a record for so long, so stalls are drawn as such.
 STEPS = st.lists(

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from worker.core.batching import BatchPolicy
+from worker.core.batching.batcher import BatchPolicy
+from worker.core.batching.linger import Replay
 from worker.core.failures import BadConfiguration
-from worker.core.linger import Replay
-from worker.profiling.advice import HEAD_ROOM, Advice, Need, advise
-from worker.profiling.forecast import Forecaster
-from worker.profiling.simulation import Conduct, simulate
+from worker.tools.profile.engine.advice import HEAD_ROOM, Advice, Need, advise
+from worker.tools.profile.engine.forecast import Forecaster
+from worker.tools.profile.engine.simulation import Conduct, simulate
 
 SIZES = (1, 4, 16)
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.meeting import meeting, met
-from tests.unit.dead_letters.builders import letter
-from worker.codecs.replays import EVERYTHING, Bookmark, Selection, Trail, request_topic
+from tests.unit.tools.dead_letters.builders import letter
 from worker.core.failures import Code
+from worker.tools.dead_letters.replays import EVERYTHING, Bookmark, Selection, Trail, request_topic
 
 CODES = [Code.INTERNAL, Code.NOT_FOUND, Code.INVALID_ARGUMENT]
 TOPICS = ["a", "b", "c"]

@@ -15,11 +15,11 @@ from tests.builders import rejection, request, signature
 from tests.meeting import meeting, met
 from worker.codecs import Codecs, Wire
 from worker.core.records import Prediction, Record, Reply
-from worker.scoring.array_writer import ArrayWriter
-from worker.scoring.line_writer import LineWriter
-from worker.scoring.lines import Lines
-from worker.scoring.npy_file import NpyFile
-from worker.scoring.tally import Tally
+from worker.tools.score.files.array_writer import ArrayWriter
+from worker.tools.score.files.line_writer import LineWriter
+from worker.tools.score.files.lines import Lines
+from worker.tools.score.files.npy_file import NpyFile
+from worker.tools.score.tally import Tally
 
 MODEL = signature()
 CODECS = Codecs(MODEL, Wire("answers", "g"), tell=lambda _: None)

@@ -14,8 +14,8 @@ from tests.builders import request, spec
 from tests.meeting import meeting, met
 from worker.core.failures import RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Request, Tensor
-from worker.core.signature import DTYPES, Signature, TensorSpec
-from worker.core.stacking import Stacker, cut, halve
+from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
+from worker.core.tensors.stacking import Stacker, cut, halve
 
 ROWS = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 DIMS = st.lists(st.integers(1, 3), max_size=2).map(tuple)

@@ -18,12 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, World, floats, record
 from tests.fakes import Broker, Clock, CommitFate
 from tests.meeting import meeting, met
-from worker.core.batching import BatchPolicy
+from worker.core.batching.batcher import BatchPolicy
+from worker.core.batching.intake import RESERVE, Bounds
 from worker.core.failures import DeadlineMissed, ModelBroken
-from worker.core.intake import RESERVE, Bounds
-from worker.core.loose import LEDGERS, Order
+from worker.core.ordering.loose import LEDGERS, Order
 from worker.core.records import Message, Partition, Record
-from worker.loop import CONVICTED, Conduct
+from worker.loop.worker import CONVICTED, Conduct
 
 PARTITIONS = (P0, P1, Q0)
 BAD = (POISON, NONSENSE, SHORT, math.nan)

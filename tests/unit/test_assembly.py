@@ -17,16 +17,16 @@ from tests import models
 from tests.unit.test_settings import LEAST
 from worker import app, assembly, telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
-from worker.core.batching import BatchPolicy
+from worker.core.batching.batcher import BatchPolicy
+from worker.core.batching.intake import RESERVE, Bounds
 from worker.core.failures import Code, LimitLowered, TooManyRejections
-from worker.core.intake import RESERVE, Bounds
-from worker.core.loose import KeyedLedger
+from worker.core.ordering.loose import KeyedLedger
 from worker.core.records import Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import Model
 from worker.kafka import Membership, Topics
-from worker.loop import Conduct, Worker
+from worker.loop.worker import Conduct, Worker
 from worker.settings import Settings, load
 from worker.signals import StopSignals
 
@@ -255,7 +255,7 @@ def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assemb
 
 def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
     """By these limits operators see how close a worker is to them."""
-    metrics = telemetry.metrics
+    metrics = telemetry.metrics.declared
     numbers = assembled.events._tally.numbers()
 
     limits = [metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]

@@ -18,18 +18,18 @@ from tests.builders import P0, P1, World
 from tests.unit.delivery import test_at_least_once, test_exactly_once
 from tests.unit.kafka import scripted, test_gates, test_sink, test_transactions
 from tests.unit.loop import test_trials, test_turning
-from worker.core.intake import Intake
-from worker.core.ledger import Place
+from worker.core.batching.intake import Intake
+from worker.core.ordering.ledger import Place
 from worker.core.records import Message, Partition
-from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.kafka import KafkaSink, KafkaTransactions
-from worker.kafka.marks import Marks
-from worker.kafka.pauses import By, Pauses
-from worker.kafka.receipts import Receipt
-from worker.kafka.transactional_producer import TransactionalProducer
-from worker.loop import Worker
+from worker.kafka.consumer.pauses import By, Pauses
+from worker.kafka.offsets.marks import Marks
+from worker.kafka.producer.receipts import Receipt
+from worker.kafka.transactions.producer import TransactionalProducer
+from worker.loop.quarantine import Trials
+from worker.loop.worker import Worker
 
 _produce = KafkaSink._produce
 _make = KafkaTransactions.__init__

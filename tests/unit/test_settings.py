@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import worker
-from worker.core.buckets import WantedAxis
 from worker.core.failures import BadConfiguration
+from worker.core.tensors.buckets import WantedAxis
 from worker.settings import Settings, load, load_client, load_scoring, names
 from worker.settings.__main__ import reference, with_reference
 from worker.settings.sections import SECTIONS, variable

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.codecs import oip_json
-from worker.codecs.elements import to_bytes
-from worker.codecs.oip import Output, chosen
+from worker.codecs.encodings import oip_json
+from worker.codecs.encodings.elements import to_bytes
+from worker.codecs.encodings.oip import Output, chosen
 from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
+from worker.core.batching.runs import Run
 from worker.core.failures import Code, Reject
 from worker.core.message_runs import MessageRun
 from worker.core.records import Array, Message, Prediction, Record, Rejection, Reply
-from worker.core.runs import Run
-from worker.core.signature import Signature
+from worker.core.tensors.signature import Signature
 
 Header = tuple[str, bytes | None]
 
@@ -106,7 +106,7 @@ class Answers:
 
     def _oip(self, outputs: list[Output], reply: Reply, headers: list[Header]) -> bytes:
         if reply.content_type == PROTOBUF:
-            from worker.codecs import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
+            from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
 
             return oip_protobuf.answer(self._signature, outputs, reply.body_id)
         self._check_size(outputs)
@@ -132,7 +132,7 @@ def _error_writer(reply: Reply) -> tuple[str, Callable[[str, str | None], bytes]
     """The content type of an error's body, and what writes it."""
     if reply.content_type != PROTOBUF:
         return JSON, oip_json.error
-    from worker.codecs import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
+    from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
 
     return PROTOBUF, oip_protobuf.error
 

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.codecs import oip_json, oip_protobuf
-from worker.codecs.elements import to_bytes
-from worker.codecs.oip import Output
+from worker.codecs.encodings import oip_json, oip_protobuf
+from worker.codecs.encodings.elements import to_bytes
+from worker.codecs.encodings.oip import Output
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Array
-from worker.core.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature, TensorSpec
 
 Feeds = Mapping[str, Array]
 

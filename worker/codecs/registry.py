@@ -12,17 +12,17 @@ from operator import attrgetter
 
 from worker.codecs.answers import Answers
 from worker.codecs.dead_letters import UNREADABLE, DeadLetters
+from worker.codecs.encodings.oip import ANY_MODEL, Body, Bounds, judge, memory, reply_to
+from worker.codecs.encodings.oip_json import JsonBody
+from worker.codecs.encodings.raw_tensor import Rows
 from worker.codecs.envelope import CONTENT_TYPE, Envelope, Envelopes
-from worker.codecs.oip import ANY_MODEL, Body, Bounds, judge, memory, reply_to
-from worker.codecs.oip_json import JsonBody
-from worker.codecs.raw_tensor import Rows
 from worker.codecs.sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.wire import JSON, PROTOBUF, SHORT_MESSAGE, Wire
+from worker.core.batching.runs import Run, predictions, run_of
 from worker.core.failures import Code, Reject
 from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
 from worker.core.rejections import Rejections
-from worker.core.runs import Run, predictions, run_of
-from worker.core.signature import Signature
+from worker.core.tensors.signature import Signature
 
 _PARTITION = attrgetter("partition")
 # Of fewer the parts cost more than the whole saves.
@@ -287,7 +287,7 @@ def _body(record: Record, value: bytes, envelope: Envelope, bounds: Bounds) -> B
 def parse(value: bytes, envelope: Envelope, bounds: Bounds) -> Body:
     """The value read as its headers say. Raises `Reject` for what is no such thing, or more than the model can need."""
     if envelope.content_type == PROTOBUF:
-        from worker.codecs.oip_protobuf import ProtobufBody  # noqa: PLC0415  # by the first message, as it says there
+        from worker.codecs.encodings.oip_protobuf import ProtobufBody  # noqa: PLC0415  # by the first message, as it says there
 
         return ProtobufBody.parse(value, bounds)
     return JsonBody.parse(value, envelope.head_length, bounds)

@@ -12,7 +12,7 @@ from typing import Protocol
 from worker.codecs.wire import Wire
 from worker.core.failures import RunFailure
 from worker.core.records import Array
-from worker.core.signature import Signature
+from worker.core.tensors.signature import Signature
 
 
 class Model(Protocol):

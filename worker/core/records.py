@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from worker.core.failures import Code, RunFailure
 
 if TYPE_CHECKING:
-    from worker.core.ledger import Place
-    from worker.core.stacking import Reassembly
+    from worker.core.ordering.ledger import Place
+    from worker.core.tensors.stacking import Reassembly
 
 Array = NDArray[Any]
 Headers = Sequence[tuple[str, bytes | None]]

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from worker.core.ledger import OffsetLedger, Place, taken_at
 from worker.core.message_runs import value_bytes
+from worker.core.ordering.ledger import OffsetLedger, Place, taken_at
 from worker.core.records import CommitResult, Message, Outcome, Partition
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a

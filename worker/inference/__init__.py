@@ -6,10 +6,10 @@ import os
 # and keep an identifier under the home directory. It decides this once, while imported; 0 in the environment allows it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-from worker.inference.brevity import briefness
-from worker.inference.independence import independence
-from worker.inference.lanes import InferenceLanes
 from worker.inference.model import Inspected, Model, example_of, inspect, load, load_as_set
+from worker.inference.probing.independence import independence
+from worker.inference.running.brevity import briefness
+from worker.inference.running.lanes import InferenceLanes
 
 __all__ = [
     "InferenceLanes",

@@ -1,6 +1,6 @@
 """The operator's defaults for inputs held against the model: each refused at start, in one sentence with the cure.
 
-What a request that leaves an input out then gets is the business of `worker.core.filling`.
+What a request that leaves an input out then gets is the business of `worker.core.tensors.filling`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from worker.core.failures import BadConfiguration
-from worker.core.filling import filling_of
 from worker.core.records import Value
-from worker.core.signature import Signature, TensorSpec
-from worker.core.values import can_be, wanted
+from worker.core.tensors.filling import filling_of
+from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.values import can_be, wanted
 
 _VARIABLE = "WORKER_MODEL__INPUT_DEFAULTS"
 

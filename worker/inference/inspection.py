@@ -13,10 +13,10 @@ from typing import Any
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.core.signature import DTYPES, MAX_DIMENSIONS, Signature, TensorSpec
-from worker.inference.device import Graph
-from worker.inference.graph_file import unranked_inputs
+from worker.core.tensors.signature import DTYPES, MAX_DIMENSIONS, Signature, TensorSpec
+from worker.inference.file.graph_file import unranked_inputs
 from worker.inference.input_defaults import with_defaults
+from worker.inference.running.device import Graph
 from worker.settings import ModelSettings
 
 _DATATYPES = {

@@ -14,15 +14,19 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from worker.core.axes import axes_of, check_weight
-from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
-from worker.core.signature import Signature, TensorSpec
-from worker.inference.binding import BoundRuns
-from worker.inference.blanks import Alike, Blank, Feeds, Given
-from worker.inference.bucket_checks import BucketChecks
-from worker.inference.device import (
+from worker.core.tensors.axes import axes_of, check_weight
+from worker.core.tensors.buckets import Spot, WantedAxis
+from worker.core.tensors.signature import Signature, TensorSpec
+from worker.inference.file.graph_file import operators
+from worker.inference.file.model_file import read
+from worker.inference.fixed_batch import FixedBatch
+from worker.inference.inspection import fixed_rows, signature_of
+from worker.inference.probing.blanks import Alike, Blank, Feeds, Given
+from worker.inference.probing.bucket_checks import BucketChecks
+from worker.inference.running.binding import BoundRuns
+from worker.inference.running.device import (
     Device,
     Opened,
     Unusable,
@@ -33,12 +37,8 @@ from worker.inference.device import (
     open_named,
     plainly,
 )
-from worker.inference.fixed_batch import FixedBatch
-from worker.inference.graph_file import operators
-from worker.inference.inspection import fixed_rows, signature_of
-from worker.inference.memory import Memory, Unbindable, is_accelerated
-from worker.inference.model_file import read
-from worker.inference.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
+from worker.inference.running.memory import Memory, Unbindable, is_accelerated
+from worker.inference.running.ort_errors import ORT_ERRORS, is_out_of_memory, readable, run_failure
 from worker.settings import BatchingSettings, ModelSettings
 
 # Operators that reckon one scale from all that they are given, the rows of a whole batch. Those that quantise by blocks
@@ -355,7 +355,7 @@ def example_of(settings: ModelSettings, signature: Signature) -> Given | None:
     """The operator's example. Raises `BadConfiguration` for a file that is none of this model's."""
     if settings.warm_up_example is None:
         return None
-    from worker.inference.example_file import read_example  # noqa: PLC0415 - few have one, and its imports take 10 ms
+    from worker.inference.probing.example_file import read_example  # noqa: PLC0415 - few have one, and its imports take 10 ms
 
     may_be_infinite = settings.non_finite_input == "allow"
     return read_example(settings.warm_up_example, signature, may_be_infinite=may_be_infinite)

@@ -30,8 +30,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from worker.core.buckets import WantedAxis
 from worker.core.records import Value
+from worker.core.tensors.buckets import WantedAxis
 
 MIB = 1024 * 1024
 

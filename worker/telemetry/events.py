@@ -16,14 +16,14 @@ from typing import Protocol
 
 import structlog
 
-from worker.core.buckets import NO_BUCKETS, Buckets, filled
 from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Standing, Suspect
-from worker.telemetry import metrics
-from worker.telemetry.holdings import Holdings
+from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.telemetry.logs import printable
 from worker.telemetry.memory import memory_limit
+from worker.telemetry.metrics import declared as metrics
+from worker.telemetry.metrics.holdings import Holdings
+from worker.telemetry.metrics.tally import Labels, Snapshot, Tally
 from worker.telemetry.recurring import RecurringFailure
-from worker.telemetry.tally import Labels, Snapshot, Tally
 from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds

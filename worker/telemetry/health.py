@@ -18,11 +18,11 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry.tally import Snapshot
+from worker.telemetry.metrics.tally import Snapshot
 from worker.telemetry.watchdog import Limits
 
 if TYPE_CHECKING:
-    from worker.telemetry.metrics_page import MetricsPage
+    from worker.telemetry.metrics.page import MetricsPage
 
 READ_TIMEOUT = 5.0  # seconds a client may take over its request line; probes and scrapers send it at once
 CONNECTION_TIMEOUT = 10.0  # seconds for all of it, however busily a client drips
@@ -113,7 +113,7 @@ class Pages:
 
     @cached_property
     def _metrics(self) -> MetricsPage:
-        from worker.telemetry.metrics_page import MetricsPage  # noqa: PLC0415  # by the first scrape, as it says there
+        from worker.telemetry.metrics.page import MetricsPage  # noqa: PLC0415  # by the first scrape, as it says there
 
         return MetricsPage(self._latest, self._clock)
 

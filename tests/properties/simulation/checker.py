@@ -25,9 +25,9 @@ from tests.properties.simulation.group import Committed
 from tests.properties.simulation.log import OutputLog, Transaction, Verdict
 from tests.properties.simulation.process import World
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER
-from worker.core.loose import Order
+from worker.core.ordering.loose import Order
 from worker.core.records import Message, Partition, Record
-from worker.loop import CONVICTED
+from worker.loop.worker import CONVICTED
 
 SILENT = b"skip"
 Position = tuple[Partition, int]

@@ -14,14 +14,14 @@ from typing import Any
 from unittest import mock
 
 from tests.properties.simulation.producers import SimSink
-from worker.core.ledger import OffsetLedger, Place
-from worker.core.loose import KeyedLedger, LooseLedger
+from worker.core.ordering.ledger import OffsetLedger, Place
+from worker.core.ordering.loose import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Message, Outcome, Partition, Prediction, Record, Request
-from worker.core.stacking import Reassembly
-from worker.core.trials import Trials
+from worker.core.tensors.stacking import Reassembly
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.loop import Worker
+from worker.loop.quarantine import Trials
+from worker.loop.worker import Worker
 
 # The tests that may catch one.
 CRASH, SECOND, REBALANCE = "a crash in any state", "a second crash", "partitions that go and come"

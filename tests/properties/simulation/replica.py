@@ -15,18 +15,18 @@ from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.process import Died, Process, Weather, World, watched
 from tests.properties.simulation.producers import SimSink, SimTransactions
 from tests.properties.simulation.source import SimSource
-from worker.core.batching import Batcher, BatchPolicy
+from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.batching.intake import RESERVE, Bounds, Intake
+from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import RunFailure, Stop
-from worker.core.intake import RESERVE, Bounds, Intake
-from worker.core.loose import LEDGERS, Order
-from worker.core.outlook import Outlook
-from worker.core.punctuality import Punctuality
+from worker.core.ordering.loose import LEDGERS, Order
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.rejections import Rejections
-from worker.core.trials import Trials
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.loop import Conduct, Worker
+from worker.loop.quarantine import Trials
+from worker.loop.worker import Conduct, Worker
 from worker.ports import Delivery
 
 KILLER = 999.0  # a row that ends the process while its batch runs

@@ -19,11 +19,11 @@ from tests.properties.simulation.checker import SILENT, Broken, Checker
 from tests.properties.simulation.lives import request
 from tests.properties.simulation.process import Fate, Weather, World
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Replica, Setup
-from worker.core.batching import BatchPolicy
-from worker.core.intake import Bounds
-from worker.core.loose import Order
+from worker.core.batching.batcher import BatchPolicy
+from worker.core.batching.intake import Bounds
+from worker.core.ordering.loose import Order
 from worker.core.records import Partition
-from worker.loop import Conduct
+from worker.loop.worker import Conduct
 
 PARTITIONS = (P0, P1, Q0)
 KEYS = (b"a", b"b", None)

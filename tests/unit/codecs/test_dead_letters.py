@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.dead_letters.builders import DEAD, dead_record, letter
-from worker.codecs import reading
+from tests.unit.tools.dead_letters.builders import DEAD, dead_record, letter
 from worker.codecs.dead_letters import UNREADABLE, Position, read
-from worker.codecs.oip_protobuf import _InferRequest
-from worker.codecs.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
+from worker.codecs.encodings.oip_protobuf import _InferRequest
 from worker.codecs.wire import JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
 from worker.core.records import UNREADABLE_HEADERS, Headers, Record
+from worker.tools.consume import reading
+from worker.tools.dead_letters.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
 
 ORIGINALS = Originals(JSON)
 NAMED = [("request-id", b"a1")]

@@ -26,12 +26,12 @@ from tests.unit.codecs.builders import (
     taking,
     tensor,
 )
-from worker.codecs import oip_protobuf
+from worker.codecs.encodings import oip_protobuf
 from worker.codecs.envelope import Envelopes
 from worker.codecs.registry import readable_id
 from worker.codecs.wire import JSON
 from worker.core.records import Record
-from worker.core.signature import TensorSpec
+from worker.core.tensors.signature import TensorSpec
 
 MANY = 4000  # elements, of which JSON takes 8 KB and more
 LONG = " " * 9000

@@ -28,7 +28,7 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.failures import Code
-from worker.core.signature import DTYPES, Signature, TensorSpec
+from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
 
 TWO_INPUTS = model(X, TensorSpec("n", "INT64", ()))
 

@@ -26,10 +26,10 @@ from tests.unit.codecs.builders import (
     request,
     taking,
 )
-from worker.codecs.oip_protobuf import _InferenceError
+from worker.codecs.encodings.oip_protobuf import _InferenceError
 from worker.core.failures import Code
 from worker.core.records import Record
-from worker.core.signature import DTYPES, TensorSpec
+from worker.core.tensors.signature import DTYPES, TensorSpec
 
 Input = service_pb2.ModelInferRequest.InferInputTensor
 Output = service_pb2.ModelInferRequest.InferRequestedOutputTensor

@@ -10,7 +10,7 @@ import numpy as np
 from worker.codecs import Wire, lack_of_room
 from worker.core.failures import RunFailure
 from worker.core.records import Array
-from worker.core.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature, TensorSpec
 
 IMAGE = TensorSpec("image", "FP32", (10,))
 LABEL = TensorSpec("label", "BYTES", ())

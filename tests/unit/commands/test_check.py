@@ -9,8 +9,8 @@ import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
-from worker.commands.check import _look_at_model, _look_at_room, _look_at_telemetry
-from worker.commands.check_report import Report
+from worker.commands.check.command import _look_at_model, _look_at_room, _look_at_telemetry
+from worker.commands.check.report import Report
 from worker.settings import load, load_scoring
 
 
@@ -38,7 +38,7 @@ def test_an_address_of_another_machine_is_a_problem() -> None:
 
 def test_tracing_without_its_extra_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same words as at the start."""
-    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing", raising=False)
+    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing.spans", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     report = looked_at(TRACING="true")

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from worker.codecs.examples import Encoding, encode_request
-from worker.commands.check_report import DeliveryFacts, ModelFacts, Report
-from worker.commands.check_screen import delivery_rows, group_rows, show
-from worker.core.signature import Signature, TensorSpec
-from worker.kafka.access import Finding
-from worker.kafka.survey import GroupFacts, Progress
+from worker.commands.check.report import DeliveryFacts, ModelFacts, Report
+from worker.commands.check.screen import delivery_rows, group_rows, show
+from worker.core.tensors.signature import Signature, TensorSpec
+from worker.kafka.cluster.access import Finding
+from worker.kafka.cluster.survey import GroupFacts, Progress
 from worker.settings import Effective
 
 SHOWN = ("BOOTSTRAP_SERVERS", "REQUEST_TOPICS")

@@ -9,9 +9,9 @@ import pytest
 
 from tests.builders import signature, spec
 from worker.core.failures import Code, Reject
-from worker.core.filling import MAX_FILLED_BYTES
 from worker.core.records import Value
-from worker.core.signature import Judged, NamedTensor, TensorSpec
+from worker.core.tensors.filling import MAX_FILLED_BYTES
+from worker.core.tensors.signature import Judged, NamedTensor, TensorSpec
 
 IDS = TensorSpec("ids", "INT64", (None,), ("length",))
 

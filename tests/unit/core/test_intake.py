@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.builders import CHUNK, record, rejection
-from worker.core.intake import RESERVE, Bounds, Intake
-from worker.core.ledger import OffsetLedger, Place
+from worker.core.batching.intake import RESERVE, Bounds, Intake
+from worker.core.ordering.ledger import OffsetLedger, Place
 
 BOUNDS = Bounds(records=1000, rows=4000, size=100_000)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import P0, P1, record, rejection
-from worker.core.ledger import OffsetLedger, Place
+from worker.core.ordering.ledger import OffsetLedger, Place
 from worker.core.records import Partition
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from worker.core import limits
-from worker.core.limits import FIRST_PATIENCE, Limit, MemoryLimits
+from worker.core.batching import limits
+from worker.core.batching.limits import FIRST_PATIENCE, Limit, MemoryLimits
 from worker.core.records import ClosedBy
 
 SHAPES = ((128,),)

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from worker.core.linger import ARRIVALS, LOOK_EVERY, WAITS, Linger, Replay
+from worker.core.batching.linger import ARRIVALS, LOOK_EVERY, WAITS, Linger, Replay
 
 ONE, OTHER = ((1,),), ((2,),)
 

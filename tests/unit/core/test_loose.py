@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import P0, P1, record, rejection, request
-from worker.core.ledger import OffsetLedger, Place
-from worker.core.loose import KeyedLedger, LooseLedger
+from worker.core.ordering.ledger import OffsetLedger, Place
+from worker.core.ordering.loose import KeyedLedger, LooseLedger
 from worker.core.records import Partition
 
 both_orders = pytest.mark.parametrize("ledger_of", [LooseLedger, KeyedLedger], ids=["none", "key"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import batch, request
+from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.deadlines.run_times import RunTimes
 from worker.core.failures import RunFailure
-from worker.core.outlook import Outlook
-from worker.core.punctuality import Punctuality
 from worker.core.records import Batch, Finished
-from worker.core.run_times import RunTimes
 
 X = ((1,),)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.builders import request, signature, spec
-from worker.core.buckets import Axis, Spot
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Request
-from worker.core.signature import NamedTensor, Signature, TensorSpec
-from worker.core.stacking import Split, Stacker, halve
+from worker.core.tensors.buckets import Axis, Spot
+from worker.core.tensors.signature import NamedTensor, Signature, TensorSpec
+from worker.core.tensors.stacking import Split, Stacker, halve
 
 NAN = float("nan")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.core.run_times import RunTimes
+from worker.core.deadlines.run_times import RunTimes
 
 X, Y = ((16,),), ((32,),)
 

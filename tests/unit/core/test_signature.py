@@ -15,7 +15,7 @@ from worker.core.failures import (
     Stop,
     TooManyRejections,
 )
-from worker.core.signature import MAX_DIMENSIONS, NamedTensor, Signature, TensorSpec
+from worker.core.tensors.signature import MAX_DIMENSIONS, NamedTensor, Signature, TensorSpec
 
 IMAGE = spec("image", "UINT8", (None, 3))
 SCALE = spec("scale", "FP32", ())

@@ -13,7 +13,7 @@ import pytest
 from tests.builders import batch, floats, request, spec, stacker
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request
-from worker.core.stacking import Stacker, cut, halve, reject
+from worker.core.tensors.stacking import Stacker, cut, halve, reject
 
 
 def stack(requests: list[Request], by: Stacker | None = None) -> Batch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from worker.inference.memory import Memory
+from worker.inference.running.memory import Memory
 
 HOST_TO_DEVICE = 1
 

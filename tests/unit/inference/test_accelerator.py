@@ -10,10 +10,11 @@ import pytest
 
 from tests import models
 from worker.core.failures import BadConfiguration
-from worker.inference import device, load, memory
-from worker.inference.device import CPU, Device, Opened, check_options
-from worker.inference.memory import CUDA, TENSORRT, Unbindable, is_accelerated, memory_for
+from worker.inference import load
 from worker.inference.model import row_counts
+from worker.inference.running import device, memory
+from worker.inference.running.device import CPU, Device, Opened, check_options
+from worker.inference.running.memory import CUDA, TENSORRT, Unbindable, is_accelerated, memory_for
 from worker.settings import ModelSettings
 from worker.settings import load as load_settings
 

@@ -18,8 +18,8 @@ from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Array, Batch, ClosedBy
 from worker.inference import InferenceLanes, Model
-from worker.inference.device import CPU, Device, Opened
 from worker.inference.inspection import signature_of
+from worker.inference.running.device import CPU, Device, Opened
 from worker.settings import ModelSettings
 
 PATIENCE = 10.0  # longer than any machine needs

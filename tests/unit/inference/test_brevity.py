@@ -7,7 +7,7 @@ from itertools import accumulate, chain
 
 import pytest
 
-from worker.inference.brevity import STEPS, TIMED, TIMES, briefness
+from worker.inference.running.brevity import STEPS, TIMED, TIMES, briefness
 
 
 def clock_of(timed: Iterable[float]) -> Callable[[], float]:

@@ -7,9 +7,10 @@ import pytest
 
 from tests import models
 from worker.core.failures import BadConfiguration
-from worker.inference import device, load
-from worker.inference.device import CPU, Opened, Unusable, _refused, cause_in
-from worker.inference.memory import CUDA, TENSORRT
+from worker.inference import load
+from worker.inference.running import device
+from worker.inference.running.device import CPU, Opened, Unusable, _refused, cause_in
+from worker.inference.running.memory import CUDA, TENSORRT
 from worker.settings import ModelSettings
 
 FAILED_LOAD = (

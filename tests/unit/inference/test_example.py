@@ -13,12 +13,12 @@ import pytest
 
 from tests import models
 from tests.unit.inference.cuda_runtime import FakeCuda, memory
-from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.inference import Model, example_of, independence, inspect, load
-from worker.inference.blanks import Given
-from worker.inference.device import CPU, Device, Opened
 from worker.inference.inspection import signature_of
+from worker.inference.probing.blanks import Given
+from worker.inference.running.device import CPU, Device, Opened
 from worker.settings import ModelSettings
 
 CODES, CITIES = np.array([[10115], [20095], [10115]]), np.array([["Rome"], ["Oslo"], ["Oslo"]])

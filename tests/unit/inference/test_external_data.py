@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.inference.device import open_cpu
-from worker.inference.external_data import _INNER, _Kind, is_elsewhere
+from worker.inference.file.external_data import _INNER, _Kind, is_elsewhere
 from worker.inference.model import load
+from worker.inference.running.device import open_cpu
 from worker.settings import ModelSettings
 
 MESSAGES: dict[_Kind, Any] = {

@@ -11,13 +11,13 @@ import onnx
 import pytest
 
 from tests import models
-from worker.core.buckets import Spot, WantedAxis
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
-from worker.core.signature import DTYPES
+from worker.core.tensors.buckets import Spot, WantedAxis
+from worker.core.tensors.signature import DTYPES
 from worker.inference import Model, load, load_as_set
 from worker.inference import model as model_module
-from worker.inference.device import CPU
-from worker.inference.ort_errors import readable, run_failure
+from worker.inference.running.device import CPU
+from worker.inference.running.ort_errors import readable, run_failure
 from worker.settings import BatchingSettings, ModelSettings
 
 

@@ -15,9 +15,11 @@ from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, 
 from tests.fakes import Clock
 from tests.unit.kafka.test_client_config import settings
 from worker.core.records import Partition, Suspect
-from worker.kafka import Membership, batch_end, beginning, inquiry, source
-from worker.kafka.client_statistics import Watcher
-from worker.kafka.source import KafkaSource
+from worker.kafka import Membership
+from worker.kafka.client.statistics import Watcher
+from worker.kafka.consumer import batch_end, beginning, source
+from worker.kafka.consumer.source import KafkaSource
+from worker.kafka.offsets import inquiry
 
 P, Q = Partition("r", 0), Partition("r", 1)
 DAMAGED = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")

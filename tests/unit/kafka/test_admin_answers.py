@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from worker.kafka.admin_answers import told
+from worker.kafka.cluster.admin_answers import told
 
 
 def test_an_answer_is_told() -> None:

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from worker.kafka.access import acl_command, missing, needed, needed_for_transactions, principal, wished
-from worker.kafka.advice import advice, duration
-from worker.kafka.membership import Membership
-from worker.kafka.survey import GroupFacts, Progress, Survey, TopicFacts
-from worker.kafka.topics import Topics
-from worker.kafka.transactional_id import resolve_transactional_id
+from worker.kafka.cluster.access import acl_command, missing, needed, needed_for_transactions, principal, wished
+from worker.kafka.cluster.advice import advice, duration
+from worker.kafka.cluster.survey import GroupFacts, Progress, Survey, TopicFacts
+from worker.kafka.cluster.topics import Topics
+from worker.kafka.consumer.membership import Membership
+from worker.kafka.transactions.transactional_id import resolve_transactional_id
 from worker.settings import KafkaSettings
 
 KAFKA = KafkaSettings(

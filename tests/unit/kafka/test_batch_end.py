@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.unit.kafka.test_client_config import settings
 from worker.core.records import Partition
-from worker.kafka.batch_end import Question, Search, find_end, looking
-from worker.kafka.client_config import consumer_config
-from worker.kafka.membership import Membership
+from worker.kafka.client.config import consumer_config
+from worker.kafka.consumer.batch_end import Question, Search, find_end, looking
+from worker.kafka.consumer.membership import Membership
 
 P = Partition("requests", 0)
 DAMAGED, UNKNOWN_CODEC = KafkaError(KafkaError._BAD_COMPRESSION), KafkaError(KafkaError._NOT_IMPLEMENTED)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.kafka.client_config import (
+from worker.kafka.client.config import (
     DENIED,
     admin_config,
     consumer_config,
@@ -16,7 +16,7 @@ from worker.kafka.client_config import (
     producer_config,
     transaction_config,
 )
-from worker.kafka.membership import Membership
+from worker.kafka.consumer.membership import Membership
 from worker.settings import KafkaSettings
 
 CONSUMER = Membership("consumer", "test", None)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from worker.kafka.client_log import REPEAT_EVERY, ClientLog
+from worker.kafka.client.log import REPEAT_EVERY, ClientLog
 
 
 class Clock:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from worker.core.records import Partition, Standing
-from worker.kafka.client_statistics import read_consumer
+from worker.kafka.client.statistics import read_consumer
 
 UNKNOWN = -1001
 

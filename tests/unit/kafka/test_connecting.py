@@ -11,8 +11,8 @@ import pytest
 
 from tests.unit.kafka.test_client_config import settings
 from worker.core.failures import BadConfiguration
-from worker.kafka import connecting
-from worker.kafka.connecting import Contact, connect
+from worker.kafka.client import connecting
+from worker.kafka.client.connecting import Contact, connect
 
 LOGGER = logging.getLogger("test")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.kafka.connection_failures import explained, failure_in
+from worker.kafka.client.connection_failures import explained, failure_in
 from worker.settings import Connection
 
 KAFKA = Connection(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from worker.kafka.errors import FATAL, refusal
+from worker.kafka.client.errors import FATAL, refusal
 
 
 @pytest.mark.parametrize(

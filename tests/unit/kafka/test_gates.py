@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
-from worker.kafka.gates import ASK_AGAIN_AFTER, MOST_BYTES_HELD, MOST_HELD
-from worker.kafka.inquiry import TOGETHER
-from worker.kafka.marks import PATIENCE
-from worker.kafka.pauses import By
+from worker.kafka.consumer.gates import ASK_AGAIN_AFTER, MOST_BYTES_HELD, MOST_HELD
+from worker.kafka.consumer.pauses import By
+from worker.kafka.offsets.inquiry import TOGETHER
+from worker.kafka.offsets.marks import PATIENCE
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 LATE = Partition(P.topic, 2)

@@ -11,8 +11,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tests.unit.kafka.scripted import P, Q, World, new_world
 from worker.core.records import Partition
-from worker.kafka import inquiry, source
-from worker.kafka.inquiry import ALONE, PATIENT, QUICK, QUICK_AGAIN, TOGETHER
+from worker.kafka.consumer import source
+from worker.kafka.offsets import inquiry
+from worker.kafka.offsets.inquiry import ALONE, PATIENT, QUICK, QUICK_AGAIN, TOGETHER
 
 Work = Callable[[], None]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from worker.kafka.login_files import LoginFiles
+from worker.kafka.client.login_files import LoginFiles
 
 REFUSED = KafkaError(KafkaError._AUTHENTICATION, "invalid credentials")
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from worker.kafka.outstanding import Outstanding, ProducerStatistics
+from worker.kafka.producer.outstanding import Outstanding, ProducerStatistics
 
 NOTHING = (0, 0, 0)
 # txmsgs and acked_msgid of both partitions: the last second in which all was well, and those after it.

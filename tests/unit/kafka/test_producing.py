@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError
 
 from tests.fakes import Onlooker
 from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
-from worker.kafka.client_log import ClientLog
-from worker.kafka.outstanding import Outstanding
-from worker.kafka.producing import ANY_PARTITION, partition_of, tell, why_refused
+from worker.kafka.client.log import ClientLog
+from worker.kafka.producer.outstanding import Outstanding
+from worker.kafka.producer.producing import ANY_PARTITION, partition_of, tell, why_refused
 
 
 def test_a_key_decides() -> None:

@@ -13,13 +13,15 @@ from confluent_kafka import Message as Report
 from tests.contract.test_sink import places
 from tests.unit.kafka.test_client_config import settings
 from worker.core.failures import KafkaFatal, LimitLowered
-from worker.core.ledger import Place
 from worker.core.message_runs import MessageRun
+from worker.core.ordering.ledger import Place
 from worker.core.records import Message
-from worker.kafka import KafkaSink, Membership, Topics, sink, transactional_producer
-from worker.kafka.client_log import ClientLog
-from worker.kafka.receipts import Receipt
-from worker.kafka.transactional_producer import TransactionalProducer
+from worker.kafka import KafkaSink, Membership, Topics
+from worker.kafka.client.log import ClientLog
+from worker.kafka.producer import sink
+from worker.kafka.producer.receipts import Receipt
+from worker.kafka.transactions import producer as transactional_producer
+from worker.kafka.transactions.producer import TransactionalProducer
 
 Headers = list[tuple[str, bytes | None]]
 

@@ -11,10 +11,10 @@ from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, 
 
 from tests.fakes import Clock
 from tests.unit.kafka.test_client_config import settings
-from worker.kafka import topics
-from worker.kafka.client import client_log
-from worker.kafka.connecting import Contact
-from worker.kafka.topics import judge
+from worker.kafka.client.connecting import Contact
+from worker.kafka.client.plain import client_log
+from worker.kafka.cluster import topics
+from worker.kafka.cluster.topics import judge
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 

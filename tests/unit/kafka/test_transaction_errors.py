@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from worker.kafka.transaction_errors import (
+from worker.kafka.transactions.errors import (
     Reaction,
     Trouble,
     is_owner_alive,
@@ -14,7 +14,7 @@ from worker.kafka.transaction_errors import (
     why_fenced,
     why_refused,
 )
-from worker.kafka.transactional_id import TransactionalId
+from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.settings import Connection
 
 NAME = TransactionalId("worker-0", "worker-", is_unique=False, is_stable=True)

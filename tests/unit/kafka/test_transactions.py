@@ -16,11 +16,12 @@ from tests.fakes import Onlooker
 from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
 from tests.unit.kafka.test_transaction_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
-from worker.core.ledger import Place
+from worker.core.ordering.ledger import Place
 from worker.core.records import Ending, Message, Partition
-from worker.kafka import KafkaTransactions, Membership, Topics, committer, transactions
-from worker.kafka.transaction_errors import Trouble
-from worker.kafka.transactional_id import TransactionalId, resolve_transactional_id
+from worker.kafka import KafkaTransactions, Membership, Topics
+from worker.kafka.transactions import committer, transactions
+from worker.kafka.transactions.errors import Trouble
+from worker.kafka.transactions.transactional_id import TransactionalId, resolve_transactional_id
 from worker.settings import KafkaSettings
 
 PATIENCE = 10.0
@@ -111,7 +112,7 @@ class Stage:
     def sleep(self, seconds: float) -> None:
         """The clock went on, and nothing else did."""
         monotonic = time.monotonic
-        self._monkeypatch.setattr("worker.kafka.committer.time.monotonic", lambda: monotonic() + seconds)
+        self._monkeypatch.setattr("worker.kafka.transactions.committer.time.monotonic", lambda: monotonic() + seconds)
 
     def hurry(self) -> None:
         """A call is taken for lost soon."""

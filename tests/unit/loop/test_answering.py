@@ -13,7 +13,7 @@ from tests.builders import NONSENSE, P0, POISON, POLICY, SHORT, World, floats, r
 from tests.fakes import Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
 from worker.core.records import Array
-from worker.core.suspicion import PATIENCE
+from worker.loop.device_check import PATIENCE
 
 
 def world_of(**fields: object) -> World:

@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, World, record
 from tests.fakes import TransactionFate
+from worker.core.batching.intake import RESERVE
 from worker.core.failures import ModelBroken
-from worker.core.intake import RESERVE
 
 FAR = 1e9
 

@@ -11,8 +11,8 @@ from tests.builders import P0, P1, POISON, World, floats, record, sources
 from tests.fakes import Broker, Clock, TransactionFate
 from worker.core.failures import Code, DeadlineMissed, KafkaFatal
 from worker.core.records import Partition, Record, Rejection, Request
-from worker.core.trials import MOST_BYTES_POSTPONED, MOST_POSTPONED, MOST_WAITING
-from worker.loop import WITHDRAW_TIMEOUT
+from worker.loop.quarantine import MOST_BYTES_POSTPONED, MOST_POSTPONED, MOST_WAITING
+from worker.loop.worker import WITHDRAW_TIMEOUT
 
 MOST_AT_ONCE = 20
 both_guarantees = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])

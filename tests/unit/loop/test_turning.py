@@ -8,10 +8,10 @@ import pytest
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
 from tests.fakes import CommitFate
-from worker.core.intake import RESERVE
-from worker.core.loose import Order
+from worker.core.batching.intake import RESERVE
+from worker.core.ordering.loose import Order
 from worker.core.records import ClosedBy
-from worker.loop import LOOK_AGAIN_AFTER, POLL_SLICE, REPORT_WAIT, SHORTEST_WAIT
+from worker.loop.worker import LOOK_AGAIN_AFTER, POLL_SLICE, REPORT_WAIT, SHORTEST_WAIT
 
 FAR = 1e9
 

@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from tests.builders import request
-from worker.core.buckets import Axis, Buckets, Spot
 from worker.core.failures import Code
 from worker.core.records import (
     Batch,
@@ -27,9 +26,10 @@ from worker.core.records import (
     Standing,
     Suspect,
 )
+from worker.core.tensors.buckets import Axis, Buckets, Spot
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
-from worker.telemetry.metrics import METRICS
-from worker.telemetry.metrics_page import PREFIX, MetricsPage
+from worker.telemetry.metrics.declared import METRICS
+from worker.telemetry.metrics.page import PREFIX, MetricsPage
 from worker.telemetry.recurring import SUM_UP_EVERY
 
 P0, P1 = Partition("requests", 0), Partition("requests", 1)

@@ -5,7 +5,7 @@ from http import HTTPStatus
 import pytest
 
 from worker.telemetry.health import Pages, liveness
-from worker.telemetry.tally import Snapshot
+from worker.telemetry.metrics.tally import Snapshot
 from worker.telemetry.watchdog import Limits
 
 LIMITS = Limits(turn=60.0, run=30.0, stop=20.0)

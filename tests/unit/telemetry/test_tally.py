@@ -2,8 +2,8 @@
 
 import pytest
 
-from worker.telemetry.metrics import METRICS
-from worker.telemetry.tally import Histogram, Kind, Metric, Tally
+from worker.telemetry.metrics.declared import METRICS
+from worker.telemetry.metrics.tally import Histogram, Kind, Metric, Tally
 
 SIZES = Metric("sizes", Kind.HISTOGRAM, "?", bounds=(1.0, 2.0, 5.0))
 EVENTS = Metric("events", Kind.COUNTER, "?", labels=("kind",), values=(("good",),))

@@ -15,16 +15,16 @@ from tests.builders import P0, POISON, World, floats, signature, stacker
 from tests.fakes import TransactionFate
 from worker.codecs import Codecs, Wire
 from worker.codecs.wire import OCTETS
+from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import Code
-from worker.core.outlook import Outlook
-from worker.core.punctuality import Punctuality
 from worker.core.records import Message, Partition, Record
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.loop import Worker
-from worker.telemetry.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
-from worker.telemetry.tracing import ServedModel, Tracing
+from worker.loop.worker import Worker
+from worker.telemetry.tracing.spans import ServedModel, Tracing
+from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"

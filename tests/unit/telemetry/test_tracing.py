@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Record
-from worker.telemetry.tracing import COMPLAIN_EVERY, COMPLAINERS, Seldom, Tracing, sent_in_clear, start
+from worker.telemetry.tracing.spans import COMPLAIN_EVERY, COMPLAINERS, Seldom, Tracing, sent_in_clear, start
 
 SAMPLED = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -157,11 +157,11 @@ def test_the_start_says_that_a_key_goes_in_clear(monkeypatch: pytest.MonkeyPatch
 
 def test_without_its_extra_tracing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong configuration, exit code 2."""
-    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing")
+    monkeypatch.delitem(sys.modules, "worker.telemetry.tracing.spans")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
 
     with pytest.raises(BadConfiguration, match=r"pip install '\.\[otel\]'"):
-        importlib.import_module("worker.telemetry.tracing")
+        importlib.import_module("worker.telemetry.tracing.spans")
 
 
 def test_a_worker_without_tracing_imports_none_of_it() -> None:

@@ -1,0 +1,454 @@
+"""When groups close, why, and which goes first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.builders import P0, P1, request
+from worker.core.batching import batcher as batching
+from worker.core.batching.batcher import Batcher, BatchPolicy, Group
+from worker.core.batching.limits import FIRST_PATIENCE, Limit
+from worker.core.batching.linger import Linger
+from worker.core.records import Batch, ClosedBy, Request
+from worker.core.tensors.buckets import Axis, Buckets, Spot
+
+NARROW = ((1,),)
+WIDE = ((2,),)
+
+
+def batcher(max_rows: int = 4, max_bytes: int = 1000, linger: float = 5.0) -> Batcher:
+    return Batcher(BatchPolicy(max_rows, max_bytes, linger))
+
+
+def offsets(group: Group | None) -> list[int]:
+    assert group is not None
+    return [r.record.offset for r in group.requests]
+
+
+def test_a_group_closes_by_size_with_its_last_row() -> None:
+    """The last row that fits closes the group, without waiting for one that does not."""
+    waiting = batcher(max_rows=3)
+    for at in range(3):
+        waiting.add(request(at), 0.0)
+
+    group = waiting.due(0.0)
+
+    assert offsets(group) == [0, 1, 2]
+    assert group is not None
+    assert group.closed_by is ClosedBy.SIZE
+
+
+def test_a_group_closes_by_size_when_the_next_rows_do_not_fit() -> None:
+    """Limits are checked before adding: a request never makes its batch too large."""
+    waiting = batcher(max_rows=3)
+    waiting.add(request(0, rows=2), 0.0)
+    waiting.add(request(1, rows=2), 0.0)
+
+    group = waiting.due(0.0)
+
+    assert group is not None
+    assert (group.rows, group.closed_by) == (2, ClosedBy.SIZE)
+
+
+def test_a_group_closes_by_bytes() -> None:
+    """Bytes close a group as rows do: by filling it, or by not fitting."""
+    waiting = batcher(max_bytes=10)
+    waiting.add(request(0, size=10), 0.0)
+    waiting.add(request(1, size=6), 0.0)
+    waiting.add(request(2, size=6), 0.0)
+
+    full, overfull = waiting.due(0.0), waiting.due(0.0)
+
+    assert full is not None
+    assert overfull is not None
+    assert [(g.size, g.closed_by) for g in (full, overfull)] == [(10, ClosedBy.BYTES), (6, ClosedBy.BYTES)]
+
+
+def test_the_linger_counts_from_the_first_record() -> None:
+    """Later company does not prolong the wait."""
+    waiting = batcher(linger=5.0)
+    waiting.add(request(0), 100.0)
+    waiting.add(request(1), 104.0)
+    assert waiting.next_due == 105.0
+    assert waiting.due(104.9) is None
+
+    group = waiting.due(105.0)
+
+    assert offsets(group) == [0, 1]
+    assert group is not None
+    assert group.closed_by is ClosedBy.LINGER
+
+
+def test_only_requests_of_equal_shapes_share_a_group() -> None:
+    """Each shape has its own open group."""
+    waiting = batcher(linger=0.0)
+    waiting.add(request(0, shapes=NARROW), 0.0)
+    waiting.add(request(1, shapes=WIDE), 0.0)
+    waiting.add(request(2, shapes=NARROW), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 2]
+    assert offsets(waiting.due(0.0)) == [1]
+    assert waiting.due(0.0) is None
+
+
+def test_an_older_due_group_goes_before_a_full_one() -> None:
+    """A rare shape never starves behind a common one."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(request(0, shapes=WIDE), 0.0)
+    waiting.add(request(1), 1.0)
+    waiting.add(request(2), 1.0)
+
+    assert offsets(waiting.due(4.9)) == [1, 2]
+    waiting.add(request(3), 5.0)
+    waiting.add(request(4), 5.0)
+    assert offsets(waiting.due(5.0)) == [0]
+    assert offsets(waiting.due(5.0)) == [3, 4]
+
+
+def test_an_older_full_group_goes_before_a_due_one() -> None:
+    """Age decides, not the reason."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(request(0), 0.0)
+    waiting.add(request(1), 0.0)
+    waiting.add(request(2, shapes=WIDE), 1.0)
+
+    assert offsets(waiting.due(9.0)) == [0, 1]
+    assert offsets(waiting.due(9.0)) == [2]
+
+
+def test_only_a_full_group_makes_something_be_stacked_ahead() -> None:
+    """While every lane is busy a due group keeps filling."""
+    waiting = batcher(max_rows=2, linger=0.0)
+    waiting.add(request(0), 0.0)
+    assert waiting.ahead(9.0) is None
+
+    waiting.add(request(1), 9.0)
+
+    assert offsets(waiting.ahead(9.0)) == [0, 1]
+
+
+def test_under_pressure_the_oldest_group_goes_however_young() -> None:
+    """When nothing more may be taken, waiting brings no company: full groups go first, then open ones by age."""
+    waiting = batcher(max_rows=2)
+    waiting.add(request(0, shapes=WIDE), 0.0)
+    waiting.add(request(1), 0.0)
+    waiting.add(request(2), 0.0)
+    waiting.add(request(3), 0.0)
+
+    closed = [waiting.pressed() for _ in range(3)]
+
+    assert [offsets(group) for group in closed] == [[1, 2], [0], [3]]
+    assert [group.closed_by for group in closed if group] == [ClosedBy.SIZE, ClosedBy.PRESSURE, ClosedBy.PRESSURE]
+    assert waiting.pressed() is None
+
+
+def test_a_drain_lets_everything_go() -> None:
+    """Nothing waits for company on the way home."""
+    waiting = batcher()
+    waiting.add(request(0), 0.0)
+
+    group = waiting.drain()
+
+    assert group is not None
+    assert group.closed_by is ClosedBy.DRAIN
+    assert waiting.drain() is None
+
+
+def test_a_drain_begins_with_what_is_due_first() -> None:
+    """It may have no time for all, and what runs before an older request cannot be committed."""
+    waiting = batcher(max_rows=2)
+    for offset, length in enumerate((3, 1, 1, 1, 1, 2)):
+        waiting.add(of_length(offset, length), float(offset))
+
+    drained = [waiting.drain() for _ in range(4)]
+
+    assert [offsets(group) for group in drained] == [[0], [1, 2], [3, 4], [5]]
+    assert waiting.drain() is None
+
+
+def test_nothing_is_due_while_nothing_waits() -> None:
+    """An empty batcher has nothing to wake up for; one with a full group has had it since that group opened."""
+    waiting = batcher(max_rows=1)
+    assert waiting.next_due is None
+
+    waiting.add(request(0), 3.0)
+
+    assert waiting.next_due == 3.0
+
+
+def test_a_request_larger_than_a_batch_is_cut() -> None:
+    """Its pieces fill batches of their own, and the rest waits for company."""
+    waiting = batcher(max_rows=4, linger=0.0)
+    waiting.add(request(0, rows=10), 0.0)
+    waiting.add(request(1, rows=2), 0.0)
+
+    closed = [waiting.due(0.0) for _ in range(3)]
+
+    assert [group.rows for group in closed if group] == [4, 4, 4]
+    assert offsets(closed[2]) == [0, 1]
+
+
+def test_a_request_is_cut_by_bytes_too() -> None:
+    """As many rows as the bytes of a batch allow make a piece."""
+    policy = BatchPolicy(max_rows=100, max_bytes=10, linger=0.0)
+
+    assert policy.piece_rows(request(0, rows=10, size=40), most=100) == 2
+    assert policy.piece_rows(request(0, rows=10, size=10), most=100) == 10
+
+
+def test_a_row_larger_than_a_batch_runs_alone() -> None:
+    """One row cannot be cut; it takes no company and finds none."""
+    waiting = batcher(max_bytes=10, linger=0.0)
+    waiting.add(request(0), 0.0)
+    waiting.add(request(1, size=50), 0.0)
+    waiting.add(request(2), 0.0)
+
+    assert [offsets(waiting.due(0.0)) for _ in range(3)] == [[0], [1], [2]]
+
+
+def test_a_forgotten_partition_waits_no_longer() -> None:
+    """Its requests leave open and full groups alike, empty groups go, and its neighbours stay where they were."""
+    waiting = batcher(max_rows=2, linger=5.0)
+    waiting.add(request(0, partition=P0), 0.0)
+    waiting.add(request(0, partition=P1), 0.0)
+    waiting.add(request(1, partition=P0), 1.0)
+    waiting.add(request(2, partition=P0), 1.0)
+    waiting.add(request(3, partition=P0), 2.0)
+    waiting.add(request(4, shapes=WIDE, partition=P1), 3.0)
+
+    waiting.forget([P0])
+
+    group = waiting.due(0.0)
+    assert group is not None
+    assert [r.record.partition for r in group.requests] == [P1]
+    assert (group.rows, group.size, group.closed_by) == (1, 4, ClosedBy.SIZE)
+    assert offsets(waiting.due(8.0)) == [4]
+    assert waiting.due(99.0) is None
+
+
+def padded(max_rows: int = 8, max_bytes: int = 10_000, max_tokens: int | None = None) -> Batcher:
+    """Lengths are padded to 4, 16 or 64 elements of 4 bytes."""
+    buckets = Buckets((Axis("input x axis 1", (4, 16, 64), {Spot(0, 0): 0}),), element_bytes=(4,))
+    return Batcher(BatchPolicy(max_rows, max_bytes, 5.0, max_tokens, buckets))
+
+
+def of_length(offset: int, length: int, *, deadline: float | None = None, rows: int = 1) -> Request:
+    made = request(offset, shapes=((length,),), rows=rows)
+    made.deadline = deadline
+    return made
+
+
+def test_requests_of_one_bucket_share_a_group() -> None:
+    """Padded to the same length; those of another bucket wait beside them."""
+    waiting = padded(max_rows=2)
+    for offset, length in enumerate([3, 5, 4]):
+        waiting.add(of_length(offset, length), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 2]
+    assert offsets(waiting.due(5.0)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "length", "why"),
+    [(padded(max_tokens=40), 5, ClosedBy.TOKENS), (padded(max_bytes=600), 17, ClosedBy.BYTES)],
+)
+def test_a_row_counts_as_long_as_its_bucket(waiting: Batcher, length: int, why: ClosedBy) -> None:
+    """In tokens and in bytes, padding included: a short request takes a whole row."""
+    for offset in range(3):
+        waiting.add(of_length(offset, length), 0.0)
+
+    group = waiting.due(0.0)
+
+    assert offsets(group) == [0, 1]
+    assert group is not None
+    assert group.closed_by is why
+
+
+def test_a_model_of_a_fixed_number_of_rows_has_no_smaller_batches_of_long_rows() -> None:
+    """Each of its runs has all rows: fewer requests would only be more padding."""
+    policy = BatchPolicy(4, 10_000, 5.0, max_tokens=40, is_fixed=True)
+
+    assert policy.limit(((64,),)) == Limit(4, ClosedBy.SIZE)
+
+
+def test_a_row_of_more_tokens_than_a_batch_runs_alone() -> None:
+    """It has to run somewhere."""
+    waiting = padded(max_tokens=40)
+    for offset in range(2):
+        waiting.add(of_length(offset, 64), 0.0)
+
+    assert [offsets(waiting.due(0.0)) for _ in range(2)] == [[0], [1]]
+
+
+def test_an_urgent_request_makes_its_group_due_earlier() -> None:
+    """By the time that its inference is expected to take; and what is due first goes first."""
+    policy = BatchPolicy(max_rows=8, max_bytes=1000, linger=5.0)
+    waiting = Batcher(policy, expected=lambda _, rows: 0.5 * rows)
+    waiting.add(of_length(0, 4), 0.0)
+    waiting.add(of_length(1, 8), 1.0)
+    waiting.add(of_length(2, 8, deadline=4.0), 1.0)
+    waiting.add(of_length(3, 8, deadline=9.0), 1.0)
+
+    assert waiting.next_due == 2.5
+    assert waiting.due(2.4) is None
+    assert offsets(waiting.due(2.5)) == [1, 2, 3]
+    assert waiting.next_due == 5.0
+
+
+def test_a_deadline_far_away_changes_nothing() -> None:
+    """The linger comes first."""
+    waiting = batcher()
+    waiting.add(of_length(0, 4, deadline=100.0), 0.0)
+
+    assert waiting.next_due == 5.0
+
+
+def stacked(rows: int, length: int) -> Batch:
+    return Batch((), {"x": np.zeros((rows, length), "f4")}, rows, ClosedBy.SIZE)
+
+
+def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:
+    """Batches of those shapes are smaller from now on; one that waits and is as large already goes."""
+    waiting = padded()
+    for offset in range(4):
+        waiting.add(of_length(offset, 64), 0.0)
+
+    waiting.ran_out_of_memory(stacked(8, 64))
+    waiting.add(of_length(4, 64), 0.0)
+
+    group = waiting.due(0.0)
+    assert offsets(group) == [0, 1, 2, 3]
+    assert group is not None
+    assert group.closed_by is ClosedBy.MEMORY
+    assert waiting.due(4.9) is None
+
+
+def test_an_open_group_that_is_small_enough_stays_open() -> None:
+    """It closes at the new limit."""
+    waiting = padded()
+    waiting.add(of_length(0, 64), 0.0)
+    waiting.ran_out_of_memory(stacked(4, 64))
+    assert waiting.due(0.0) is None
+
+    waiting.add(of_length(1, 64), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 1]
+
+
+def test_the_limit_of_the_device_grows_back() -> None:
+    """Full batches that run show that there is room."""
+    waiting = padded()
+    waiting.add(of_length(0, 64), 0.0)
+    waiting.ran(stacked(8, 64), 0.1, 0.0)
+    waiting.ran_out_of_memory(stacked(8, 64))
+    for _ in range(FIRST_PATIENCE):
+        waiting.ran(stacked(4, 64), 0.1, 0.0)
+
+    for offset in range(1, 5):
+        waiting.add(of_length(offset, 64), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 1, 2, 3, 4]
+
+
+def test_memory_that_ran_out_for_shapes_nobody_asks_for_is_remembered_all_the_same() -> None:
+    """They may have been given up since."""
+    waiting = padded()
+
+    waiting.ran_out_of_memory(stacked(8, 64))
+    for offset in range(4):
+        waiting.add(of_length(offset, 64), 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 1, 2, 3]
+
+
+def test_a_request_larger_than_the_memory_allows_is_cut() -> None:
+    """As one that is larger than a batch."""
+    waiting = padded()
+    waiting.ran_out_of_memory(stacked(8, 4))
+
+    waiting.add(of_length(0, 4, rows=6), 0.0)
+
+    group = waiting.due(0.0)
+    assert group is not None
+    assert group.rows == 4
+
+
+def test_only_so_many_buckets_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publishers choose the shapes where nothing is padded. What waits goes all the same."""
+    monkeypatch.setattr(batching, "MOST_REMEMBERED", 2)
+    waiting = batcher(max_rows=2)
+    for offset in range(6):
+        waiting.add(of_length(offset, 1 + offset % 3), float(offset))
+
+    assert len(waiting._by_request) <= 2
+    assert sorted(offset for _ in range(6) for group in [waiting.drain()] if group for offset in offsets(group)) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
+
+
+def test_the_batcher_shows_itself() -> None:
+    """Its repr tells the rows that wait."""
+    waiting = batcher(max_rows=2)
+    waiting.add(request(0, rows=2), 0.0)
+    waiting.add(request(1), 0.0)
+
+    assert repr(waiting) == "<Batcher open=[1] full=[2]>"
+
+
+def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
+    """In the place of the policy's: at first nobody waits, and then as long as it would have been worth."""
+    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _shapes: 64))
+    for at in (0.0, 0.002, 0.5, 0.502):
+        waiting.add(request(), at)
+        assert waiting.due(at) is not None
+    for rows in (1, 64):
+        waiting.ran(stacked(rows, 1), 0.010, 1.0)
+
+    waiting.look_back(1.0)
+    waiting.add(request(), 2.0)
+
+    assert waiting.linger == 0.002
+    assert waiting.next_due == 2.002
+
+
+def test_a_fixed_linger_learns_nothing() -> None:
+    """It is what it is."""
+    waiting = batcher(linger=5.0)
+    waiting.add(request(), 0.0)
+
+    waiting.look_back(100.0)
+
+    assert waiting.next_due == 5.0
+
+
+def test_a_linger_looks_back_when_a_batch_is_home() -> None:
+    """Before that a burst may not be over, and its first request seem to be alone."""
+    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _shapes: 64))
+    for rows in (1, 64):
+        waiting.ran(stacked(rows, 1), 0.010, 0.0)
+    waiting.look_back(0.0)
+    waiting.add(request(), 10.0)
+    waiting.look_back(10.0)
+    for _ in range(9):
+        waiting.add(request(), 10.001)
+    waiting.ran(stacked(1, 1), 0.010, 10.010)
+
+    waiting.look_back(10.010)
+
+    assert waiting.linger == 0.001
+
+
+def test_a_full_batch_of_single_rows_is_closed_by_what_comes_first() -> None:
+    """Rows, bytes or tokens; of a row that is larger than a batch may be there is one."""
+    policy = BatchPolicy(10, 1000, 0.0, max_tokens=40)
+
+    assert policy.limit_of_rows(((2,),), 8) == Limit(10, ClosedBy.SIZE)
+    assert policy.limit_of_rows(((8,),), 8) == Limit(5, ClosedBy.TOKENS)
+    assert policy.limit_of_rows(((2,),), 400) == Limit(2, ClosedBy.BYTES)
+    assert policy.limit_of_rows(((2,),), 4000) == Limit(1, ClosedBy.BYTES)

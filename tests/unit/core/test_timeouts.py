@@ -1,0 +1,155 @@
+"""When an answer is useless, and who of a batch still runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+import pytest
+
+from tests.builders import P0, floats, record, request
+from worker.core.batching.runs import Run, run_of
+from worker.core.deadlines.timeouts import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
+from worker.core.failures import Code
+from worker.core.records import Prediction, Reply, Request, Timeout
+from worker.core.tensors.stacking import cut
+
+NOW, WALL = 50.0, 1_000.0
+SECOND = Timeout(1.0)
+
+
+def run(*stamps: float | None, timeouts: list[Timeout | None] | None = None) -> Run:
+    """One row each, published at these instants."""
+    records = [record(offset, at=at) for offset, at in enumerate(stamps)]
+    given = [SECOND] * len(records) if timeouts is None else timeouts
+    sizes = [4] * len(records)
+    return run_of(records, [floats(1.0)] * len(records), 1, ((1,),), [Reply("raw")] * len(records), sizes, given)
+
+
+def due(offset: int, deadline: float | None, rows: int = 1) -> Request:
+    made = request(offset, rows=rows)
+    made.deadline = deadline
+    return made
+
+
+@pytest.mark.parametrize(
+    ("at", "timeout", "left"),
+    [
+        (WALL - 0.25, SECOND, 0.75),
+        (WALL - 3.0, SECOND, -2.0),
+        (WALL + 9.0, SECOND, 1.0),
+        (None, SECOND, 1.0),
+        (WALL - 0.25, Timeout(None, WALL + 0.5), 0.5),
+        (WALL - 0.25, Timeout(None, WALL - 0.5), -0.5),
+        (WALL - 0.25, Timeout(1.0, WALL + 0.5), 0.5),
+        (WALL - 0.75, Timeout(1.0, WALL + 0.5), 0.25),
+    ],
+)
+def test_a_deadline_counts_from_the_timestamp(at: float | None, timeout: Timeout, left: float) -> None:
+    """A timestamp in the future is as good as none, and of a timeout and an instant the earlier counts."""
+    assert deadline_of(record(0, at=at), timeout, NOW, WALL) == pytest.approx(NOW + left)
+
+
+def test_a_run_is_as_urgent_as_its_oldest_record() -> None:
+    """By their timestamps; a record without one is as young as can be."""
+    assert most_urgent(run(WALL, WALL - 0.5, None), NOW, WALL) == pytest.approx(NOW + 0.5)
+    assert most_urgent(run(None, None), NOW, WALL) == pytest.approx(NOW + 1.0)
+
+
+def test_records_of_a_run_may_ask_for_different_things() -> None:
+    """Then the earliest of their own deadlines is the run's; one that asks for nothing has none."""
+    differing = run(WALL, WALL, WALL, timeouts=[None, Timeout(3.0), Timeout(None, WALL + 2.0)])
+
+    assert most_urgent(differing, NOW, WALL) == pytest.approx(NOW + 2.0)
+    assert most_urgent(run(WALL, timeouts=[None]), NOW, WALL) == inf
+
+
+def test_a_run_in_peril_comes_apart_where_its_records_differ() -> None:
+    """In order, side by side what may stay together."""
+    mixed = run(WALL - 0.9, WALL - 0.8, WALL, WALL - 0.1, WALL - 0.7)
+
+    parts = [
+        ([one.offset for one in part.records], is_in_time) for part, is_in_time in parts_in_time(mixed, NOW, WALL, 50.5)
+    ]
+
+    assert parts == [([0, 1], False), ([2, 3], True), ([4], False)]
+
+
+def home_after(seconds_by_rows: Callable[[int], float]) -> Callable[[int], float]:
+    return lambda rows: NOW + seconds_by_rows(rows)
+
+
+def test_only_those_that_would_be_late_are_left_out() -> None:
+    """A request without a deadline is never late."""
+    batch = [due(0, NOW + 0.2), due(1, None), due(2, NOW + 0.4), due(3, NOW - 1.0)]
+
+    running, late = triage(batch, home_after(lambda _: 0.3))
+
+    assert [one.record.offset for one in running] == [1, 2]
+    assert [(one.record.offset, at) for one, at in late] == [(0, NOW + 0.3), (3, NOW + 0.3)]
+
+
+def test_a_batch_that_would_be_late_as_a_whole_goes_smaller() -> None:
+    """As much of it as half the rows, or half of that; the others would be later still."""
+    batch = [due(at, NOW + 0.3) for at in range(8)]
+
+    running, late = triage(batch, home_after(lambda rows: rows / 10))
+
+    assert [one.record.offset for one in running] == [0, 1]
+    assert [(one.record.offset, at) for one, at in late] == [(at, NOW + 0.8) for at in range(2, 8)]
+
+
+def test_in_a_smaller_batch_too_nobody_runs_who_would_be_late() -> None:
+    """Nor anybody who has more rows than it."""
+    batch = [due(0, NOW + 0.05), due(1, NOW + 0.45, rows=5), due(2, NOW + 0.45), due(3, NOW + 0.45)]
+
+    running, late = triage(batch, home_after(lambda rows: rows / 10))
+
+    assert [one.record.offset for one in running] == [2, 3]
+    assert [(one.record.offset, at) for one, at in late] == [(0, NOW + 0.4), (1, NOW + 0.8)]
+
+
+def test_nobody_runs_when_all_would_be_late_alone() -> None:
+    """However small the batch."""
+    batch = [due(at, NOW - 0.1) for at in range(3)]
+
+    running, late = triage(batch, home_after(lambda _: 0.0))
+
+    assert running == []
+    assert len(late) == 3
+
+
+@pytest.mark.parametrize(
+    ("left", "needs", "says"),
+    [
+        (-1.5, 0.02, "not run: the deadline was 1500 ms ago"),
+        (-0.0005, 0.02, "not run: the deadline was 0.5 ms ago"),
+        (0.012, 0.25, "not run: the deadline is in 12 ms, and the answer would take 250 ms"),
+    ],
+)
+def test_the_answer_says_how_late_it_is(left: float, needs: float, says: str) -> None:
+    """Or how much was left, and what it would have taken."""
+    rejection = too_late(due(0, NOW + left), NOW, NOW + needs)
+
+    assert (rejection.code, rejection.message) == (Code.DEADLINE_EXCEEDED, says)
+    assert rejection.record.partition == P0
+
+
+def test_late_answers_are_counted_by_record() -> None:
+    """A run by its most urgent record, for all of them."""
+    late_run = run(WALL, WALL)
+    late_run.deadline = NOW - 0.1
+
+    assert answered_late([late_run, due(7, NOW - 1.0), due(8, NOW + 1.0), due(9, None)], NOW) == 3
+
+
+def test_a_late_answer_of_many_pieces_counts_once() -> None:
+    """When the last of them is home: until then there is no answer."""
+    pieces = cut(due(0, NOW - 1.0, rows=6), 2)
+    assert answered_late(pieces[:2], NOW) == 0
+
+    for piece in pieces:
+        assert piece.reassembly is not None
+        piece.reassembly.collect(piece, Prediction(piece, ()))
+
+    assert answered_late(pieces[1:], NOW) == 1

@@ -1,0 +1,228 @@
+"""Records as people read them: every encoding of an answer, requests, and whatever else lies in a topic."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.unit.codecs.builders import (
+    AS_JSON,
+    AS_PROTOBUF,
+    AS_ROWS,
+    X,
+    answer,
+    as_json,
+    codecs,
+    document,
+    f4,
+    model,
+    record,
+    rejection,
+)
+from worker.codecs.examples import Encoding, encode_request
+from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.core.records import Message, Record
+from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
+from worker.tools.consume.reading import Reading, headers_of, json_line, read
+
+OK = ("status", b"ok")
+ANSWER = f4([[0.5, 0.25]])
+MIXED = model(
+    outputs=[TensorSpec("label", "BYTES", (1,)), TensorSpec("half", "FP16", (2,)), TensorSpec("no", "BOOL", ())]
+)
+MIXED_ANSWER = (
+    np.array([["grüße"]], object),
+    np.array([[1.5, -2]], "<f2"),
+    np.array([True]),
+)
+
+
+def came(message: Message) -> Record:
+    """The answer as a reader gets it."""
+    return record(message.value, *message.headers)
+
+
+def answered(accept: str, signature: Signature | None = None, *outputs: np.ndarray) -> Record:
+    """The worker's own answer in that encoding."""
+    codec = codecs(signature)
+    return came(answer(codec, as_json(document(id="a1"), ("accept", accept.encode())), *(outputs or (ANSWER,))))
+
+
+def shown(reading: Reading) -> list[tuple[str, str, object, list[object]]]:
+    assert reading.tensors is not None, reading
+    return [(t.name, t.datatype, t.shape, np.asarray(t.data).tolist()) for t in reading.tensors]
+
+
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF, OCTETS])
+def test_an_answer_is_read_in_every_encoding(accept: str) -> None:
+    """The same tensors, and who gave them."""
+    reading = read(answered(accept))
+
+    assert reading.role == "outputs"
+    assert shown(reading) == [("y", "FP32", [1, 2], [0.5, 0.25])]
+    assert reading.named == {"model_name": "m", "model_version": "1", "id": "a1"}
+
+
+@pytest.mark.parametrize("accept", [PROTOBUF, OCTETS])
+def test_strings_halves_and_truth_values_are_read_from_bytes(accept: str) -> None:
+    """Each as the datatype says."""
+    assert shown(read(answered(accept, MIXED, *MIXED_ANSWER))) == [
+        ("label", "BYTES", [1, 1], ["grüße"]),
+        ("half", "FP16", [1, 2], [1.5, -2.0]),
+        ("no", "BOOL", [1], [True]),
+    ]
+
+
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF])
+def test_an_error_is_read(accept: str) -> None:
+    """Its message and the id."""
+    codec = codecs()
+    refused = rejection(codec, as_json(document(id="a1", inputs=[{}]), ("accept", accept.encode())))
+    (message,) = codec.encode(refused)
+
+    reading = read(came(message))
+
+    assert reading == Reading(error=refused.message, named={"id": "a1"})
+
+
+def test_an_error_without_an_id_names_nothing() -> None:
+    """Nor is an empty one made up."""
+    codec = codecs()
+    (message,) = codec.encode(rejection(codec, record(b"", AS_PROTOBUF)))
+
+    assert read(came(message)).named == {}
+
+
+def test_rows_are_read_with_the_model_and_else_are_rows() -> None:
+    """Nothing in them says what they are."""
+    rows = record(ANSWER.tobytes() * 2, AS_ROWS, OK)
+
+    assert read(rows) == Reading(is_rows=True)
+    assert shown(read(rows, model())) == [("y", "FP32", [2, 2], [0.5, 0.25, 0.5, 0.25])]
+
+
+def test_rows_that_do_not_come_out_even_stay_bytes() -> None:
+    """They are another model's."""
+    assert read(record(b"\0" * 12, AS_ROWS, OK), model()) == Reading()
+    assert read(record(b"\0" * 3, AS_ROWS, OK), model()) == Reading()
+
+
+def test_rows_of_unknown_length_are_shown_flat() -> None:
+    """A file need not say how many elements a row has."""
+    dynamic = model(outputs=[TensorSpec("y", "FP32", (None,))])
+
+    assert shown(read(record(ANSWER.tobytes(), AS_ROWS, OK), dynamic)) == [("y", "FP32", None, [0.5, 0.25])]
+
+
+@pytest.mark.parametrize("outputs", [(X, X), (TensorSpec("t", "BYTES", (1,)),)], ids=["two", "text"])
+def test_rows_of_a_model_that_gives_none_stay_bytes(outputs: tuple[TensorSpec, ...]) -> None:
+    """Two outputs or strings are never answered as rows."""
+    assert read(record(b"\0" * 12, AS_ROWS, OK), model(outputs=outputs)) == Reading()
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_request_is_read_too(encoding: Encoding) -> None:
+    """The original in a dead letter is one: it has no status."""
+    encoded = encode_request(model(), {"x": f4([[1, 2, 3]])}, encoding)
+
+    reading = read(record(encoded.value, *encoded.headers), model())
+
+    assert reading.role == "inputs"
+    assert shown(reading) == [("x", "FP32", [1, 3], [1.0, 2.0, 3.0])]
+
+
+@pytest.mark.parametrize("datatype", [datatype for datatype in DTYPES if datatype != "FP16"])
+def test_elements_in_contents_are_read(datatype: str) -> None:
+    """As other clients of the protocol send them."""
+    from tritonclient.grpc import service_pb2  # noqa: PLC0415 - protobuf's default pool, only where it is needed
+
+    from worker.codecs.encodings.oip_protobuf import _FIELDS  # noqa: PLC0415 - the contract's own names
+
+    element = {"BYTES": b"a", "BOOL": True}.get(datatype, 1)
+    request = service_pb2.ModelInferRequest()
+    tensor = request.inputs.add(name="x", datatype=datatype, shape=[1, 1])
+    getattr(tensor.contents, _FIELDS[datatype]).append(element)
+
+    reading = read(record(request.SerializeToString(), AS_PROTOBUF))
+
+    assert shown(reading) == [("x", datatype, [1, 1], ["a" if datatype == "BYTES" else element])]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        record(None),
+        record(b""),
+        record(b"no json"),
+        record(b"[1, 2]"),
+        record(b"7"),
+        record(b"{}"),
+        record(b'{"inputs": 7}'),
+        record(b'{"inputs": [7]}'),
+        record(b'{"outputs": [{}]}', OK),
+        record(b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": 7}]}', OK),
+        record(b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": [1.5], "data": []}]}', OK),
+        record(b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": 7, "data": []}]}', OK),
+        record(b"\xff\xff\xff", AS_PROTOBUF, OK),
+        record(b"\xff\xff\xff", AS_PROTOBUF, ("status", b"error")),
+        record(b"{}", AS_ROWS, (HEAD_LENGTH, b"99"), OK),
+        record(b"{}", AS_ROWS, (HEAD_LENGTH, b"many"), OK),
+        record(b"", ("content-type", b"\xff\xfe")),
+    ],
+)
+def test_a_value_that_is_not_what_it_says_is_no_failure(odd: Record) -> None:
+    """It is shown as bytes: nothing else is known of it."""
+    assert read(odd) == Reading()
+
+
+def test_bytes_that_do_not_fit_their_claim_are_not_shown_as_numbers() -> None:
+    """A datatype nobody knows, a shape of another size."""
+    for datatype, shape in (("FP32", [2, 2]), ("BF16", [1, 1]), ("FP32", [2**40, 2**40])):
+        entry = {"name": "y", "datatype": datatype, "shape": shape, "parameters": {"binary_data_size": 4}}
+        head = json.dumps({"outputs": [entry]}).encode()
+        odd = record(head + b"\0\0\0\0", AS_ROWS, (HEAD_LENGTH, b"%d" % len(head)), OK)
+
+        assert read(odd) == Reading()
+
+
+def test_headers_have_no_case_and_the_last_counts() -> None:
+    """As the worker reads them."""
+    assert headers_of([("Status", b"ok"), ("status", b"error"), ("gone", None)]) == {"status": b"error"}
+
+
+def test_a_line_of_json_holds_arrays_and_no_nan() -> None:
+    """With the fewest digits that name each number."""
+    arrays = {"a": np.array([0.1, np.nan], "<f4"), "h": np.array([1.5], "<f2"), "b": np.array([True])}
+
+    assert json_line(arrays) == b'{"a":[0.1,null],"h":[1.5],"b":[true]}\n'
+
+
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF, OCTETS])
+def test_strings_can_stand_in_a_line_of_json(accept: str) -> None:
+    """However they travelled."""
+    text = model(outputs=[TensorSpec("label", "BYTES", (1,))])
+    (tensor,) = read(answered(accept, text, np.array([["grüße"]], object))).tensors or ()
+
+    assert json_line({"data": tensor.data}) == '{"data":["grüße"]}\n'.encode()
+
+
+def test_a_line_of_json_moves_no_cursor() -> None:
+    """Control characters that JSON takes as they are come escaped, and mean the same; other text stays as it is."""
+    text = "a\x7f\x80\x9b31m\x9f\xa0°é\u0080"
+
+    found = json_line({text: [text]})
+
+    assert (
+        found
+        == rb'{"a\u007f\u0080\u009b31m\u009f%b\u0080":["a\u007f\u0080\u009b31m\u009f%b\u0080"]}'
+        % (("\xa0°é".encode(),) * 2)
+        + b"\n"
+    )
+    assert json.loads(found) == {text: [text]}
+
+
+def test_a_plain_request_is_json_by_default() -> None:
+    """As in a deployment that does not say otherwise."""
+    assert read(record(json.dumps(document()).encode())) == read(record(json.dumps(document()).encode(), AS_JSON))

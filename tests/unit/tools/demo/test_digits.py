@@ -1,0 +1,52 @@
+"""The demo's data and classifier."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+
+from worker.tools.demo.digits import MODEL, held_out, learned
+from worker.tools.demo.train_digits import Network, _mistakes
+
+
+def test_no_image_is_both_learned_and_held_out() -> None:
+    """The demo's accuracy is about images that the classifier has never seen."""
+    seen = {row.tobytes() for row in learned().pixels}
+
+    unseen = held_out()
+
+    assert len(unseen.labels) == 360
+    assert len(np.unique(unseen.labels)) == 10
+    assert not any(row.tobytes() in seen for row in unseen.pixels)
+
+
+def test_the_shipped_classifier_names_97_of_100_unseen_digits() -> None:
+    """And says so as probabilities that sum to one."""
+    session = onnxruntime.InferenceSession(MODEL.read_bytes(), providers=["CPUExecutionProvider"])
+    images = held_out()
+
+    [probabilities] = session.run(["probabilities"], {"pixels": images.pixels})
+
+    assert (probabilities.argmax(axis=1) == images.labels).mean() >= 0.97
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_the_gradients_are_those_of_the_loss() -> None:
+    """Moving every weight a little along them lowers the loss by as much as they say."""
+    network = Network.random(np.random.default_rng(1))
+    images = learned()
+    pixels, labels = images.pixels[:32], images.labels[:32]
+    before = _loss(network, pixels, labels)
+
+    gradients = network.gradients(*_mistakes(network, pixels, labels))
+    step = 1e-3 / sum(float((g**2).sum()) for g in gradients)
+    for weight, gradient in zip(network.weights(), gradients, strict=True):
+        np.subtract(weight, np.float32(step) * gradient, out=weight)
+
+    assert np.isclose(before - _loss(network, pixels, labels), 1e-3, rtol=0.05)
+
+
+def _loss(network: Network, pixels: np.ndarray, labels: np.ndarray) -> float:
+    logits = network.logits(pixels)[0].astype(np.float64)
+    chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return float(-np.log(chances[np.arange(len(labels)), labels]).mean())

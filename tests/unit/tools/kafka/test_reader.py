@@ -1,0 +1,111 @@
+"""A reader begins in spite of a leader that was elected just now, and in spite of nothing that lasts."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tests.unit.kafka.test_client_config import settings
+from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.records import Partition
+from worker.tools.kafka import reader
+from worker.tools.kafka.reader import Reader
+
+ELECTED = KafkaError(KafkaError.UNKNOWN_LEADER_EPOCH)
+NOT_NAMED = KafkaError(KafkaError._UNKNOWN_PARTITION)
+CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+class Client:
+    """Answers with what `refusals` holds while there is any, raised or of the one partition; then with 7."""
+
+    def __init__(self, refusals: Iterable[KafkaError | KafkaException]) -> None:
+        self.refusals = deque(refusals)
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
+        refusal = self.refusals.popleft() if self.refusals else None
+        if isinstance(refusal, KafkaException):
+            raise refusal
+        return [SimpleNamespace(partition=at.partition, offset=7, error=refusal) for at in asked]
+
+    def consume(self, most: int, timeout: float) -> list[Any]:
+        """The errors of the one partition, told instead of records."""
+        told = [SimpleNamespace(partition=lambda: 0, error=lambda error=error: error) for error in self.refusals]
+        self.refusals.clear()
+        return told
+
+
+def made(monkeypatch: pytest.MonkeyPatch, *refusals: KafkaError | KafkaException) -> Reader:
+    topics = {"answers": SimpleNamespace(partitions={0: None})}
+    client = Client(refusals)
+    monkeypatch.setattr(reader, "reach", lambda *_: SimpleNamespace(cluster=SimpleNamespace(topics=topics)))
+    monkeypatch.setattr(reader, "open_client", lambda *_: client)
+    monkeypatch.setattr(reader, "time", client)
+    return Reader(settings(), "answers")
+
+
+@pytest.mark.parametrize("refusal", [ELECTED, KafkaException(ELECTED)], ids=["of a partition", "of all"])
+def test_a_leader_that_was_elected_just_now_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, refusal: KafkaError | KafkaException
+) -> None:
+    """It refuses until it has heard of its own election."""
+    found = made(monkeypatch, refusal, refusal)
+
+    assert found.ends == {Partition("answers", 0): 7}
+
+
+def test_partitions_that_a_broker_does_not_name_for_a_moment_are_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The topic is there: it was looked at just before."""
+    found = made(monkeypatch, KafkaException(NOT_NAMED), NOT_NAMED)
+
+    assert found.ends == {Partition("answers", 0): 7}
+
+
+def test_partitions_that_nobody_names_for_long_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic was deleted meanwhile."""
+    with pytest.raises(BadConfiguration, match="there is no topic answers"):
+        made(monkeypatch, *[NOT_NAMED] * 1000)
+
+
+def test_a_leader_that_refuses_for_good_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time that an answer may take."""
+    with pytest.raises(BadConfiguration, match="answers cannot be read: topic answers cannot be used"):
+        made(monkeypatch, *[ELECTED] * 1000)
+
+
+def test_a_topic_that_is_closed_to_us_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next answer, which nobody asks for, would be another."""
+    with pytest.raises(BadConfiguration, match="grant it the operation READ"):
+        made(monkeypatch, CLOSED)
+
+
+def test_a_partition_that_is_not_named_for_a_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is read too: the client goes on by itself once a broker names it."""
+    found = made(monkeypatch)
+    cast("Client", found._consumer).refusals.append(NOT_NAMED)
+
+    assert found.read(0.0) == []
+
+
+@pytest.mark.parametrize("refusal", [KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), CLOSED])
+def test_a_topic_that_is_gone_or_closed_ends_the_reading(monkeypatch: pytest.MonkeyPatch, refusal: KafkaError) -> None:
+    """Nobody would come to read there."""
+    found = made(monkeypatch)
+    cast("Client", found._consumer).refusals.append(refusal)
+
+    with pytest.raises(KafkaFatal, match="answers cannot be read"):
+        found.read(0.0)

@@ -1,0 +1,1 @@
+"""The encodings themselves: Open Inference Protocol as JSON, protobuf and binary data, and raw rows."""

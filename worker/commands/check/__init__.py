@@ -1,0 +1,1 @@
+"""`inference-worker check`: would a worker with these settings start here, and what would it do?"""

@@ -1,0 +1,183 @@
+"""`inference-worker check`: everything a worker does before it joins its group, and all that is wrong at once.
+
+Loads and runs the model, asks the cluster, tries the clients. Joins no group, writes no record, and changes nothing.
+What keeps one part from being looked at does not keep the others: a missing model says nothing about the cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from worker.assembly import batch_policy
+from worker.codecs import Wire, lack_of_room
+from worker.codecs.examples import encode_request, encodings
+from worker.commands.check.delivery import Wanted, can_transact, delivery_facts, wanted_transactions
+from worker.commands.check.report import ClusterFacts, ModelFacts, Report
+from worker.commands.check.screen import show
+from worker.core.batching.batcher import BatchPolicy
+from worker.core.batching.limits import Limit
+from worker.core.failures import Stop
+from worker.core.records import Array
+from worker.inference import Model, independence, load_as_set
+from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.plain import NO_LOG
+from worker.kafka.cluster.access import Finding
+from worker.kafka.cluster.advice import advice
+from worker.kafka.cluster.capabilities import capabilities, try_clients
+from worker.kafka.cluster.survey import survey
+from worker.kafka.cluster.topics import START_TIMEOUT, Topics, judge
+from worker.kafka.transactions.transactional_id import cost_of_a_kill
+from worker.settings import DeliverySettings, KafkaSettings, ScoringSettings, Settings, effective, load_parts
+from worker.telemetry import try_address
+from worker.terminal.command_line import CLOSING
+from worker.terminal.open_axes import open_axes
+from worker.terminal.terminal import page, print_json
+
+# Runs of which the median is told, and the seconds after which a slow model has run often enough.
+RUNS, RUNS_SECONDS = 5, 2.0
+
+
+def check(config_path: Path | None, *, as_json: bool, show_all: bool) -> int:
+    """The exit code of a worker with these settings, as far as its start goes: 0, it would serve."""
+    report = examined(config_path)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        show(page(), report, show_all=show_all)
+    return report.exit_code
+
+
+def examined(config_path: Path | None) -> Report:
+    """All that can be found out. Raises nothing that a worker's start would tell."""
+    report = Report(f"inference-worker check --json{'' if config_path is None else f' --config {config_path}'}")
+    parts = load_parts(config_path, os.environ)
+    report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
+    report.settings = list(effective(parts.settings)) if parts.settings else ()
+    model = None if parts.scoring is None else _look_at_model(parts.scoring, report)
+    if parts.kafka is not None:
+        _look_at_cluster(parts.kafka, parts.delivery, report)
+        if model is not None:
+            _look_at_room(model, parts.kafka, report)
+    if parts.settings is not None:
+        _look_at_telemetry(parts.settings, report)
+    return report
+
+
+def _look_at_telemetry(settings: Settings, report: Report) -> None:
+    """Not at the port: a worker that runs here may have it, and rightly."""
+    try:
+        try_address(settings.telemetry.http_address)
+        if settings.telemetry.tracing:
+            from worker.telemetry.tracing.spans import start  # noqa: PLC0415  # an optional extra
+
+            start(settings.kafka.group_id).close(0.0)
+    except Stop as stop:
+        report.add(stop)
+
+
+def _look_at_model(settings: ScoringSettings, report: Report) -> Model | None:
+    batching = settings.batching
+    began = time.monotonic()
+    try:
+        model = load_as_set(settings.model, batching)
+    except Stop as stop:
+        report.add(stop)
+        return None
+    seconds = time.monotonic() - began
+    signature = model.signature
+    row = model.blank(1)
+    report.examples = {encoding: encode_request(signature, row, encoding) for encoding in encodings(signature)}
+    raw = signature.raw_input
+    full = _full_batch(batch_policy(batching, model), row)
+    found = independence(model, batching.max_batch_size)
+    report.model = ModelFacts(
+        name=signature.name,
+        version=signature.version,
+        device=model.device.name,
+        why=model.device.reason,
+        takes=[str(spec) for spec in signature.inputs],
+        gives=[str(spec) for spec in signature.outputs],
+        row_bytes=None if raw is None else raw.row_bytes,
+        row_dtype=None if raw is None else raw.dtype.str,
+        load_seconds=seconds,
+        run_seconds={rows: _run_seconds(model, rows) for rows in sorted({1, full.rows})},
+        open_axes=open_axes(signature.inputs, [row[spec.name].shape[1:] for spec in signature.inputs]),
+        fixed_rows=model.fixed_rows,
+        padded=[f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in signature.axes],
+        doubt=found.doubt,
+        closed_by=CLOSING.get(full.why),
+    )
+    if found.why is not None:
+        report.warnings.append(Finding(found.why))
+    return model
+
+
+def _full_batch(policy: BatchPolicy, row: Mapping[str, Array]) -> Limit:
+    """Of requests of such a row each. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
+    row_bytes = sum(array.nbytes for array in row.values())
+    return policy.limit_of_rows(tuple(array.shape[1:] for array in row.values()), row_bytes)
+
+
+def _look_at_room(model: Model, kafka: KafkaSettings, report: Report) -> None:
+    """Whether a row fits into a request, and its answer into what is known of the response topic."""
+    limits = (report.cluster.max_bytes if report.cluster else None) or {}
+    wire = Wire(
+        kafka.response_topic,
+        kafka.group_id,
+        max_request_bytes=kafka.max_request_bytes,
+        max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
+    )
+    report.warnings += map(Finding, lack_of_room(model, wire))
+
+
+def _run_seconds(model: Model, rows: int) -> float:
+    """The median. The first of several runs may set something up, where the warm-up has not run so many rows."""
+    feeds = model.blank(rows)
+    times: list[float] = []
+    while len(times) < RUNS and sum(times) < RUNS_SECONDS:
+        began = time.perf_counter()
+        model.run(feeds)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report) -> None:
+    wanted = wanted_transactions(kafka, delivery)
+    report.delivery = delivery_facts(delivery, wanted) if delivery else None
+    if wanted and not wanted.name.is_stable:
+        report.warnings.append(Finding(cost_of_a_kill(wanted.timeout_ms)))
+    try:
+        _ask(kafka, connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic), wanted, report)
+    except Stop as stop:
+        report.add(stop)
+
+
+def _ask(kafka: KafkaSettings, contact: Contact, wanted: Wanted | None, report: Report) -> None:
+    """Raises `Stop` where a client of another kind than the one that is in contact refuses its configuration."""
+    problems, topics, can_administer = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
+    report.refuse(problems, 2 if problems else 0)
+    found = survey(kafka, contact, START_TIMEOUT, can_administer=can_administer)
+    report.warnings += advice(kafka, found, topics)
+    usable = topics if can_administer else None
+    report.cluster = ClusterFacts(
+        survey=found,
+        capabilities=capabilities(kafka, START_TIMEOUT),
+        membership=topics.membership if topics else None,
+        max_bytes=topics.max_bytes if topics else None,
+        can_produce=_can_produce(kafka, usable, report) if usable else None,
+        can_transact=can_transact(kafka, usable, wanted, report, NO_LOG, START_TIMEOUT) if usable and wanted else None,
+    )
+
+
+def _can_produce(kafka: KafkaSettings, topics: Topics, report: Report) -> bool:
+    try:
+        try_clients(kafka, topics, NO_LOG, START_TIMEOUT)
+    except Stop as stop:
+        report.add(stop)
+        return False
+    return True

@@ -1,0 +1,79 @@
+"""The part of `check` about what is promised: the guarantee, and whether this cluster lets us keep it.
+
+Transactions are tried under a name that begins as ours does and is nobody's: with ours a replica that runs here would
+be shut out.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from worker.commands.check.report import DeliveryFacts, Report
+from worker.core.failures import Stop
+from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
+from worker.kafka.cluster.capabilities import try_transactions
+from worker.kafka.cluster.topics import Topics
+from worker.kafka.transactions.transactional_id import TransactionalId, resolve_transactional_id
+from worker.settings import DeliverySettings, KafkaSettings
+
+
+class Wanted(NamedTuple):
+    """What exactly once wants of a cluster."""
+
+    name: TransactionalId
+    timeout_ms: int
+
+
+def wanted_transactions(kafka: KafkaSettings, delivery: DeliverySettings | None) -> Wanted | None:
+    """None: these settings open no transactions, or do not say."""
+    if delivery is None or delivery.guarantee == "at_least_once":
+        return None
+    name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
+    return Wanted(name, delivery.transaction_timeout_ms)
+
+
+def delivery_facts(delivery: DeliverySettings, wanted: Wanted | None) -> DeliveryFacts:
+    """What these settings promise."""
+    if wanted is None:
+        return DeliveryFacts(delivery.guarantee, delivery.order, delivery.commit_interval_ms)
+    name = wanted.name
+    return DeliveryFacts(
+        delivery.guarantee,
+        delivery.order,
+        delivery.commit_interval_ms,
+        name.text if name.is_stable else f"{name.family}*",
+        is_stable=name.is_stable,
+        transaction_timeout_ms=wanted.timeout_ms,
+    )
+
+
+def can_transact(
+    kafka: KafkaSettings, topics: Topics, wanted: Wanted, report: Report, logger: logging.Logger, timeout: float
+) -> bool | None:
+    """Whether the broker prepares transactions; None where that cannot be said without the name itself."""
+    another = wanted.name.relative()
+    refused = missing(kafka, needed_for_transactions(another), "write")
+    try:
+        try_transactions(kafka, topics, another, wanted.timeout_ms, logger, timeout)
+    except Stop as stop:
+        if str(stop) != refused.text:
+            report.add(stop)
+            return False
+        if not wanted.name.is_stable:
+            report.refuse([refused], stop.exit_code)
+            return False
+        report.warnings.append(_untried(kafka, wanted.name))
+        return None
+    return True
+
+
+def _untried(kafka: KafkaSettings, name: TransactionalId) -> Finding:
+    """A rule for this very name would do, and cannot be seen from here."""
+    right = needed_for_transactions(name)
+    names = f"names that begin with {right.name}" if right.is_prefix else f"the name {right.name}"
+    return Finding(
+        f"{right.variable}: whether this client may use {names} was not tried, as it would shut out a replica that "
+        f"runs; if a worker is refused, grant it {right.operation.upper()} on transactional ids",
+        missing(kafka, right, "write").command,
+    )

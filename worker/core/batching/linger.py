@@ -1,0 +1,191 @@
+"""A linger that pays for itself: how long a batch's first request waits for company, learned from who came.
+
+Waiting helps where a burst would otherwise be cut in two: its first request starts an inference alone, and all others
+wait until that is over. It harms wherever nobody comes. Which of the two it would have been is known afterwards. So
+once a second the last arrivals are served again, in thought, once with each wait that may make sense: on as many lanes,
+in batches as large, at the run times that were measured. The best one is in force from then on.
+
+    arrivals ──replayed with 0, 1, 2, 3, 5 … ms──▶ latency² and lane time with each ──▶ the wait in force
+
+- The square of the latency, because the p99 is made by those who wait longest. What was found before counts too, and
+  fades: after a change of the load it takes some seconds, up to half a minute from many requests to a few.
+- Of those whose latency is as good, within 3 %, it is the one with which the lane works least, and then the shortest.
+- A wait longer than a full batch's inference is not chosen: who comes later than that would wait less without it. So a
+  model that takes less than a millisecond never waits, nor does one whose run times are not known yet.
+- Nor is one that leaves a full batch's inference no time within the latency budget.
+- Hysteresis: the wait in force stays while its latency is as good and its lane's time within a tenth of the least.
+- While every lane is busy nothing that is due closes, whatever the wait: when there is lag, batches fill.
+
+What it cannot see is what a wait would change before the batcher: a busy machine shows it arrivals late. Owned by the
+batcher. Knows no clock: times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from heapq import heapreplace
+from math import inf
+from typing import NamedTuple
+
+from worker.core.deadlines.run_times import RunTimes
+from worker.core.tensors.buckets import Shapes
+
+Expected = Callable[[Shapes, int], float]
+Arrival = tuple[float, Shapes, int]  # when, and how many rows of which shapes
+
+# A poll waits whole milliseconds. From one to the next half as much again: each burst finds one that suits it.
+WAITS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1)
+# Replaying so many with every wait takes the loop 1.5 to 2.5 ms, measured: a four-hundredth of its time.
+ARRIVALS = 256
+LOOK_EVERY = 1.0  # seconds
+FADE = 0.8  # of what was found before, at every look: three seconds later half of it is forgotten
+AS_GOOD = 1.03**2  # a latency beside the best one, in squares, as what is found: p99s differ by less than 5 % then
+AS_SPARING = 1.05  # the lane's time beside the least: no longer wait for less
+STAYS = 1.1  # the same, for the wait in force
+
+
+class Found(NamedTuple):
+    """What looks found of a wait, as parts of the best one's, times rows: squared latencies, and the lanes' time."""
+
+    squares: float
+    lane: float
+
+
+class Linger:
+    """Owns the arrivals since the last look, what the looks found, and the wait in force."""
+
+    def __init__(self, max_rows: Callable[[Shapes], int], *, lanes: int = 1, budget: float = inf) -> None:
+        """`max_rows`: those of a full batch. `budget`: seconds."""
+        self.wait = 0.0  # seconds, for groups that open from now on
+        self._times = RunTimes()
+        self._max_rows = max_rows
+        self._lanes = lanes
+        self._budget = budget
+        self._arrivals: list[Arrival] = []
+        self._next_look = -inf
+        self._found = dict.fromkeys(WAITS, Found(0.0, 0.0))
+
+    def arrived(self, now: float, shapes: Shapes, rows: int) -> None:
+        """Somebody came. Only rows of the same `shapes` share a batch."""
+        if len(self._arrivals) < ARRIVALS:
+            self._arrivals.append((now, shapes, rows))
+
+    def ran(self, shapes: Shapes, rows: int, seconds: float, now: float) -> None:
+        """An inference took so long, and has just ended."""
+        self._times.note(shapes, rows, seconds, now)
+
+    def look(self, now: float) -> None:
+        """Choose the wait anew, if it is time. To be called after a batch: by then those it left behind have come."""
+        if now < self._next_look or not self._arrivals:
+            return
+        arrivals, self._arrivals, self._next_look = self._arrivals, [], now + LOOK_EVERY
+        max_rows = {shapes: self._max_rows(shapes) for _, shapes, _ in arrivals}
+        full = max(self._times.mean(shapes, rows) for shapes, rows in max_rows.items())
+        longest = min(full, self._budget - full)
+        if longest < WAITS[1]:
+            self.wait = 0.0
+            return
+        self._learn(arrivals, max_rows)
+        self.wait = self._chosen([wait for wait in WAITS if wait <= longest])
+
+    def _learn(self, arrivals: Sequence[Arrival], max_rows: Mapping[Shapes, int]) -> None:
+        expected = cache(self._times.mean)  # the same few sizes again and again
+        found = {wait: Replay(wait, max_rows, self._lanes, expected).serve(arrivals) for wait in WAITS}
+        # As parts of the least: seconds that were slow would otherwise count more than those since.
+        rows = sum(arrival[2] for arrival in arrivals)
+        squares, lane = (rows / min(each) for each in zip(*found.values(), strict=True))
+        for wait, now in found.items():
+            before = self._found[wait]
+            self._found[wait] = Found(
+                FADE * before.squares + squares * now.squares, FADE * before.lane + lane * now.lane
+            )
+
+    def _chosen(self, waits: Sequence[float]) -> float:
+        """The shortest that is as good as the best and spares the lane about as much as any of those."""
+        best = min(self._found[wait].squares for wait in waits)
+        good = [wait for wait in waits if self._found[wait].squares <= AS_GOOD * best]
+        least = min(self._found[wait].lane for wait in good)
+        if self.wait in good and self._found[self.wait].lane <= STAYS * least:
+            return self.wait
+        return next(wait for wait in good if self._found[wait].lane <= AS_SPARING * least)
+
+    def __repr__(self) -> str:
+        return f"<Linger wait={self.wait * 1000:g}ms>"
+
+
+class _Company:
+    """Rows that share a batch, and the sums of how much later than the first they came, and of the squares of that."""
+
+    __slots__ = ("due_at", "later", "later_squared", "opened_at", "rows", "shapes")
+
+    def __init__(self, shapes: Shapes, opened_at: float, due_at: float) -> None:
+        self.shapes = shapes
+        self.opened_at = opened_at
+        self.due_at = due_at
+        self.rows = 0
+        self.later = self.later_squared = 0.0
+
+    def add(self, at: float, rows: int) -> None:
+        later = at - self.opened_at
+        self.rows += rows
+        self.later += rows * later
+        self.later_squared += rows * later * later
+
+    def waited_squared(self, until: float) -> float:
+        first = until - self.opened_at
+        return (self.rows * first - 2 * self.later) * first + self.later_squared
+
+
+class Replay:
+    """The batcher's rules and some lanes, in thought: what comes of one wait."""
+
+    def __init__(self, wait: float, max_rows: Mapping[Shapes, int], lanes: int, expected: Expected) -> None:
+        self._wait = wait
+        self._max_rows = max_rows
+        self._expected = expected
+        self._idle_at = [-inf] * lanes  # a heap
+        self._open: dict[Shapes, _Company] = {}  # insertion order is age, and so the order in which they are due
+        self._full: deque[_Company] = deque()
+        self._squares = self._lane = 0.0
+
+    def serve(self, arrivals: Sequence[Arrival]) -> Found:
+        """The squared latencies of all rows together in square seconds, and the inferences in seconds."""
+        for at, shapes, rows in arrivals:
+            self._run_until(at)
+            self._add(at, shapes, rows)
+        self._run_until(inf)
+        return Found(self._squares, self._lane)
+
+    def _add(self, at: float, shapes: Shapes, rows: int) -> None:
+        company = self._open.get(shapes)
+        if company is not None and company.rows + rows > self._max_rows[shapes]:
+            self._fill(company, at)
+            company = None
+        if company is None:
+            company = self._open[shapes] = _Company(shapes, at, at + self._wait)
+        company.add(at, rows)
+        if company.rows >= self._max_rows[shapes]:
+            self._fill(company, at)
+
+    def _fill(self, company: _Company, at: float) -> None:
+        company.due_at = at
+        self._full.append(self._open.pop(company.shapes))
+
+    def _run_until(self, now: float) -> None:
+        """Begin what is due by then, as far as there are idle lanes."""
+        while self._full or self._open:
+            company = self._full[0] if self._full else next(iter(self._open.values()))
+            begins_at = max(company.due_at, self._idle_at[0])
+            if begins_at >= now:
+                return
+            if self._full:
+                self._full.popleft()
+            else:
+                del self._open[company.shapes]
+            seconds = self._expected(company.shapes, company.rows)
+            ends_at = begins_at + seconds
+            self._lane += seconds
+            heapreplace(self._idle_at, ends_at)
+            self._squares += company.waited_squared(ends_at)

@@ -1,0 +1,117 @@
+"""Records that travel as one: requests of one partition, side by side, that differ in nothing but keys, values and ids.
+
+Most requests of a busy topic are rows of one form, and what a worker does with each of them it can do with all at once:
+one place in the ledger, one entry in the batch, one join, one outcome. A `Run` stands for so many, until something is
+wrong with one of them, a row that is not finite, a model that fails. Then it is unravelled: each record becomes a
+request with a place of its own, where the run's was, and goes its own way. What is a run is the codec's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Prediction, Record, Reply, Request, Tensor, Timeout
+
+
+@dataclass(slots=True, eq=False)
+class Run(Request):
+    """A request that stands for several records: `record` is the first of them, `rows` and `size` are of all.
+
+    `values` are the only tensor of each, joined nowhere but in a batch; all have as many rows. `replies` and `sizes`
+    (bytes) are of each record too, and so are `timeouts`, unless none of them has one; `deadline` is that of the most
+    urgent.
+    """
+
+    records: Sequence[Record] = ()
+    values: Sequence[bytes] = ()
+    replies: Sequence[Reply] = ()
+    sizes: Sequence[int] = ()
+    timeouts: Sequence[Timeout | None] = ()
+
+    def parts(self, at: int) -> Sequence[Tensor]:  # noqa: ARG002  # there is no other input
+        """The tensors of all its records, in their order."""
+        return self.values
+
+    @property
+    def rows_each(self) -> int:
+        return self.rows // len(self.records)
+
+    def cut(self, records: int) -> tuple[Run, Run | None]:
+        """The run of the first so many records, and that of the others, if there are any."""
+        if records >= len(self.records):
+            return self, None
+        return self.part(slice(records)), self.part(slice(records, None))
+
+    def part(self, at: slice) -> Run:
+        """The run of these of its records, without a deadline."""
+        records, values, replies = self.records[at], self.values[at], self.replies[at]
+        return run_of(records, values, self.rows_each, self.shapes, replies, self.sizes[at], self.timeouts[at])
+
+    @property
+    def only(self) -> Request:
+        """Its only record as a request of its own, which can be cut into pieces as no run can."""
+        (single,) = self.singles()
+        single.deadline = self.deadline
+        return single
+
+    def singles(self) -> Iterator[Request]:
+        """Its records as requests of their own, without places and deadlines."""
+        timeouts = self.timeouts or [None] * len(self.records)
+        for record, value, reply, size, timeout in zip(
+            self.records, self.values, self.replies, self.sizes, timeouts, strict=True
+        ):
+            yield Request(record, self.rows_each, (value,), self.shapes, reply, size, timeout=timeout)
+
+
+def run_of(
+    records: Sequence[Record],
+    values: Sequence[bytes],
+    rows_each: int,
+    shapes: tuple[tuple[int, ...], ...],
+    replies: Sequence[Reply],
+    sizes: Sequence[int],
+    timeouts: Sequence[Timeout | None] = (),
+) -> Run:
+    """A run of these."""
+    return Run(
+        records[0],
+        rows_each * len(records),
+        (),
+        shapes,
+        replies[0],
+        sum(sizes),
+        records=records,
+        values=values,
+        replies=replies,
+        sizes=sizes,
+        timeouts=timeouts,
+    )
+
+
+def unravel(requests: Sequence[Request], ledger: OffsetLedger) -> list[Request]:
+    """The requests with each run replaced by what it stands for, each with a place of its own."""
+    unravelled: list[Request] = []
+    for request in requests:
+        if not isinstance(request, Run):
+            unravelled.append(request)
+            continue
+        assert request.place is not None
+        singles = list(request.singles())
+        for single, place in zip(singles, ledger.unravel(request.place, singles), strict=True):
+            single.place = place
+        unravelled += singles
+    return unravelled
+
+
+def predictions(prediction: Prediction) -> list[Prediction]:
+    """The prediction of each record that this one's run stands for; the prediction itself where it is none's."""
+    request, outputs, start, _ = prediction
+    if not isinstance(request, Run):
+        return [prediction]
+    rows = request.rows_each
+    return [
+        Prediction(single, outputs, start + at * rows, start + (at + 1) * rows)
+        for at, single in enumerate(request.singles())
+    ]

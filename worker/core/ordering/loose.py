@@ -1,0 +1,131 @@
+"""Ledgers whose answers need not leave in the order of all requests of a partition, and what they keep of it.
+
+    partition   an answer waits for those of all earlier records of its partition: `OffsetLedger`
+    key         it waits for those of earlier records of its key: `KeyedLedger`
+    none        it waits for nobody: `LooseLedger`
+
+A commit waits for all earlier records whatever the order. So a place stays in its line, in the order received, until
+all before it are settled, too:
+
+      passed  │ on the way │ settled │ settled │ no answer yet │ on the way │ settled
+    ──────────┼──────────────────────────────────────────────────────────────────────▶ received
+         committable
+
+One that is settled behind another still counts as a record: it would be answered again after a crash, and that is
+bounded in records, as is the search for the one that ends the process (`trials.py`). Its rows and bytes are gone, and
+count no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from worker.core.ordering.ledger import Line, OffsetLedger, Place
+from worker.core.records import Outcome, Partition, Record
+
+Order = Literal["partition", "key", "none"]
+
+
+class LooseLedger(OffsetLedger):
+    """Answers leave as soon as they are known. Of a line `held` is all there is, and `sent` stays empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._on_the_way: Counter[Line] = Counter()  # places that have left and are not settled; lines without: absent
+
+    def answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
+        """Note the outcomes of records. Returns the places whose outcomes may leave now."""
+        answered: list[Place] = []
+        for place, outcome in outcomes:
+            place.outcome = outcome
+            if self.knows(place):
+                answered.append(place)
+        leaving = self._free(answered)
+        self._on_the_way.update([place.line for place in leaving])
+        return leaving
+
+    def _free(self, answered: list[Place]) -> list[Place]:
+        """Who of these waits for nobody, and who waited for them."""
+        return answered
+
+    def settle(self, places: Iterable[Place]) -> None:
+        """All messages of each of these places are acknowledged."""
+        lines: dict[Line, None] = {}
+        for place in places:
+            place.is_settled = True
+            lines[place.line] = None
+            if self.knows(place):
+                self._lighten(place)
+        for line in lines:
+            self._pass_settled(line, line.held)
+
+    def _lighten(self, place: Place) -> None:
+        """It is settled, and may have to stay in its line as a record; it holds nothing more."""
+        self._on_the_way[place.line] -= 1
+        if not self._on_the_way[place.line]:
+            del self._on_the_way[place.line]
+        self.rows -= place.rows
+        place.rows = 0
+        self.weigh(place, 0)
+
+    def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
+        """Whether answers of these partitions, or of any, are on the way and not acknowledged."""
+        if partitions is None:
+            return bool(self._on_the_way)
+        return any(line in self._on_the_way for line in self._known(partitions))
+
+    def is_settled(self, place: Place) -> bool:
+        """Whether its answer is durable; a commit may have to wait for others all the same."""
+        return place.is_settled
+
+    def forget(self, partitions: Iterable[Partition]) -> int:
+        """Drop the lines of these partitions. Returns how many records leave unsettled."""
+        lines = self._known(partitions)
+        settled = sum(place.records for line in lines for place in line.held if self.is_settled(place))
+        for line in lines:
+            del self._on_the_way[line]
+        return super().forget([line.partition for line in lines]) - settled
+
+
+class KeyedLedger(LooseLedger):
+    """Answers of equal key leave in the order of their records; a record without a key waits for nobody.
+
+    Every place is of one record: those that travel as one have more than one key.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._queues: dict[Line, dict[bytes, list[Place]]] = {}  # whose answers have not left, by key
+
+    def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
+        """Take a record: from now on it is owed an answer, and no commit passes it before that is settled."""
+        assert records <= 1, "records of several keys have one place"
+        place = super().track(record, rows, size, now)
+        place.key = record.key
+        if record.key is not None:
+            self._queues.setdefault(place.line, {}).setdefault(record.key, []).append(place)
+        return place
+
+    def _free(self, answered: list[Place]) -> list[Place]:
+        leaving = [place for place in answered if place.key is None]
+        for line, key in {(place.line, place.key): None for place in answered if place.key is not None}:
+            queue = self._queues[line][key]
+            # One cut for each key and batch: taken out one by one, each of 20,000 of one key would move all behind it.
+            known = next((at for at, place in enumerate(queue) if place.outcome is None), len(queue))
+            leaving += queue[:known]
+            del queue[:known]
+            if not queue:
+                del self._queues[line][key]
+        return leaving
+
+    def forget(self, partitions: Iterable[Partition]) -> int:
+        """Drop the lines of these partitions. Returns how many records leave unsettled."""
+        lines = self._known(partitions)
+        for line in lines:
+            self._queues.pop(line, None)
+        return super().forget([line.partition for line in lines])
+
+
+LEDGERS: Mapping[Order, type[OffsetLedger]] = {"partition": OffsetLedger, "key": KeyedLedger, "none": LooseLedger}

@@ -1,0 +1,158 @@
+"""From the axes that the operator names to the axes of a model: which inputs have them, and which outputs.
+
+What the model's file names alike is one axis. For outputs a file's word is not enough, and many say nothing: whether
+one is as long as an axis is seen when the model runs at two lengths. Refuses what cannot be padded, with the cure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+
+from worker.core.failures import BadConfiguration
+from worker.core.records import Value
+from worker.core.tensors.buckets import Axis, Spot, WantedAxis
+from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.values import blank, can_be, wanted
+
+SETTING = "WORKER_BATCHING__BUCKETS"
+# Bytes of one padded row; no request in Kafka is larger. Beyond it the warm-up could take the machine's memory.
+LARGEST_ROW = 1_000_000_000
+Dims = Sequence[int]
+
+
+def axes_of(signature: Signature, named: Iterable[WantedAxis]) -> tuple[Axis, ...]:
+    """The axes of this model that these name. Raises `BadConfiguration`."""
+    axes = [_axis(signature, axis) for axis in named]
+    taken: set[Spot] = set()
+    for axis in axes:
+        if not taken.isdisjoint(axis.inputs):
+            raise BadConfiguration(f"{SETTING}: {axis.name} is padded twice; name an axis once, with all that share it")
+        taken.update(axis.inputs)
+    for axis in axes:
+        _check_alike(signature, axis, taken)
+    return tuple(axes)
+
+
+def check_weight(signature: Signature) -> None:
+    """Raises `BadConfiguration` for rows that no request can bring: they would be allocated at start."""
+    longest = {spot: axis.boundaries[-1] for axis in signature.axes for spot in axis.inputs}
+    shapes = tuple(
+        tuple(longest.get(Spot(at, n), dim or 1) for n, dim in enumerate(spec.dims))
+        for at, spec in enumerate(signature.inputs)
+    )
+    weight = signature.buckets.row_bytes(shapes)
+    if weight <= LARGEST_ROW:
+        return
+    if not longest:
+        raise BadConfiguration(
+            f"one row of its inputs takes {weight} bytes, more than any request can have ({LARGEST_ROW}): export the "
+            "model for smaller rows"
+        )
+    raise BadConfiguration(
+        f"{SETTING}: one row of the largest bucket would take {weight} bytes, more than any request can have "
+        f"({LARGEST_ROW}): lower the last boundary"
+    )
+
+
+def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> None:
+    """Raises `BadConfiguration` where nobody says whether another input has the axis: left out, it would not fit."""
+    for tensor, dimension in _in_its_place(signature, axis, taken):
+        spec = signature.inputs[tensor]
+        if spec.symbol(dimension) is None:
+            raise BadConfiguration(
+                f"{SETTING}: {axis.name} is padded, and the model's file does not say whether axis {dimension + 1} of "
+                f"{spec.name} is the same: name it in shared_by if it is, else with boundaries of its own"
+            )
+
+
+def named_otherwise(signature: Signature, axis: Axis) -> Sequence[Spot]:
+    """Axes of other inputs, in the same place and under names of their own: some exporters name one axis twice."""
+    return _in_its_place(signature, axis, {spot for other in signature.axes for spot in other.inputs})
+
+
+def _in_its_place(signature: Signature, axis: Axis, taken: Collection[Spot]) -> Sequence[Spot]:
+    """Dynamic axes of other inputs that count as this one does, and are not padded."""
+    place = next(iter(axis.inputs)).dimension
+    spots = [Spot(at, place) for at, spec in enumerate(signature.inputs) if spec.dims[place : place + 1] == (None,)]
+    return [spot for spot in spots if spot not in taken]
+
+
+def _axis(signature: Signature, axis: WantedAxis) -> Axis:
+    named = _spot(signature, axis.input, axis.axis)
+    symbol = signature.inputs[named.tensor].symbol(named.dimension)
+    inputs = {named: blank(signature.inputs[named.tensor]) if axis.pad is None else axis.pad}
+    for name, pad in axis.shared_by.items():
+        inputs[_spot(signature, name, axis.axis)] = pad
+    for at, spec in enumerate(signature.inputs):
+        for dimension in range(len(spec.dims)):
+            if symbol is not None and spec.symbol(dimension) == symbol:
+                inputs.setdefault(Spot(at, dimension), blank(spec))
+    for spot, pad in inputs.items():
+        _check_pad(signature.inputs[spot.tensor], pad)
+    return Axis(f"input {axis.input} axis {axis.axis}", axis.boundaries, inputs)
+
+
+def _spot(signature: Signature, name: str, axis: int) -> Spot:
+    """Raises `BadConfiguration` when there is nothing to pad."""
+    names = [spec.name for spec in signature.inputs]
+    if name not in names:
+        raise BadConfiguration(f"{SETTING}: the model has no input {name}; it takes {signature.takes}")
+    spec = signature.inputs[names.index(name)]
+    if not 1 <= axis <= len(spec.dims):
+        raise BadConfiguration(f"{SETTING}: {spec} has no axis {axis}; the batch axis is 0 and is not padded")
+    if spec.dims[axis - 1] is not None:
+        raise BadConfiguration(
+            f"{SETTING}: axis {axis} of {spec} has a fixed length, so every request has it: leave it out"
+        )
+    return Spot(names.index(name), axis - 1)
+
+
+def _check_pad(spec: TensorSpec, pad: Value) -> None:
+    """Raises `BadConfiguration` for a value that is none of this input's. NaN would be taken for a request's."""
+    if not can_be(spec, pad) or (isinstance(pad, float) and not isfinite(pad)):
+        raise BadConfiguration(
+            f"{SETTING}: {spec.name} is {spec.datatype} and cannot be padded with {pad!r}: give {wanted(spec)}"
+        )
+
+
+def other_lengths(axis: Axis) -> Sequence[int]:
+    """Lengths beside the first boundary, of which the first one that runs shows what depends on the axis.
+
+    Of a single bucket nobody says at which other length the model runs: some want an even one, or a multiple.
+    """
+    first = axis.boundaries[0]
+    return axis.boundaries[-1:] if len(axis.boundaries) > 1 else (first - 1, 2 * first, first // 2)
+
+
+def with_outputs(
+    signature: Signature, axis: Axis, lengths: tuple[int, int], shapes: tuple[Sequence[Dims], Sequence[Dims]]
+) -> Axis:
+    """The axis with the outputs that have it: runs that differed only in its length gave outputs of these shapes.
+
+    Raises `BadConfiguration` for an output that depends on the axis and is not as long: it could not be cut back.
+    """
+    outputs: list[Spot] = []
+    for at, (short, long) in enumerate(zip(*shapes, strict=True)):
+        if len(short) != len(long):
+            raise BadConfiguration(
+                f"{SETTING}: output {signature.outputs[at].name} has shape {list(short)} where {axis.name} is "
+                f"{lengths[0]} and {list(long)} where it is {lengths[1]}, so what belongs to the padding cannot be cut "
+                "off: leave the shorter boundary out, or export the model without this output"
+            )
+        for dimension, seen in enumerate(zip(short[1:], long[1:], strict=True)):
+            if seen == lengths:
+                outputs.append(Spot(at, dimension))
+            elif seen[0] != seen[1]:
+                raise BadConfiguration(
+                    f"{SETTING}: output {signature.outputs[at].name} is {seen[0]} and {seen[1]} long where {axis.name} "
+                    f"is {lengths[0]} and {lengths[1]}, so what belongs to the padding cannot be cut off: leave the "
+                    "axis out, or export the model without this output"
+                )
+    return replace(axis, outputs=tuple(outputs))
+
+
+def blank_lengths(axes: Iterable[Axis]) -> Mapping[Spot, int]:
+    """How long the padded axes are in a blank batch, unless told otherwise: as their first buckets."""
+    return {spot: axis.boundaries[0] for axis in axes for spot in axis.inputs}

@@ -1,0 +1,94 @@
+"""Inputs that a request may leave out: how long they are when it does, and what they hold.
+
+| dimension of the input left out | its length |
+|---|---|
+| fixed in the model's file | that |
+| dynamic, with a name there | that of the first input given with an axis of that name, in the model's order |
+| dynamic, without a name | that of the same axis of the first input given with as many dimensions |
+
+Every element is the input's default. What is filled in is filled in when the request is judged: whoever batches, pads
+or stacks it sees a whole request. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from worker.core.failures import Code, Reject
+from worker.core.records import Tensor
+
+if TYPE_CHECKING:
+    from worker.core.tensors.signature import NamedTensor, TensorSpec
+
+# A short request can leave out long rows: 65,536 of 600 KB are a few bytes each in what it sends. As much as a batch
+# holds by default.
+MAX_FILLED_BYTES = 16 * 1024 * 1024
+_TEXT_BYTES = 64  # of one string in memory, as everywhere
+
+
+class Axis(NamedTuple):
+    """One axis of an input, counted with the batch axis."""
+
+    input: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """How one input is made. `lengths` holds for each of its dimensions the length, or the axes that tell it.
+
+    All elements are alike, so requests share what is as long: one poll may bring hundreds that leave out megabytes.
+    """
+
+    spec: TensorSpec
+    lengths: tuple[int | tuple[Axis, ...], ...]
+    _made: dict[int, bytes] = field(default_factory=dict, compare=False, repr=False)  # by size, no more than is filled
+
+    def make(self, rows: int, given: Mapping[str, NamedTensor]) -> tuple[tuple[int, ...], Tensor]:
+        """Its shape, (rows, *dims), and its elements. Raises `Reject` when no given input tells a length."""
+        shape = (rows, *[self._length(at, given) for at in range(len(self.lengths))])
+        elements, is_text = math.prod(shape), self.spec.is_text
+        size = elements * (_TEXT_BYTES if is_text else self.spec.dtype.itemsize)
+        if size > MAX_FILLED_BYTES:
+            raise Reject(
+                f"input {self.spec.name} was left out and would take {size} bytes, at most {MAX_FILLED_BYTES} are "
+                "filled in: send fewer rows at once, or give it",
+                Code.RESOURCE_EXHAUSTED,
+            )
+        if is_text:
+            return shape, np.full(elements, self.spec.default, object)
+        if size not in self._made:
+            if sum(self._made) + size > MAX_FILLED_BYTES:
+                self._made.clear()
+            self._made[size] = np.array(self.spec.default, self.spec.dtype).tobytes() * elements
+        return shape, self._made[size]
+
+    def _length(self, at: int, given: Mapping[str, NamedTensor]) -> int:
+        known = self.lengths[at]
+        if isinstance(known, int):
+            return known
+        for name, number in known:
+            if name in given:
+                return given[name].shape[number]
+        names = ", ".join(dict.fromkeys(name for name, _ in known))
+        raise Reject(
+            f"input {self.spec.name} was left out, and nothing says how long its axis {at + 1} is: give it, or {names}"
+        )
+
+
+def filling_of(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> Filling:
+    """How this one of the model's inputs is made from the others. No axis for a dimension: nothing can tell it."""
+    others = [other for other in inputs if other.name != spec.name]
+    return Filling(spec, tuple(_axes(spec, at, others) if dim is None else dim for at, dim in enumerate(spec.dims)))
+
+
+def _axes(spec: TensorSpec, at: int, others: Sequence[TensorSpec]) -> tuple[Axis, ...]:
+    symbol = spec.symbol(at)
+    if symbol is None:
+        return tuple(Axis(other.name, at + 1) for other in others if len(other.dims) == len(spec.dims))
+    return tuple(Axis(other.name, other.symbols.index(symbol) + 1) for other in others if symbol in other.symbols)

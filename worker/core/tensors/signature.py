@@ -1,0 +1,292 @@
+"""The model's signature, and the only judge of names, datatypes, shapes and row counts.
+
+Everything a request claims about its tensors is checked here with Python integers, before any array of that shape
+exists: numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and a negative dimension reshapes silently.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from worker.core.failures import Code, Reject
+from worker.core.records import RequestedOutput, Tensor, Value
+from worker.core.tensors.buckets import Axis, Buckets
+from worker.core.tensors.filling import Filling, filling_of
+
+# Open Inference Protocol datatypes and their little-endian numpy types. BYTES are strings: ONNX knows no other.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "BOOL": np.dtype("?"),
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+    "BYTES": np.dtype(object),
+}
+
+_MAX_KNOWN = 1024  # claims remembered
+
+# numpy's limit is 64 dimensions, ONNX models use at most about six.
+MAX_DIMENSIONS = 8
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one.
+
+    `symbols` are the names that the model's file gives to dynamic ones, None where it gives none: what has one name is
+    one axis. Empty where nobody knows. An input with a `default` may be left out.
+    """
+
+    name: str
+    datatype: str
+    dims: tuple[int | None, ...]
+    symbols: tuple[str | None, ...] = ()
+    default: Value | None = None
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        return DTYPES[self.datatype]
+
+    @cached_property
+    def is_text(self) -> bool:
+        return self.datatype == "BYTES"
+
+    @cached_property
+    def is_float(self) -> bool:
+        return self.dtype.kind == "f"
+
+    @cached_property
+    def element_bytes(self) -> int:
+        """Of one element in a batch; of a string its reference alone."""
+        return self.dtype.itemsize
+
+    @cached_property
+    def row_bytes(self) -> int | None:
+        """Bytes of one row; None when a dimension is dynamic or the elements are strings."""
+        if self.is_text or None in self.dims:
+            return None
+        return math.prod(d for d in self.dims if d is not None) * self.dtype.itemsize
+
+    def check_length(self, elements: int, got_bytes: int) -> None:
+        """Raises `Reject` unless a numeric tensor of so many elements has exactly the bytes that came."""
+        expected = elements * self.dtype.itemsize
+        if got_bytes != expected:
+            raise Reject(f"input {self.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
+
+    def symbol(self, dimension: int) -> str | None:
+        """The name that the model's file gives to this dimension (0: the first after the batch axis), if any."""
+        return self.symbols[dimension] if self.symbols else None
+
+    def __str__(self) -> str:
+        text = f"{self.name} {self.datatype}{['batch', *('?' if d is None else d for d in self.dims)]}".replace("'", "")
+        return text if self.default is None else f"{text} ({json.dumps(self.default)} if left out)"
+
+
+class NamedTensor(NamedTuple):
+    """One tensor as a request claims it: `shape` includes the batch axis, `tensor` is already of that datatype."""
+
+    name: str
+    datatype: str
+    shape: Sequence[int]
+    tensor: Tensor
+
+
+class Judged(NamedTuple):
+    """What is true of a request's tensors once they are judged: in the order of the model's inputs."""
+
+    rows: int
+    shapes: tuple[tuple[int, ...], ...]
+    tensors: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What the model takes and gives; `max_rows` bounds one request, and `axes` are those that are padded."""
+
+    name: str
+    version: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_rows: int = 65536
+    axes: tuple[Axis, ...] = ()
+
+    @cached_property
+    def buckets(self) -> Buckets:
+        """Which requests may share a batch."""
+        return Buckets(self.axes, tuple(spec.element_bytes for spec in self.inputs))
+
+    @cached_property
+    def _input_by_name(self) -> dict[str, TensorSpec]:
+        return {spec.name: spec for spec in self.inputs}
+
+    @cached_property
+    def output_index(self) -> dict[str, int]:
+        return {spec.name: at for at, spec in enumerate(self.outputs)}
+
+    def input(self, name: str) -> TensorSpec:
+        """The input of that name. Raises `Reject` for any other."""
+        spec = self._input_by_name.get(name)
+        if spec is None:
+            raise Reject(f"the model has no input {_shown(name)}; it takes {self.takes}")
+        return spec
+
+    @cached_property
+    def all_inline(self) -> tuple[RequestedOutput, ...]:
+        """Every output, none in the binary-data form: what a request in JSON wants that names none."""
+        return tuple(RequestedOutput(output.name, binary=False) for output in self.outputs)
+
+    @cached_property
+    def required(self) -> tuple[TensorSpec, ...]:
+        """The inputs that no request may leave out."""
+        return tuple(spec for spec in self.inputs if spec.default is None)
+
+    @cached_property
+    def _fillings(self) -> dict[str, Filling]:
+        """How each of the other inputs is made."""
+        return {spec.name: filling_of(spec, self.inputs) for spec in self.inputs if spec.default is not None}
+
+    @cached_property
+    def takes(self) -> str:
+        """The inputs in words, for messages."""
+        return ", ".join(str(spec) for spec in self.inputs)
+
+    def check_model(self, name: str | None, version: str | None) -> None:
+        """Raises `Reject` (NOT_FOUND) when a request names another model or version than the one served here."""
+        if name and name != self.name:
+            raise Reject(f"model {_shown(name)} is not served here; {_shown(self.name)} is", Code.NOT_FOUND)
+        if version and version != self.version:
+            raise Reject(
+                f"version {_shown(version)} of {self.name} is not served here; {_shown(self.version)} is",
+                Code.NOT_FOUND,
+            )
+
+    def check_claim(self, name: str, datatype: str, shape: Sequence[object]) -> int:
+        """The number of elements that a tensor of this name, datatype and shape holds.
+
+        Called before the elements are decoded. Raises `Reject` when the model does not take such a tensor.
+        """
+        # A bool is an int in Python, and 1.0 equals 1: only whole numbers may be looked up.
+        # And of a shape that is too long, no element is looked at.
+        is_plain = len(shape) <= MAX_DIMENSIONS and set(map(type, shape)) == {int}
+        key = (name, datatype, *shape) if is_plain else None
+        if key is not None and (known := self._elements.get(key)) is not None:
+            return known
+        elements = self._judge_claim(name, datatype, shape)
+        if key is not None and len(self._elements) < _MAX_KNOWN:
+            self._elements[key] = elements
+        return elements
+
+    @cached_property
+    def _elements(self) -> dict[tuple[object, ...], int]:
+        """Claims that hold, as they came, and how many elements they speak of: requests are much alike."""
+        return {}
+
+    def _judge_claim(self, name: str, datatype: str, shape: Sequence[object]) -> int:
+        spec = self.input(name)
+        if datatype != spec.datatype:
+            raise Reject(f"input {spec.name}: expected datatype {spec.datatype}, got {_shown(datatype)}")
+        if len(shape) > MAX_DIMENSIONS:
+            raise Reject(f"input {spec.name}: {len(shape)} dimensions, at most {MAX_DIMENSIONS} are possible")
+        if len(shape) != len(spec.dims) + 1:
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown_shape(shape)}")
+        dims = [self._dimension(spec, shape, d) for d in shape]
+        if any(want is not None and want != got for want, got in zip(spec.dims, dims[1:], strict=True)):
+            raise Reject(f"input {spec.name}: expected {spec}, got shape {_shown(dims)}")
+        self._check_rows(spec, dims[0])
+        return math.prod(dims)
+
+    def _check_rows(self, spec: TensorSpec, rows: int) -> None:
+        if rows > self.max_rows:
+            raise Reject(
+                f"input {spec.name}: {rows} rows, at most {self.max_rows} are taken in one request",
+                Code.RESOURCE_EXHAUSTED,
+            )
+
+    @staticmethod
+    def _dimension(spec: TensorSpec, shape: Sequence[object], dimension: object) -> int:
+        # bool is an int in Python; `true` is no dimension. Zero rows or an empty axis leave nothing to infer.
+        if not isinstance(dimension, int) or isinstance(dimension, bool) or dimension < 1:
+            raise Reject(
+                f"input {spec.name}: every dimension must be an integer of at least 1, got {_shown_shape(shape)}"
+            )
+        return dimension
+
+    def judge(self, tensors: Sequence[NamedTensor]) -> Judged:
+        """The request as a whole: each input once, all with the same number of rows; those left out are filled in.
+
+        Raises `Reject`. Each tensor must have passed `check_claim` and hold as many elements as it claims.
+        """
+        judged = self._whole(tensors)
+        self.buckets.check(judged.shapes)
+        return judged
+
+    def _whole(self, tensors: Sequence[NamedTensor]) -> Judged:
+        if len(tensors) == len(self.inputs) == 1 and tensors[0].name == self.inputs[0].name:
+            only = tensors[0]
+            return Judged(only.shape[0], (tuple(only.shape[1:]),), (only.tensor,))
+        claimed = {tensor.name: tensor for tensor in tensors}
+        if len(claimed) < len(tensors):
+            raise Reject("an input is given twice")
+        missing = [spec.name for spec in self.required if spec.name not in claimed]
+        if missing:
+            raise Reject(f"missing input {', '.join(missing)}; the model takes {self.takes}")
+        rows = {tensor.shape[0] for tensor in tensors}
+        if len(rows) > 1:
+            counts = ", ".join(f"{s.name}: {claimed[s.name].shape[0]}" for s in self.inputs if s.name in claimed)
+            raise Reject(f"all inputs of a request must have the same number of rows, got {counts}")
+        count = rows.pop()
+        ordered = self._completed(count, claimed)
+        return Judged(count, tuple(tuple(t.shape[1:]) for t in ordered), tuple(t.tensor for t in ordered))
+
+    def _completed(self, rows: int, claimed: dict[str, NamedTensor]) -> list[NamedTensor]:
+        """All inputs in the model's order: as they are given, else filled in."""
+        return [
+            claimed.get(spec.name)
+            or NamedTensor(spec.name, spec.datatype, *self._fillings[spec.name].make(rows, claimed))
+            for spec in self.inputs
+        ]
+
+    @cached_property
+    def raw_input(self) -> TensorSpec | None:
+        """What plain rows of bytes can stand for: the only input required, numeric, of fixed dimensions; else None."""
+        if len(self.required) != 1 or self.required[0].row_bytes is None:
+            return None
+        return self.required[0]
+
+    def raw_rows(self, got_bytes: int) -> int:
+        """How many rows of that input so many bytes hold. Raises `Reject` unless it is a whole number of rows."""
+        spec = self.raw_input
+        if spec is None or spec.row_bytes is None:
+            raise Reject(
+                "raw rows need a model with one numeric input of fixed dimensions; this one takes "
+                f"{self.takes}: send application/json, application/x-protobuf or the binary-data form"
+            )
+        rows, rest = divmod(got_bytes, spec.row_bytes)
+        if rest or not rows:
+            raise Reject(f"input {spec.name}: expected rows of {spec.row_bytes} bytes ({spec}), got {got_bytes} bytes")
+        self._check_rows(spec, rows)
+        return rows
+
+
+def _shown_shape(shape: Sequence[object]) -> str:
+    return _shown([dimension[:80] if isinstance(dimension, str) else dimension for dimension in shape])
+
+
+def _shown(value: object) -> str:
+    """A publisher's value in a message: quoted, and never longer than a line."""
+    text = repr(value[:80] if isinstance(value, str) else value)  # of a megabyte's escapes only the first are written
+    return text if len(text) <= 80 else f"{text[:77]}..."

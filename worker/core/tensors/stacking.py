@@ -1,0 +1,245 @@
+"""Rows joined into one array, answers cut apart again, and a failed batch halved.
+
+Numeric tensors are joined as bytes and viewed, never parsed one by one; each was checked for its exact length before,
+because a join-and-reshape of an empty and a double-length record gives two requests each other's answers. A check may
+be made over the whole stacked array, if it convicts only its own rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.core.failures import Code, RunFailure
+from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, Tensor
+from worker.core.tensors.padding import misfit, own_parts, padded
+from worker.core.tensors.signature import Signature, TensorSpec
+
+Refused = tuple[Request, Rejection]
+
+
+class Split(NamedTuple):
+    """A batch's outputs cut apart, in the order of its requests."""
+
+    predicted: list[Prediction]
+    refused: list[Refused]
+
+
+@dataclass(frozen=True, slots=True)
+class Stacker:
+    """Stacks for one model. `refuse_*`: whether NaN and infinity are an error in inputs, in outputs."""
+
+    signature: Signature
+    refuse_non_finite_input: bool = True
+    refuse_non_finite_output: bool = True
+
+    def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
+        """One batch of these requests, and rejections for those that may not run. All belong to one bucket."""
+        requests = [r for r in requests if r.reassembly is None or not r.reassembly.is_over]
+        batch = self._join(requests, closed_by)
+        if batch is None or not self.refuse_non_finite_input:
+            return batch, []
+        guilty = self._non_finite(batch, self.signature.inputs, list(batch.feeds.values()))
+        if not guilty:
+            return batch, []
+        innocent = [r for at, r in enumerate(requests) if at not in guilty]
+        judged = [
+            (requests[at], _rejection(requests[at], Code.INVALID_ARGUMENT, f"input {name}: holds NaN or infinity"))
+            for at, name in guilty.items()
+        ]
+        return self._join(innocent, closed_by), judged
+
+    def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
+        """Each request's own part of every output, or a rejection where that is not finite.
+
+        A `RunFailure` when an output does not have the batch's rows: then no row can be trusted to be anybody's.
+        """
+        for spec, output in zip(self.signature.outputs, outputs, strict=True):
+            if output.ndim < 1 or output.shape[0] != batch.rows:
+                return RunFailure(f"output {spec.name}: {batch.rows} rows went in, shape {output.shape} came out")
+        if self.signature.axes:
+            return self._split_padded(batch, outputs)
+        guilty = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
+        predicted: list[Prediction] = []
+        stop = 0
+        for request in batch.requests:
+            start, stop = stop, stop + request.rows
+            # One is built per request: this saves 0.1 µs over the class's own constructor.
+            predicted.append(tuple.__new__(Prediction, (request, outputs, start, stop)))
+        return self._parted(batch, predicted, guilty)
+
+    def _split_padded(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
+        """The same where outputs may be longer than a request: what stands in the padding is nobody's."""
+        buckets = self.signature.buckets
+        if wrong := misfit(buckets, outputs, batch.shapes):
+            return RunFailure(wrong)
+        predicted: list[Prediction] = []
+        stop = 0
+        for request in batch.requests:
+            start, stop = stop, stop + request.rows
+            predicted.append(Prediction(request, own_parts(buckets, outputs, request.shapes, start, stop)))
+        guilty: dict[int, str] = {}
+        if self.refuse_non_finite_output and any(self._infinite(outputs)):
+            guilty = {
+                at: name for at, prediction in enumerate(predicted) for name in self._infinite(prediction.outputs)
+            }
+        return self._parted(batch, predicted, guilty)
+
+    def _infinite(self, outputs: Sequence[Array]) -> Iterator[str]:
+        """The names of those that hold NaN or infinity."""
+        for spec, output in zip(self.signature.outputs, outputs, strict=True):
+            if spec.is_float and not np.isfinite(output).all():
+                yield spec.name
+
+    @staticmethod
+    def _parted(batch: Batch, predicted: list[Prediction], guilty: Mapping[int, str]) -> Split:
+        if not guilty:
+            return Split(predicted, [])
+        refused = [
+            (
+                batch.requests[at],
+                _rejection(batch.requests[at], Code.INTERNAL, f"output {name}: the model answered NaN or infinity"),
+            )
+            for at, name in guilty.items()
+        ]
+        return Split([prediction for at, prediction in enumerate(predicted) if at not in guilty], refused)
+
+    def _join(self, requests: list[Request], closed_by: ClosedBy) -> Batch | None:
+        if not requests:
+            return None
+        rows = sum([r.rows for r in requests])
+        shapes = requests[0].shapes
+        if self.signature.axes:
+            shapes = self.signature.buckets.padded(shapes)
+            return Batch(requests, padded(self.signature, requests, rows, shapes), rows, closed_by)
+        feeds = {
+            spec.name: _join_tensors(spec, [part for r in requests for part in r.parts(at)], (rows, *shapes[at]))
+            for at, spec in enumerate(self.signature.inputs)
+        }
+        return Batch(requests, feeds, rows, closed_by)
+
+    @staticmethod
+    def _non_finite(batch: Batch, specs: Iterable[TensorSpec], arrays: Sequence[Array]) -> dict[int, str]:
+        """Which requests (by their place in the batch) own a NaN or infinity, and in which tensor."""
+        guilty: dict[int, str] = {}
+        for spec, array in zip(specs, arrays, strict=True):
+            if not spec.is_float or np.isfinite(array).all():
+                continue
+            finite_rows = np.isfinite(array.reshape(batch.rows, -1)).all(axis=1)
+            owner = np.repeat(np.arange(len(batch.requests)), [r.rows for r in batch.requests])
+            guilty |= dict.fromkeys(owner[~finite_rows].tolist(), spec.name)
+        return guilty
+
+
+def halve(batch: Batch) -> list[Batch]:
+    """The batch in two, between requests; a single one's rows in two. The arrays are views. It holds two rows or more.
+
+    Requests that stand for several records (`Run`) must have been unravelled.
+    """
+    requests = batch.requests if len(batch.requests) > 1 else cut(batch.requests[0], -(-batch.rows // 2))
+    middle = len(requests) // 2
+    first, second = requests[:middle], requests[middle:]
+    rows = sum(r.rows for r in first)
+    return [
+        Batch(first, {name: a[:rows] for name, a in batch.feeds.items()}, rows, batch.closed_by),
+        Batch(second, {name: a[rows:] for name, a in batch.feeds.items()}, batch.rows - rows, batch.closed_by),
+    ]
+
+
+def cut(request: Request, rows: int) -> list[Request]:
+    """The request in pieces of at most so many rows, which a `Reassembly` makes one again. Tensors are views."""
+    reassembly = Reassembly(request)
+    pieces: list[Request] = []
+    for start in range(0, request.rows, rows):
+        stop = min(start + rows, request.rows)
+        tensors = tuple(_rows_of(t, request.rows, start, stop) for t in request.tensors)
+        size = math.ceil(request.size * (stop - start) / request.rows)
+        record, shapes, reply, place = request.record, request.shapes, request.reply, request.place
+        piece = Request(record, stop - start, tensors, shapes, reply, size, place, reassembly)
+        piece.deadline = request.deadline
+        pieces.append(piece)
+        reassembly.expect(pieces[-1])
+    return pieces
+
+
+# Of outputs whose shape depends on the data.
+PIECES_DIFFER = (
+    "it has more rows than a batch, and the outputs of its parts differ in their shapes; send fewer rows at once"
+)
+
+
+class Reassembly:
+    """Collects the outcomes of a cut request's pieces, which come home in any order. One rejection is enough.
+
+    It knows its pieces by identity only: they point here, and a circle would keep a large request in memory until the
+    garbage collector comes by.
+    """
+
+    __slots__ = ("_home", "_missing", "is_over", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._home: dict[int, tuple[Array, ...]] = {}  # in the order of the rows
+        self._missing = 0
+        self.is_over = False
+
+    def expect(self, piece: Request) -> None:
+        """The piece with the next rows."""
+        self._home[id(piece)] = ()
+        self._missing += 1
+
+    def collect(self, piece: Request, outcome: Outcome) -> Outcome | None:
+        """The whole request's outcome once it is known; None before, and ever after."""
+        if self.is_over:
+            return None
+        if isinstance(outcome, Rejection):
+            self._finish()
+            return outcome
+        self._home[id(piece)] = outcome.outputs
+        self._missing -= 1
+        if self._missing:
+            return None
+        parts = self._finish()
+        try:
+            return Prediction(self.request, tuple(np.concatenate(rows) for rows in zip(*parts, strict=True)))
+        except ValueError:
+            return reject(self.request, RunFailure(PIECES_DIFFER))
+
+    def _finish(self) -> list[tuple[Array, ...]]:
+        parts = list(self._home.values())
+        self._home.clear()
+        self.is_over = True
+        return parts
+
+
+def _join_tensors(spec: TensorSpec, tensors: list[Tensor], shape: tuple[int, ...]) -> Array:
+    if spec.is_text:
+        return np.concatenate([np.asarray(t, dtype=object).reshape(-1) for t in tensors]).reshape(shape)
+    # type: numpy's stubs declare the buffer protocol only from Python 3.12 on
+    joined = tensors[0] if len(tensors) == 1 else b"".join(tensors)  # type: ignore[arg-type]
+    array: Array = np.frombuffer(joined, spec.dtype)
+    if not array.flags.aligned:  # a tensor viewed in the middle of a record; kernels may load whole vectors
+        array = array.copy()
+    return array.reshape(shape)
+
+
+def _rows_of(tensor: Tensor, rows: int, start: int, stop: int) -> Tensor:
+    if isinstance(tensor, np.ndarray) and tensor.dtype == object:
+        per_row = tensor.size // rows
+        return tensor.reshape(-1)[start * per_row : stop * per_row]
+    view = memoryview(tensor).cast("B")  # type: ignore[arg-type]  # as in `_join_tensors`
+    per_row = view.nbytes // rows
+    return view[start * per_row : stop * per_row]
+
+
+def _rejection(request: Request, code: Code, message: str) -> Rejection:
+    return Rejection(request.record, code, message, request.reply)
+
+
+def reject(request: Request, failure: RunFailure) -> Rejection:
+    """The answer to a request on which the model fails even alone."""
+    return _rejection(request, failure.code, f"the model failed on this request: {failure.message}")

@@ -1,0 +1,80 @@
+"""Whether other files hold weights of an ONNX model: decided as ONNX Runtime decides it, by a field of each tensor.
+
+An ONNX file is one protobuf message. What a field means depends on where it stands, and never on the order of bytes: a
+message may have its fields in any order, a number may be written with more bytes than it needs, and a message that
+comes in several pieces is put together. So each tensor is looked at, wherever one can stand. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+
+from worker.inference.file.protobuf_fields import LENGTH, UINT32, VARINT, Malformed, fields
+
+
+class _Kind(Enum):
+    """The messages of onnx.proto from which a tensor can be reached, and the tensor."""
+
+    MODEL = auto()
+    GRAPH = auto()
+    NODE = auto()
+    ATTRIBUTE = auto()
+    FUNCTION = auto()
+    TRAINING = auto()
+    SPARSE_TENSOR = auto()
+    TENSOR = auto()
+
+
+# Which fields lead on, by their numbers. A test compares them with onnx's own description.
+_INNER: Mapping[_Kind, Mapping[int, _Kind]] = {
+    _Kind.MODEL: {7: _Kind.GRAPH, 20: _Kind.TRAINING, 25: _Kind.FUNCTION},
+    _Kind.GRAPH: {1: _Kind.NODE, 5: _Kind.TENSOR, 15: _Kind.SPARSE_TENSOR},
+    _Kind.NODE: {5: _Kind.ATTRIBUTE},
+    _Kind.ATTRIBUTE: {
+        5: _Kind.TENSOR,
+        6: _Kind.GRAPH,
+        10: _Kind.TENSOR,
+        11: _Kind.GRAPH,
+        22: _Kind.SPARSE_TENSOR,
+        23: _Kind.SPARSE_TENSOR,
+    },
+    _Kind.FUNCTION: {7: _Kind.NODE, 11: _Kind.ATTRIBUTE},
+    _Kind.TRAINING: {1: _Kind.GRAPH, 2: _Kind.GRAPH},
+    _Kind.SPARSE_TENSOR: {1: _Kind.TENSOR, 2: _Kind.TENSOR},
+    _Kind.TENSOR: {},
+}
+# Of a tensor: the field that says where its data lie, and the value for another file.
+_DATA_LOCATION, _EXTERNAL = 14, 1
+
+
+def is_elsewhere(model: bytes) -> bool:
+    """Whether any tensor of the model says that another file holds its data. What is no ONNX file has no tensors."""
+    try:
+        return any(_lies_elsewhere(model, begin, end) for begin, end in _tensors(model))
+    except Malformed:
+        return False
+
+
+def _tensors(model: bytes) -> Iterator[tuple[int, int]]:
+    """Where each begins and ends. With a stack: a file may be nested deeper than Python calls."""
+    ahead = [(_Kind.MODEL, 0, len(model))]
+    while ahead:
+        kind, begin, end = ahead.pop()
+        if kind is _Kind.TENSOR:
+            yield begin, end
+            continue
+        inner = _INNER[kind]
+        ahead += [
+            (inner[number], start, stop)
+            for number, wire_type, _, start, stop in fields(model, begin, end)
+            if wire_type == LENGTH and number in inner
+        ]
+
+
+def _lies_elsewhere(model: bytes, begin: int, end: int) -> bool:
+    """One mention is enough, though in a repeated field the last would count: no writer repeats it."""
+    return any(
+        number == _DATA_LOCATION and wire_type == VARINT and value & UINT32 == _EXTERNAL
+        for number, wire_type, value, _, _ in fields(model, begin, end, each=_DATA_LOCATION)
+    )

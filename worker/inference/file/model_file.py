@@ -1,0 +1,55 @@
+"""The model's file: read whole and compared with its pin, or refused with the reason and the cure.
+
+Opens nothing else: what lies beside the file is ONNX Runtime's to find.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from worker.core.failures import BadConfiguration
+from worker.inference.file.external_data import is_elsewhere
+from worker.inference.running.device import Graph
+
+# A model is one protobuf message, and protobuf reads none that is larger. ONNX Runtime says `narrowing_error`.
+LARGEST_FILE = 2**31 - 1
+
+
+def read(path: Path, sha256: str | None) -> Graph:
+    """The model's bytes, or its path where other files hold its weights. Raises `BadConfiguration`."""
+    try:
+        size = path.stat().st_size
+        content = path.read_bytes() if size <= LARGEST_FILE else b""
+    except OSError as error:
+        raise BadConfiguration(
+            f"{path}: the model cannot be read: {error.strerror or error}; "
+            "WORKER_MODEL__PATH or the command line names it"
+        ) from error
+    if size > LARGEST_FILE:
+        raise BadConfiguration(
+            f"{path}: the model has {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: export it anew "
+            "with its weights in another file (torch.onnx.export(…, external_data=True), onnx.save(…, "
+            "save_as_external_data=True))"
+        )
+    if not content:
+        raise BadConfiguration(f"{path}: the model is empty")
+    if content.startswith(b"version https://git-lfs"):
+        raise BadConfiguration(f"{path}: a Git LFS pointer, not the model: run `git lfs pull`")
+    is_in_parts = is_elsewhere(content)
+    if sha256 is not None:
+        _check_pin(path, content, sha256)
+        if is_in_parts:
+            raise BadConfiguration(
+                f"WORKER_MODEL__SHA256 covers {path} alone, and its weights lie in other files: save it as one file "
+                "(onnx.save(onnx.load(path), path)), or unset the pin"
+            )
+    return str(path) if is_in_parts else content
+
+
+def _check_pin(path: Path, content: bytes, sha256: str) -> None:
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256.lower():
+        raise BadConfiguration(
+            f"WORKER_MODEL__SHA256: {path} has {found}, not {sha256.lower()}: it is another model than the one pinned"
+        )

@@ -1,0 +1,121 @@
+"""The padded axes of a model, checked before anybody depends on them: which outputs have them, does each bucket run?
+
+A file says little about that, so blank batches of several lengths are run. Refuses what would fail request by request
+later. Owns nothing; the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+from worker.core.failures import BadConfiguration
+from worker.core.records import Array
+from worker.core.tensors.axes import named_otherwise, other_lengths, with_outputs
+from worker.core.tensors.buckets import Axis, Spot, tokens
+from worker.core.tensors.padding import misfit
+from worker.core.tensors.signature import Signature
+from worker.inference.running.ort_errors import ORT_ERRORS, readable
+
+Lengths = Mapping[Spot, int]
+Feeds = Mapping[str, Array]
+
+
+class BucketChecks:
+    """Tries the axes of one signature."""
+
+    def __init__(
+        self,
+        signature: Signature,
+        feeds: Callable[[int, Lengths], Feeds],
+        run: Callable[[Feeds], Sequence[Array]],
+        rows: int,
+    ) -> None:
+        """`feeds` makes so many blank rows with axes of these lengths; `run` raises what ONNX Runtime does.
+
+        `rows` is a number of rows that is known to run.
+        """
+        self._signature = signature
+        self._feeds = feeds
+        self._run = run
+        self._rows = rows
+
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes with the outputs that have them. Raises `BadConfiguration`."""
+        for axis in self._signature.axes:
+            self._check_apart(axis)
+        return tuple(map(self._with_outputs, self._signature.axes))
+
+    def run_each(self, row_counts: Sequence[int], max_rows: int, max_tokens: int | None, max_bytes: int | None) -> None:
+        """Run each bucket, with those row counts that its batches may have, at least with the fewest.
+
+        Raises `BadConfiguration` for one that the model does not take.
+        """
+        axes, buckets = self._signature.axes, self._signature.buckets
+        for lengths in product(*(axis.boundaries for axis in axes)):
+            at = {spot: n for axis, n in zip(axes, lengths, strict=True) for spot in axis.inputs}
+            shapes = tuple(feed.shape[1:] for feed in self._feeds(1, at).values())
+            most = max_rows if max_tokens is None else min(max_rows, max_tokens // tokens(shapes))
+            if max_bytes is not None:
+                most = min(most, max_bytes // buckets.row_bytes(shapes))
+            bucket = "x".join(map(str, lengths))
+            for rows in [n for n in row_counts if n <= most] or [self._rows]:
+                if wrong := misfit(buckets, self._run_at(rows, at, bucket), shapes):
+                    raise BadConfiguration(f"the bucket {bucket} of WORKER_BATCHING__BUCKETS: {wrong}: leave it out")
+
+    def _check_apart(self, axis: Axis) -> None:
+        """Raises `BadConfiguration` for an axis that runs only as long as this one: not padded, no request would fit.
+
+        At length 1 it would be broadcast, and tell nothing.
+        """
+        length = axis.boundaries[-1]
+        others = named_otherwise(self._signature, axis) if length > 1 else ()
+        together = dict.fromkeys((*axis.inputs, *others), length)
+        for spot in others:
+            if self._does_run(together) and not self._does_run({**together, spot: length - 1 if length > 2 else 3}):
+                name = self._signature.inputs[spot.tensor].name
+                raise BadConfiguration(
+                    f"WORKER_BATCHING__BUCKETS: {axis.name} is padded, and the model runs only where axis "
+                    f"{spot.dimension + 1} of {name} is as long, though its file has another name for it: name it in "
+                    "shared_by"
+                )
+
+    def _does_run(self, lengths: Lengths) -> bool:
+        try:
+            self._run(self._feeds(self._rows, lengths))
+        except ORT_ERRORS:
+            return False
+        return True
+
+    def _with_outputs(self, axis: Axis) -> Axis:
+        """The axis with the outputs that have it, as two runs show. Raises `BadConfiguration`."""
+        first = axis.boundaries[0]
+        at_first = self._run_at(self._rows, dict.fromkeys(axis.inputs, first), str(first))
+        if first == 1 and len(axis.boundaries) == 1:
+            return axis  # nothing is ever padded
+        other, at_other = self._run_at_another(axis)
+        short, long = ([output.shape for output in outputs] for outputs in (at_first, at_other))
+        return with_outputs(self._signature, axis, (first, other), (short, long))
+
+    def _run_at_another(self, axis: Axis) -> tuple[int, Sequence[Array]]:
+        """Another length of the axis than its first boundary, and what the model gives there."""
+        lengths = other_lengths(axis)
+        for length in lengths:
+            try:
+                return length, self._run_at(self._rows, dict.fromkeys(axis.inputs, length), str(length))
+            except BadConfiguration:
+                if len(axis.boundaries) > 1:
+                    raise
+        raise BadConfiguration(
+            f"the model runs where {axis.name} is {axis.boundaries[0]} long, and at none of "
+            f"{', '.join(map(str, lengths))}, so nobody sees which outputs are as long: give a second boundary in "
+            "WORKER_BATCHING__BUCKETS"
+        )
+
+    def _run_at(self, rows: int, lengths: Lengths, bucket: str) -> Sequence[Array]:
+        try:
+            return self._run(self._feeds(rows, lengths))
+        except ORT_ERRORS as error:
+            raise BadConfiguration(
+                f"the model fails in the bucket {bucket} of WORKER_BATCHING__BUCKETS: {readable(error)}"
+            ) from error

@@ -1,0 +1,226 @@
+"""Does each row of a batch get its own answer, whatever lies beside it? Tried before strangers' rows share a batch.
+
+A model that looks across the first axis answers wrongly and says nothing: one that is quantised dynamically (one scale
+for the whole batch), whose first axis is the time, or that was exported in training mode. So rows that are unlike run
+together, a loud one and a quiet one, and each once more among its own copies. As many rows each time, so that the same
+kernels run: rows that are independent come out the same to the last bits, or nearly.
+
+Answers that are the same whatever is asked, zeros behind a ReLU or one label, show nothing: rows of other signs and
+sizes are tried, and what never differed is said. Operators that are known to share a scale are named in any case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.core.failures import RunFailure
+from worker.core.records import Array
+from worker.inference.model import Model
+from worker.inference.probing.made_up_rows import Company, MadeUpRows, Recipe, Row, companies
+
+# What two runs may differ by, as a part of the row's largest number: TF32 has ten bits, float16 as many.
+TOLERANCE = 1e-3
+# Seconds after which nothing more is tried, for the start waits; two quiet rows are, however long they take.
+LONGEST = 0.1
+FEWEST_LOOKS = 2
+# Each of three loud rows and six quiet ones; a further one only while answers are all the same. Of 1,323 random
+# networks whose rows depend on each other four ladders show 1,274 and one 1,259; a single pair of rows shows 1,050.
+MOST_LADDERS = 4
+
+Outputs = Sequence[Array]
+
+_KINDS = (
+    "Models do that which are quantised dynamically (quantise statically instead), whose first axis is the time and "
+    "not the batch (batch_first=True), or which were exported in training mode"
+)
+_SHARED_SCALE = (
+    "The model quantises dynamically ({}): by one scale for all rows of a batch, so that large numbers in one take the "
+    "others' digits; quantise statically instead"
+)
+_CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone"
+
+
+class Independence(NamedTuple):
+    """What was found. `why` rows that share a batch change one another's answers, with the cure: None where nothing
+    says so. `unseen`: outputs that were the same for all quiet rows, which is no evidence that rows keep to themselves.
+    """
+
+    why: str | None = None
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def doubt(self) -> str | None:
+        """What could not be seen, in a sentence; None where all could, or is known."""
+        if self.why is not None or not self.unseen:
+            return None
+        return (
+            f"{', '.join(self.unseen)}: the same for all small numbers that were tried, so that it did not show "
+            "whether rows that share a batch change one another's answers: WORKER_MODEL__WARM_UP_EXAMPLE takes rows "
+            "that are unlike"
+        )
+
+
+class _Ran(NamedTuple):
+    """Rows that were run together, and what came of it."""
+
+    rows: Sequence[Row]
+    outputs: Outputs
+
+
+class _Seen(NamedTuple):
+    """A row's answer was not what it is among its copies: of which output, by how large a part, where and in what."""
+
+    output: str
+    part: float
+    where: str
+    ran: _Ran
+
+
+def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.monotonic) -> Independence:
+    """Made-up rows prove nothing: what only others do goes unnoticed. Runs at a number of rows that was warmed up."""
+    rows = min((count for count in model.warmed_up_at if count > 1), default=1)
+    if min(rows, model.most_rows(max_batch_size)) == 1:
+        return Independence()
+    trial = _Trial(model, rows)
+    why = trial.why(now, now() + LONGEST)
+    if why is not None:
+        return Independence(why)
+    return Independence(_named(model.batch_quantisers), trial.unseen())
+
+
+class _Trial:
+    """Runs rows beside one another. Owns the answers of the quiet ones."""
+
+    def __init__(self, model: Model, rows: int) -> None:
+        self._model, self._rows = model, rows
+        open_names = frozenset(spec.name for spec in model.signature.required)
+        given = model.example_rows
+        self._made_up = MadeUpRows(model.blank(given or 1), open_names, are_given=given > 0)
+        # A device may not come back from an index that is outside of its table. Those of an example are inside.
+        is_careful = model.is_accelerated and not given
+        self._varieties = [v for v in self._made_up.varieties if not (v.others and is_careful)]
+        self._quiet: list[_Ran] = []
+
+    def why(self, now: Callable[[], float], until: float) -> str | None:
+        """Why rows change one another's answers, as far as that shows before time is up."""
+        for looks, seen in enumerate(self._looks(), 1):
+            if seen is not None:
+                return self._told(seen)
+            if looks >= FEWEST_LOOKS and now() > until:
+                break
+        return None
+
+    def unseen(self) -> tuple[str, ...]:
+        """The outputs that were the same for each quiet row. What a loud one gives is another matter."""
+        return tuple(
+            spec.name
+            for at, spec in enumerate(self._model.signature.outputs)
+            if not any(_difference(quiet.outputs[at], self._quiet[0].outputs[at]) > TOLERANCE for quiet in self._quiet)
+        )
+
+    def _looks(self) -> Iterator[_Seen | None]:
+        """What each further row shows."""
+        for row in self._made_up.given():
+            given = self._run([row] * self._rows)
+            yield given and self._look(self._last, given)
+        for company in self._companies():
+            loud = self._among_copies(company.loud)
+            for recipe in company.quiet:
+                quiet = self._among_copies(recipe)
+                yield quiet and self._look(loud or self._last, quiet)
+
+    @property
+    def _last(self) -> _Ran | None:
+        return self._quiet[-1] if self._quiet else None
+
+    def _look(self, beside: _Ran | None, quiet: _Ran) -> _Seen | None:
+        self._quiet.append(quiet)
+        return self._by_place(quiet) or (beside and self._together(beside, quiet))
+
+    def _companies(self) -> Iterator[Company]:
+        """One ladder of sizes, and others for as long as an output is the same for all rows."""
+        for ladder in range(MOST_LADDERS):
+            yield from companies(ladder)
+            if not self.unseen():
+                return
+
+    def _by_place(self, alone: _Ran) -> _Seen | None:
+        first, last = ([output[at] for output in alone.outputs] for at in (slice(1), slice(-1, None)))
+        return self._seen(last, first, "behind its own copies from what it is before them", alone)
+
+    def _together(self, first: _Ran, last: _Ran) -> _Seen | None:
+        together = self._run([*first.rows[:-1], last.rows[-1]])
+        if together is None:
+            return None
+        where = "beside another row from what it is beside its own copies"
+        for at, alone in ((slice(1), first), (slice(-1, None), last)):
+            got, expected = ([output[at] for output in ran.outputs] for ran in (together, alone))
+            if seen := self._seen(got, expected, where, together):
+                return seen
+        return None
+
+    def _seen(self, got: Outputs, expected: Outputs, where: str, ran: _Ran) -> _Seen | None:
+        names = [spec.name for spec in self._model.signature.outputs]
+        part, output = max((_difference(*pair), name) for *pair, name in zip(got, expected, names, strict=True))
+        return _Seen(output, part, where, ran) if part > TOLERANCE else None
+
+    def _told(self, seen: _Seen) -> str:
+        again = self._run(seen.ran.rows)
+        if again is None or max(map(_difference, again.outputs, seen.ran.outputs)) > TOLERANCE:
+            return (
+                f"the model answers the same rows differently each time ({seen.output}): export it in evaluation mode"
+            )
+        named = self._model.batch_quantisers
+        return (
+            f"rows that share a batch change one another's answers: {seen.output} of a made-up row differs "
+            f"{_by(seen.part)} {seen.where}. {_shared_scale(named) if named else _KINDS}; {_CURE}"
+        )
+
+    def _among_copies(self, recipe: Recipe) -> _Ran | None:
+        """The row that the recipe makes, or as much of it as the model takes; None where that is nothing."""
+        for variety in self._varieties:
+            ran = self._run([self._made_up.made(recipe, variety)] * self._rows)
+            if ran is not None:
+                return ran
+        return None
+
+    def _run(self, rows: Sequence[Row]) -> _Ran | None:
+        outputs = self._model.run({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+        return None if isinstance(outputs, RunFailure) else _Ran(rows, outputs)
+
+
+def _named(operators: Sequence[str]) -> str | None:
+    """What is known of these operators, whatever the answers show."""
+    if not operators:
+        return None
+    return (
+        "rows that share a batch change one another's answers, though of made-up rows none did. "
+        f"{_shared_scale(operators)}; {_CURE}"
+    )
+
+
+def _shared_scale(operators: Sequence[str]) -> str:
+    return _SHARED_SCALE.format(", ".join(operators))
+
+
+def _difference(got: Array, expected: Array) -> float:
+    """As a part of the largest number expected; infinite where it cannot be said as one."""
+    if got.shape != expected.shape:
+        return np.inf
+    if got.dtype.kind != "f":
+        return 0.0 if np.array_equal(got, expected) else np.inf
+    with np.errstate(invalid="ignore"):  # infinity less infinity; such numbers are alike, as the next line says
+        apart = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+    apart[(got == expected) | (np.isnan(got) & np.isnan(expected))] = 0.0
+    if not apart.any():
+        return 0.0
+    largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
+    return float(np.nan_to_num(apart.max(), nan=np.inf)) / largest if largest else np.inf
+
+
+def _by(part: float) -> str:
+    return f"by {part:.1%}" if part < 1 else "altogether"

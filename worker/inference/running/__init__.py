@@ -1,0 +1,1 @@
+"""Sessions on a device, and the threads that run them."""

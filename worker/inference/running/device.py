@@ -1,0 +1,271 @@
+"""Which device the model runs on, and the session on it.
+
+`auto` takes CUDA where it works and the CPU where it does not; what was asked for by name is taken or refused. ONNX
+Runtime itself falls back in silence and explains itself on the process's standard error, so that is read here, and its
+own fallback is off: a worker that quietly serves a GPU's load from one core helps nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple
+
+import onnxruntime as ort
+
+from worker.core.failures import BadConfiguration
+from worker.inference.running.memory import CUDA, TENSORRT, Memory, Unbindable, memory_for
+from worker.inference.running.ort_errors import ORT_ERRORS, lack, readable, shortened
+
+CPU = "CPUExecutionProvider"
+
+Graph = bytes | str  # a serialized model, or the path of one with external data
+Options = Mapping[str, str]  # `provider.option`: what ONNX Runtime's provider takes, passed on as it is
+
+# CUDA graphs: ONNX Runtime captures a run and replays its kernels with its shapes, whatever comes in later.
+_FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
+
+# ONNX Runtime's levels of logging.
+_WARNING, _FATAL = 2, 4
+
+# Where a model given as bytes finds weights in other files: nothing lies below the null device. Unless set it is the
+# current directory, and a file planted there became part of a model that names it.
+_FOLDER = "session.model_external_initializers_file_folder_path"
+
+# The two ways in which an arena grows, in ONNX Runtime's words.
+_STRATEGIES = {"next_power_of_two": "kNextPowerOfTwo", "same_as_requested": "kSameAsRequested"}
+
+_MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*|\S+\.dll)\S*: cannot open shared object file|error 126 \"[^\"]*\"")
+_NEEDS = re.compile(r"Require (cuDNN \S+) and (CUDA \S+?)\.? ")
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where inference runs: `cpu`, `cuda:0`, or the providers in order; and why there, for the log."""
+
+    name: str
+    reason: str
+
+
+class Opened(NamedTuple):
+    """A session, where it runs, and the memory to bind its inputs and outputs to; None for plain runs."""
+
+    session: ort.InferenceSession
+    device: Device
+    memory: Memory | None = None
+
+
+class Unusable(Exception):
+    """A device that was tried cannot be used. The message names the cause."""
+
+
+def open_named(graph: Graph, wanted: str, providers: Sequence[str], threads: int, options: Options) -> Opened:
+    """A session on the device that the operator named (`cpu`, `cuda`, `cuda:1`, or a list of providers).
+
+    Raises `BadConfiguration` with cause and cure when that device cannot be used, or the model cannot be loaded.
+    """
+    if providers:
+        return _open_providers(graph, providers, threads, options)
+    if wanted == "cpu":
+        return open_cpu(graph, threads, "WORKER_MODEL__DEVICE is cpu")
+    try:
+        return open_cuda(graph, wanted, threads, options)
+    except Unusable as cause:
+        raise BadConfiguration(f"WORKER_MODEL__DEVICE is {wanted}, but {str(cause).rstrip('.')}. {_CURE}") from cause
+
+
+def open_cpu(graph: Graph, threads: int, reason: str) -> Opened:
+    """Raises `BadConfiguration` when ONNX Runtime cannot load the model."""
+    try:
+        return Opened(_session(graph, [CPU], threads), Device("cpu", reason))
+    except ORT_ERRORS as error:
+        cause = lack(error) or readable(error)
+        raise BadConfiguration(f"ONNX Runtime {ort.__version__} cannot load the model: {cause}") from error
+
+
+def open_cuda(graph: Graph, wanted: str, threads: int, options: Options) -> Opened:
+    """`wanted` is `auto`, `cuda` or `cuda:n`. Raises `Unusable`, `BadConfiguration` when the model lacks something."""
+    number = int(wanted.partition(":")[2] or 0)
+    if CUDA not in ort.get_available_providers():
+        raise Unusable("this ONNX Runtime is built without CUDA (onnxruntime-gpu has it)")
+    if not _has_driver():
+        raise Unusable("this machine shows no NVIDIA driver (in a container: started without its GPUs)")
+    cuda = (CUDA, _options_of(CUDA, options) | {"device_id": str(number)})
+    session = _session_or_cause(graph, [cuda, CPU], threads)
+    reason = "CUDA works" if wanted == "auto" else f"WORKER_MODEL__DEVICE is {wanted}"
+    return _with_memory(session, Device(f"cuda:{number}", reason))
+
+
+def check_options(options: Options, wanted: str, providers: Sequence[str]) -> None:
+    """`wanted` and `providers` as for `open_named`.
+
+    Raises `BadConfiguration` for options without effect there, and for those that break batches.
+    """
+    chosen = providers or ((CPU,) if wanted == "cpu" else (CUDA, CPU))
+    for name in options:
+        provider, _, option = name.partition(".")
+        if provider not in chosen:
+            raise BadConfiguration(
+                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} has no effect, for the model runs on {', '.join(chosen)}: "
+                "name the provider in WORKER_MODEL__PROVIDERS, or leave the option out"
+            )
+        if option == "device_id" and not providers:
+            raise BadConfiguration(
+                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} has no effect beside WORKER_MODEL__DEVICE={wanted}: say "
+                f"WORKER_MODEL__DEVICE=cuda:{options[name]}"
+            )
+        if option in _FOR_ONE_SHAPE and options[name] not in ("0", "false", "False"):
+            raise BadConfiguration(
+                f"WORKER_MODEL__PROVIDER_OPTIONS: {name} replays what was captured for one number of rows, and batches "
+                "differ in theirs: leave it out"
+            )
+
+
+def memory_options(limit: int | None, strategy: str | None) -> Options:
+    """The most bytes of the CUDA provider's arena and how it grows, as its options; None leaves it to ONNX Runtime."""
+    options = {} if limit is None else {f"{CUDA}.gpu_mem_limit": str(limit)}
+    return options if strategy is None else options | {f"{CUDA}.arena_extend_strategy": _STRATEGIES[strategy]}
+
+
+def _options_of(provider: str, options: Options) -> dict[str, str]:
+    start = f"{provider}."
+    return {name.removeprefix(start): value for name, value in options.items() if name.startswith(start)}
+
+
+def _with_memory(session: ort.InferenceSession, device: Device) -> Opened:
+    try:
+        return Opened(session, device, memory_for(session))
+    except Unbindable as cause:
+        return Opened(session, plainly(device, str(cause)))
+
+
+def plainly(device: Device, cause: str) -> Device:
+    """The device, and why inputs and outputs are not bound on it."""
+    return Device(device.name, f"{device.reason}; plain runs without I/O binding: {cause}")
+
+
+def _open_providers(graph: Graph, providers: Sequence[str], threads: int, options: Options) -> Opened:
+    unknown = [name for name in providers if name not in ort.get_available_providers()]
+    if unknown:
+        raise BadConfiguration(
+            f"WORKER_MODEL__PROVIDERS: this ONNX Runtime has no {', '.join(unknown)}; "
+            f"it has {', '.join(ort.get_available_providers())}: name these, or install one that has it"
+        )
+    try:
+        session = _session_or_cause(graph, [(name, _options_of(name, options)) for name in providers], threads)
+    except Unusable as cause:
+        needs = {CUDA: _INSTALL, TENSORRT: f"{_INSTALL}, TensorRT (which none of these brings)"}
+        installs = next((needs[name] for name in (TENSORRT, CUDA) if name in providers), "Install what it needs")
+        raise BadConfiguration(
+            f"WORKER_MODEL__PROVIDERS is {','.join(providers)}, but {str(cause).rstrip('.')}. {installs}, "
+            "or leave out the provider that cannot be used here"
+        ) from cause
+    return _with_memory(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
+
+
+def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
+    """A session on which every provider asked for is in use.
+
+    Raises `Unusable` with the runtime's own complaint, `BadConfiguration` when it is the model that lacks something.
+    """
+    names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
+    complaints = io.StringIO()
+    try:
+        with _complaints(complaints):
+            if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
+                ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
+            session = _session(graph, providers, threads)
+    except ORT_ERRORS as error:
+        raise _refused(error, complaints.getvalue()) from error
+    absent = [name for name in names if name not in session.get_providers()]
+    if absent:
+        raise Unusable(f"{', '.join(absent)} cannot be used: {cause_in(complaints.getvalue())}")
+    return session
+
+
+def _refused(failure: Exception, complaints: str) -> BadConfiguration | Unusable:
+    """Whose fault it is that there is no session: the model's, an option's, or the device's."""
+    if cause := lack(failure):
+        return BadConfiguration(cause)
+    said = readable(failure)
+    if "provider option" in said:
+        return BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}")
+    return Unusable(cause_in(complaints) if _MISSING_LIBRARY.search(complaints) else said)
+
+
+def _session(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.
+    options.log_severity_level = _FATAL
+    if isinstance(graph, bytes):
+        options.add_session_config_entry(_FOLDER, os.devnull)
+    session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
+    session.disable_fallback()
+    return session
+
+
+def cause_in(complaints: str) -> str:
+    """The cause in what ONNX Runtime wrote while a provider failed to load."""
+    library = _MISSING_LIBRARY.search(complaints)
+    needs = _NEEDS.search(complaints)
+    cause = f"{library[1]} is not installed" if library and library[1] else _last_error(complaints)
+    return f"{cause} (it needs {needs[2]} and {needs[1]})" if needs else cause
+
+
+def _last_error(complaints: str) -> str:
+    for line in complaints.splitlines():
+        _, marker, complaint = line.rpartition("[ONNXRuntimeError] :")
+        if marker:
+            return shortened(complaint)
+    return shortened(complaints) or "ONNX Runtime does not say why"
+
+
+_INSTALL = (
+    "Install what is missing (the packages of `pip install 'onnxruntime-gpu[cuda,cudnn]'`, or an image with CUDA and "
+    "cuDNN, and a driver for that CUDA), give the container its GPUs"
+)
+_CURE = f"{_INSTALL}, or set WORKER_MODEL__DEVICE=cpu"
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _complaints(text: io.StringIO) -> Iterator[None]:
+    """Holds back what native code writes to standard error, and Python to standard output; `text` has it after.
+
+    From then on ONNX Runtime's own logger is silent: on CUDA a run that fails is told there too, past our log.
+    """
+    sys.stderr.flush()
+    ort.set_default_logger_severity(_WARNING)
+    with _scratch() as scratch, contextlib.redirect_stdout(text):
+        kept = os.dup(2)
+        os.dup2(scratch.fileno(), 2)
+        try:
+            yield
+        finally:
+            ort.set_default_logger_severity(_FATAL)
+            os.dup2(kept, 2)
+            os.close(kept)
+            scratch.seek(0)
+            text.write(scratch.read().decode(errors="replace"))
+
+
+def _scratch() -> BinaryIO:
+    # A container's file system may be read-only, and a pipe would block when full.
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("onnxruntime"), "w+b")
+    return tempfile.TemporaryFile()

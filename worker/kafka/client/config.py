@@ -1,0 +1,259 @@
+"""From the settings to librdkafka's own dictionaries, each value that is a choice with its reason.
+
+The dictionaries hold secrets: they are built last, handed to a client and dropped; nothing logs them. Keys that the
+operator passes through go to every client (one that does not know a key ignores it), come after ours and may override
+what is tuning, never what a promise rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import SecretStr
+
+from worker.kafka.consumer.membership import Membership
+from worker.kafka.transactions.transactional_id import of_this_host
+from worker.settings import Connection, KafkaSettings
+
+Config = dict[str, str | int | float | bool]
+
+CLIENT_ID = "inference-worker"
+
+# Thirty times what a revoke may take; the watchdog ends a hung worker well before.
+MAX_POLL_INTERVAL_MS = 300_000
+
+# Bytes of one batch, in the memory of one broker's thread. With what is in flight by default it fits into 1 GiB.
+MOST_UNPACKED = 384_000_000
+
+# The settings that say how connections are secured, each with librdkafka's name for it.
+SECURITY: Mapping[str, str] = {
+    "security_protocol": "security.protocol",
+    "ssl_ca_location": "ssl.ca.location",
+    "ssl_certificate_location": "ssl.certificate.location",
+    "ssl_key_location": "ssl.key.location",
+    "ssl_key_password": "ssl.key.password",
+    "ssl_crl_location": "ssl.crl.location",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_username": "sasl.username",
+    "sasl_password": "sasl.password",
+    "oauth_token_endpoint_url": "sasl.oauthbearer.token.endpoint.url",
+    "oauth_client_id": "sasl.oauthbearer.client.id",
+    "oauth_client_secret": "sasl.oauthbearer.client.secret",
+    "oauth_scope": "sasl.oauthbearer.scope",
+}
+
+# What a passed-through key would break, and what to use instead. A key matches exactly or, with a star, by its start.
+_OFFSETS = "the worker alone decides which offsets are committed"
+_LOSSLESS = "nothing is lost and nothing reordered only with the worker's own value"
+_SETTING = "has a setting of its own: {}"
+_LOADS_CODE = "makes the client load or run code"
+DENIED: Mapping[str, str] = {
+    "enable.auto.commit": _OFFSETS,
+    "enable.auto.offset.store": _OFFSETS,
+    "auto.commit.*": _OFFSETS,
+    "offset.store.*": _OFFSETS,
+    "enable.partition.eof": _OFFSETS,
+    "check.crcs": "after a wrong checksum this client goes on reading at the wrong place",
+    "isolation.level": "requests of aborted transactions must not be answered",
+    "enable.idempotence": _LOSSLESS,
+    "enable.gapless.guarantee": _LOSSLESS,
+    "acks": _LOSSLESS,
+    "request.required.acks": _LOSSLESS,
+    "retries": _LOSSLESS,
+    "message.send.max.retries": _LOSSLESS,
+    "message.timeout.ms": _LOSSLESS,
+    "delivery.timeout.ms": _LOSSLESS,
+    "partitioner": "answers with one key go where every Kafka client puts that key",
+    "transactional.id": _SETTING.format("WORKER_DELIVERY__TRANSACTIONAL_ID"),
+    "transaction.timeout.ms": _SETTING.format("WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS"),
+    "delivery.report.only.error": "a record is settled by its delivery report",
+    "message.max.bytes": _SETTING.format("WORKER_KAFKA__MAX_MESSAGE_BYTES, or the topic's max.message.bytes"),
+    "bootstrap.servers": _SETTING.format("WORKER_KAFKA__BOOTSTRAP_SERVERS"),
+    "metadata.broker.list": _SETTING.format("WORKER_KAFKA__BOOTSTRAP_SERVERS"),
+    "group.id": _SETTING.format("WORKER_KAFKA__GROUP_ID"),
+    "group.instance.id": _SETTING.format("WORKER_KAFKA__GROUP_INSTANCE_ID"),
+    "group.protocol": _SETTING.format("WORKER_KAFKA__GROUP_PROTOCOL"),
+    "session.timeout.ms": _SETTING.format("WORKER_KAFKA__SESSION_TIMEOUT_MS"),
+    "auto.offset.reset": _SETTING.format("WORKER_KAFKA__AUTO_OFFSET_RESET"),
+    "security.protocol": _SETTING.format("WORKER_KAFKA__SECURITY_PROTOCOL"),
+    "sasl.mechanism": _SETTING.format("WORKER_KAFKA__SASL_MECHANISM"),
+    "sasl.mechanisms": _SETTING.format("WORKER_KAFKA__SASL_MECHANISM"),
+    "sasl.username": _SETTING.format("WORKER_KAFKA__SASL_USERNAME"),
+    "sasl.password": _SETTING.format("WORKER_KAFKA__SASL_PASSWORD"),
+    "sasl.oauthbearer.client.secret": _SETTING.format("WORKER_KAFKA__OAUTH_CLIENT_SECRET"),
+    "sasl.oauthbearer.client.credentials.client.secret": _SETTING.format("WORKER_KAFKA__OAUTH_CLIENT_SECRET"),
+    "sasl.oauthbearer.token.endpoint.url": _SETTING.format("WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL"),
+    "ssl.key.password": _SETTING.format("WORKER_KAFKA__SSL_KEY_PASSWORD"),
+    "enable.ssl.certificate.verification": _SETTING.format("WORKER_KAFKA__INSECURE_TLS"),
+    "ssl.endpoint.identification.algorithm": _SETTING.format("WORKER_KAFKA__INSECURE_TLS"),
+    "plugin.library.paths": _LOADS_CODE,
+    "ssl.engine.location": _LOADS_CODE,
+    "ssl.providers": _LOADS_CODE,
+    "sasl.kerberos.kinit.cmd": _LOADS_CODE,
+    "enable.sasl.oauthbearer.unsecure.jwt": "anybody could log in with a token of their own making",
+    "statistics.interval.ms": "operators see the lag by it, and the group a stand-by replica",
+    "debug": "its lines show what is in the records",
+    "test.mock.*": "would replace the broker by a mock",
+    "ut_*": "would make the client fail on purpose",
+    "*_cb": "a callback cannot be configured",
+    "on_commit": "a callback cannot be configured",
+    "logger": "a callback cannot be configured",
+    "opaque": "a callback cannot be configured",
+}
+
+
+def denied_keys(kafka: Connection) -> list[str]:
+    """One line for each passed-through key that the worker does not take."""
+    found = [(key, _why_denied(key)) for key in kafka.config]
+    return [f"WORKER_KAFKA__CONFIG: {key} is not passed through, {why}; remove it" for key, why in found if why]
+
+
+def _why_denied(key: str) -> str | None:
+    # The client takes a key of a topic with this before it, too: `topic.acks` is `acks`.
+    key = key.removeprefix("topic.")
+    for pattern, why in DENIED.items():
+        head, star, tail = pattern.partition("*")
+        if key == pattern or (star and key.startswith(head) and key.endswith(tail)):
+            return why
+    return None
+
+
+def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
+    """For a consumer whose offsets are committed by hand."""
+    return {
+        **_shared_config(kafka),
+        **_group_config(kafka, membership),
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": kafka.auto_offset_reset,
+        "isolation.level": "read_committed",
+        # After a wrong checksum librdkafka 2.16 reads on at the wrong place of the response: it went from offset 1 to
+        # 33,554,433, and from there to the beginning (measured 2026-11). Brokers check what they store, TLS what
+        # travels; a disk that flips bits in an unpacked record goes unnoticed.
+        "check.crcs": False,
+        "allow.auto.create.topics": False,
+        "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
+        # Tells a stand-by replica that it is in the group, and operators the lag; 6 kB, 0.2 ms (measured).
+        "statistics.interval.ms": 1_000,
+        # Read ahead, for each partition: 250,000 records/s of 1 KiB in 11 MB; the client's 100,000: 450,000 in 89 MB
+        # (measured, four partitions). No model is that fast, and what is read ahead is lost in a rebalance.
+        "queued.min.messages": 5_000,
+        # Read ahead in all, kB. With one fetch from each broker on top this is the consumer's memory.
+        "queued.max.messages.kbytes": 32 * 1024,
+        # With the queue full the client waits so long before it fetches again. The default of 1 s starves the loop:
+        # 31,000-45,000 records/s of 1 KiB against 279,000-434,000 with 20 ms (measured).
+        "fetch.queue.backoff.ms": 20,
+        # As it travels; the client unpacks a fetch whole, and the first batch comes whatever its size. Of 48 waiting
+        # batches that unpack to 45 MB each, 2,240 MB were held with 2 MiB and 1 for a partition, 663 like this (zstd;
+        # gzip 725 and 192). Rows of 1 KiB cost the same, rows of 4 KiB 1 to 3 us more of the client's CPU (measured).
+        "fetch.max.bytes": 512 * 1024,
+        "max.partition.fetch.bytes": 256 * 1024,
+        "message.max.bytes": 1_000,  # of a producer's; the client fetches no less than this
+        # What one batch may take as it travels, and unpacked if it is zstd (librdkafka 2.16). The client guesses the
+        # room it needs and trebles it until all fits, so a third is sure: 128 MB.
+        "receive.message.max.bytes": MOST_UNPACKED,
+        # A batch that cannot be unpacked is tried three times, so far apart; the client's default is 500.
+        "fetch.error.backoff.ms": 100,
+        **kafka.config,
+    }
+
+
+def poll_interval(kafka: KafkaSettings) -> float:
+    """Seconds after which the consumer leaves its group if nobody polls."""
+    return float(kafka.config.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)) / 1000
+
+
+def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) -> Config:
+    """For an idempotent producer. `message_bytes`: largest record of any topic; `batch_bytes`: of all."""
+    return {
+        **_producing_config(kafka, message_bytes, batch_bytes),
+        "message.timeout.ms": 0,  # wait for a broker that is away; back-pressure bounds what waits
+        "delivery.report.only.error": True,  # a success is told otherwise: `kafka/producer/receipts.py`
+        # What a broker refuses ends the worker. Without this the client would go on with what is behind it: those
+        # answers would overtake the one that the next worker writes, and a reader that drops repeats would drop that.
+        "enable.gapless.guarantee": True,
+        **kafka.config,
+    }
+
+
+def transaction_config(
+    kafka: KafkaSettings, transactional_id: str, timeout_ms: int, message_bytes: int, batch_bytes: int
+) -> Config:
+    """For a producer of transactions, each open for `timeout_ms` at most; the rest as in `producer_config`."""
+    return {
+        **_producing_config(kafka, message_bytes, batch_bytes),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": timeout_ms,
+        "message.timeout.ms": timeout_ms,  # what is not sent by then is not wanted; librdkafka takes no more
+        "delivery.report.only.error": True,  # what was sent is settled by the end of its transaction
+        # The coordinator answers "not yet" while it writes the markers of the last transaction. Back to back, one takes
+        # 103 ms at the client's default of 100, and 8 or 28 at 20 and below, the busier the broker the more often 28;
+        # with 50 ms between them, or open for 100, they end within 4 to 10 at any (measured, medians). A broker that is
+        # away costs 7 ms of CPU a second at 2 as at 100 (measured).
+        "retry.backoff.ms": 2,
+        **kafka.config,
+    }
+
+
+def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) -> Config:
+    return {
+        **_shared_config(kafka),
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",  # Java's: one key, one partition, whoever produced it
+        "message.max.bytes": min(max(message_bytes, 1_000), 1_000_000_000),
+        "batch.size": min(batch_bytes, 1_000_000),
+        # Under load a producer that waits for nothing sends a request for every few answers: client and broker together
+        # spend 18 µs an answer on it, 11 at 1 ms, 8 at 3 ms (measured). The worker lets no answer wait for company that
+        # is not coming: `KafkaSink.push`.
+        "linger.ms": 5,
+        # Slots are held until the report is served; in-flight records are bounded by 20,000, dead letters double them.
+        "queue.buffering.max.messages": 100_000,
+        "statistics.interval.ms": 1_000,  # what is not acknowledged, by topic
+    }
+
+
+def admin_config(kafka: Connection) -> Config:
+    """For whoever neither consumes in the group nor answers: the checks at start, and the clients of commands."""
+    return {**_shared_config(kafka), "allow.auto.create.topics": False, **kafka.config}
+
+
+def _shared_config(kafka: Connection) -> Config:
+    return {
+        "client.id": CLIENT_ID,
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "socket.keepalive.enable": True,  # firewalls drop idle connections without a word
+        # The client waits half of it between its first broker and the next one, which for it is the same broker by its
+        # own name: 50 ms of each client's start at the default of 100. It doubles with every failure.
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 2_000,  # the default of 10 s is how long a broker that is back goes unnoticed
+        "log.connection.close": False,  # brokers close idle connections; that is no news
+        **_security_config(kafka),
+    }
+
+
+def _security_config(kafka: Connection) -> Config:
+    values = {key: getattr(kafka, setting) for setting, key in SECURITY.items()}
+    config: Config = {
+        key: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        for key, value in values.items()
+        if value is not None
+    }
+    if kafka.insecure_tls:
+        config["enable.ssl.certificate.verification"] = False
+    if kafka.sasl_mechanism == "OAUTHBEARER":
+        config["sasl.oauthbearer.method"] = "oidc"
+    return config
+
+
+def _group_config(kafka: KafkaSettings, membership: Membership) -> Config:
+    config: Config = {"group.id": kafka.group_id, "group.protocol": membership.protocol}
+    if kafka.group_instance_id is not None:
+        config["group.instance.id"] = of_this_host(kafka.group_instance_id)
+    if membership.protocol == "classic":
+        config["partition.assignment.strategy"] = "cooperative-sticky"  # partitions that stay are never stopped
+        if kafka.session_timeout_ms is not None:
+            config["session.timeout.ms"] = kafka.session_timeout_ms
+            # A third, so that two beats may get lost; the client's default of 3 s is too slow for short sessions.
+            config["heartbeat.interval.ms"] = min(3_000, max(1, kafka.session_timeout_ms // 3))
+    return config

@@ -1,0 +1,77 @@
+"""How commands and the demo reach a broker: plain clients outside any group, connected as the settings say.
+
+Owns no client. What the client library has to say goes into the message of the failure that it explains.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, Producer
+
+from worker.core.failures import BadConfiguration
+from worker.kafka.client.config import Config, admin_config, denied_keys
+from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.errors import GONE, configuring
+from worker.kafka.client.log import ClientLog
+from worker.kafka.cluster.admin_answers import record_limits
+from worker.settings import Connection
+
+ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
+
+# Writes nothing: its lines would run through what a command draws.
+NO_LOG = logging.getLogger(__name__)
+NO_LOG.addHandler(logging.NullHandler())
+
+# Not a partition that is not named: a broker that the controller has let in just now names a topic without any, for a
+# moment. Of a topic that is gone the client says so.
+_CLOSED = GONE - {KafkaError._UNKNOWN_PARTITION} | {KafkaError.TOPIC_AUTHORIZATION_FAILED}  # noqa: SLF001  # librdkafka's own codes begin with an underscore
+
+_Client = TypeVar("_Client", Producer, Consumer)
+
+
+def client_log() -> ClientLog:
+    """Keeps what a client says, and passes nothing on."""
+    return ClientLog(NO_LOG)
+
+
+def open_client(
+    kind: type[_Client], kafka: Connection, tuning: Config, promised: Mapping[str, Any], log: ClientLog
+) -> _Client:
+    """What is tuning the operator may override, what a promise rests on not. Raises `BadConfiguration`."""
+    if problems := denied_keys(kafka):
+        raise BadConfiguration("\n".join(problems))
+    with configuring("Kafka client"):
+        return kind({**tuning, **admin_config(kafka), **promised}, logger=log)
+
+
+def reach(topic: str, kafka: Connection, operation: str) -> Contact:
+    """A cluster that has the topic for us; `operation` is what will be done to it. Raises `BadConfiguration`."""
+    contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
+    error = contact.cluster.topics[topic].error
+    if error is not None:
+        raise BadConfiguration(why_unusable(topic, error, operation))
+    return contact
+
+
+def record_limit(topic: str, contact: Contact) -> int | None:
+    """The bytes that the topic takes as one record; None where the broker does not tell us."""
+    if contact.is_mock:
+        return None
+    return record_limits(contact.admin, [topic], ANSWER_TIMEOUT)[topic]
+
+
+def is_closed(error: KafkaError) -> bool:
+    """Whether the topic, or the broker, is closed to this client until somebody does something."""
+    return error.fatal() or error.code() in _CLOSED
+
+
+def why_unusable(topic: str, error: KafkaError, operation: str) -> str:
+    """What is wrong with the topic, and the cure."""
+    if error.code() in GONE:
+        return f"there is no topic {topic}; create it, or name another"
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return f"this client may not use topic {topic}; grant it the operation {operation}"
+    return f"topic {topic} cannot be used: {error.str()}"

@@ -1,0 +1,1 @@
+"""The cluster as an operator sees it: topics, limits, rights, versions."""

@@ -1,0 +1,125 @@
+"""What a worker must be allowed to do, as one table, and the lines of Kafka's scripts that mend what is not there.
+
+| resource | operation | without it |
+|---|---|---|
+| request topics | Read | refused at start |
+| response topic, dead-letter topic | Write | refused at start |
+| the group | Read | refused at start |
+| exactly once: the transactional id | Write | refused at start |
+| response topic, dead-letter topic | DescribeConfigs | their size limit is assumed, unless MAX_MESSAGE_BYTES tells it |
+| the group | DescribeConfigs | the time to take over from a killed replica is not told |
+
+Read and Write imply Describe. Nothing is wanted of the cluster: an idempotent producer needs no IdempotentWrite since
+Kafka 2.8. Transactional ids are ruled by their common beginning, since each replica has its own. Pure.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal, NamedTuple
+
+from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.settings import Connection, KafkaSettings
+
+# Of a topic that is to be created: as many replicas can share one, and the README's example has as many.
+PARTITIONS = 12
+
+
+class Finding(NamedTuple):
+    """A sentence for the operator, and the command that mends it where there is one."""
+
+    text: str
+    command: str = ""
+
+
+class Right(NamedTuple):
+    """One operation on one resource, spelled as `kafka-acls.sh` does. `setting` names the resource in our settings.
+
+    `is_prefix`: on all resources whose names begin so.
+    """
+
+    setting: str
+    kind: Literal["topic", "group", "transactional-id"]
+    name: str
+    operation: Literal["Read", "Write", "DescribeConfigs"]
+    is_prefix: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment's name of that setting."""
+        return f"WORKER_{'DELIVERY' if self.kind == 'transactional-id' else 'KAFKA'}__{self.setting}"
+
+
+def needed(kafka: KafkaSettings) -> list[Right]:
+    """What a worker does not start without."""
+    return [
+        *(Right("REQUEST_TOPICS", "topic", topic, "Read") for topic in kafka.request_topics),
+        *(Right(setting, "topic", topic, "Write") for setting, topic in written(kafka).items()),
+        Right("GROUP_ID", "group", kafka.group_id, "Read"),
+    ]
+
+
+def wished(kafka: KafkaSettings) -> list[Right]:
+    """What a worker can do without, and is better off with."""
+    return [
+        *(Right(setting, "topic", topic, "DescribeConfigs") for setting, topic in written(kafka).items()),
+        Right("GROUP_ID", "group", kafka.group_id, "DescribeConfigs"),
+    ]
+
+
+def needed_for_transactions(name: TransactionalId) -> Right:
+    """What a worker that answers exactly once does not start without either."""
+    is_prefix = name.family != name.text
+    return Right("TRANSACTIONAL_ID", "transactional-id", name.family, "Write", is_prefix=is_prefix)
+
+
+def missing(kafka: Connection, right: Right, verb: str) -> Finding:
+    """That the broker does not allow it, and what does. `verb`: what was tried, as in `write`."""
+    those = " that begin with" if right.is_prefix else ""
+    kind = f"{right.kind.replace('-', ' ')}{'s' if right.is_prefix else ''}"
+    return Finding(
+        f"{right.variable}: this client may not {verb} {kind}{those} {right.name}; grant it the operation "
+        f"{right.operation.upper()}",
+        acl_command(kafka, right),
+    )
+
+
+def written(kafka: KafkaSettings) -> dict[str, str]:
+    """The topics that a worker writes to, by setting."""
+    topics = {"RESPONSE_TOPIC": kafka.response_topic}
+    if kafka.dead_letter_topic is not None:
+        topics["DEAD_LETTER_TOPIC"] = kafka.dead_letter_topic
+    return topics
+
+
+def used(kafka: KafkaSettings) -> dict[str, str]:
+    """All topics of a worker, each with the setting that names it."""
+    topics = dict.fromkeys(kafka.request_topics, "REQUEST_TOPICS")
+    return topics | {topic: setting for setting, topic in written(kafka).items()}
+
+
+def acl_command(kafka: Connection, right: Right) -> str:
+    """The line that grants it. Its reader adds how the administrator logs in (`--command-config`)."""
+    server = kafka.bootstrap_servers.split(",")[0].strip()
+    return (
+        f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
+        f"--operation {right.operation} --{right.kind} {shlex.quote(right.name)}"
+        f"{' --resource-pattern-type prefixed' if right.is_prefix else ''}"
+    )
+
+
+def create_command(kafka: Connection, topic: str) -> str:
+    """The line that creates it. Its reader may want another number of partitions, and adds the login as above."""
+    server = kafka.bootstrap_servers.split(",")[0].strip()
+    return (
+        f"kafka-topics.sh --bootstrap-server {server} --create --topic {shlex.quote(topic)} --partitions {PARTITIONS}"
+    )
+
+
+def principal(kafka: Connection) -> str:
+    """The name by which the broker most likely knows us; in angle brackets where only the broker's operator knows."""
+    if kafka.sasl_mechanism == "OAUTHBEARER":
+        return kafka.oauth_client_id or "<subject of the token>"
+    if kafka.sasl_username is not None:
+        return kafka.sasl_username
+    return "ANONYMOUS" if kafka.ssl_certificate_location is None else "<subject of the certificate>"

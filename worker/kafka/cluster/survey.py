@@ -1,0 +1,164 @@
+"""What `check` tells of a cluster beyond what a worker must know to start: brokers, topics, and how far the group is.
+
+Asks and tells, judges nothing; what the broker does not tell is None. `contact` must be of these settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin._metadata import TopicMetadata
+
+from worker.kafka.client.config import Config
+from worker.kafka.client.connecting import Contact
+from worker.kafka.client.plain import client_log, open_client
+from worker.kafka.cluster.access import used
+from worker.kafka.cluster.admin_answers import group_if_told, told, topic_configs
+from worker.settings import KafkaSettings
+
+CONFIGS = (
+    "cleanup.policy",
+    "compression.type",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+)
+_AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """One topic that we use. `setting` names it in our settings; `config` has those of `CONFIGS`, None if not told."""
+
+    name: str
+    setting: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The group on one request topic. `waiting` records are not committed, `expired` ones were deleted before."""
+
+    topic: str
+    partitions: int
+    partitions_committed: int
+    waiting: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """Our consumer group as it is now. `state` is `dead` for one that does not exist."""
+
+    state: str
+    members: int
+    progress: Sequence[Progress]
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The cluster. `controller` is None for librdkafka's mock, which answers nothing else either."""
+
+    brokers: Sequence[str]
+    controller: str | None
+    topics: Sequence[TopicFacts]
+    group: GroupFacts | None
+
+
+def survey(kafka: KafkaSettings, contact: Contact, timeout: float, *, can_administer: bool) -> Survey:
+    """Look around. Takes some tens of milliseconds, and at most a few times `timeout` seconds."""
+    return _Surveyor(kafka, contact, timeout).look(can_administer=can_administer)
+
+
+class _Surveyor:
+    def __init__(self, kafka: KafkaSettings, contact: Contact, timeout: float) -> None:
+        self._kafka = kafka
+        self._admin: AdminClient = contact.admin
+        self._cluster = contact.cluster
+        self._timeout = timeout
+
+    def look(self, *, can_administer: bool) -> Survey:
+        brokers = {number: f"{broker.host}:{broker.port}" for number, broker in sorted(self._cluster.brokers.items())}
+        controller = brokers.get(self._cluster.controller_id)
+        found = self._topics(can_administer=can_administer)
+        return Survey(list(brokers.values()), controller, found, self._group(found) if can_administer else None)
+
+    def _topics(self, *, can_administer: bool) -> list[TopicFacts]:
+        """Those that exist and that we may see."""
+        settings = used(self._kafka)
+        seen = {topic: self._metadata(topic) for topic in settings}
+        present = {topic: metadata for topic, metadata in seen.items() if metadata and metadata.error is None}
+        configs = topic_configs(self._admin, present, CONFIGS, self._timeout) if can_administer else {}
+        return [
+            TopicFacts(
+                topic,
+                settings[topic],
+                len(metadata.partitions),
+                min((len(partition.replicas) for partition in metadata.partitions.values()), default=0),
+                configs.get(topic),
+            )
+            for topic, metadata in present.items()
+        ]
+
+    def _metadata(self, topic: str) -> TopicMetadata | None:
+        try:
+            return self._admin.list_topics(topic, timeout=self._timeout).topics[topic]
+        except KafkaException:
+            return None
+
+    def _group(self, topics: Sequence[TopicFacts]) -> GroupFacts | None:
+        described = group_if_told(self._kafka, self._kafka.group_id, self._timeout, client_log())
+        if described is None:
+            return None
+        requests = [topic for topic in topics if topic.setting == "REQUEST_TOPICS"]
+        progress = [found for topic in requests if (found := self._progress(topic)) is not None]
+        return GroupFacts(described.state.name.lower(), len(described.members), progress)
+
+    def _progress(self, topic: TopicFacts) -> Progress | None:
+        begins, ends = (self._offsets(topic, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))  # type: ignore[no-untyped-call]  # the client declares no types for them
+        committed = self._committed(topic)
+        if committed is None or begins is None or ends is None:
+            return None
+        is_latest = self._kafka.auto_offset_reset == "latest"
+        starts = {at: committed.get(at, ends[at] if is_latest else begins[at]) for at in ends}
+        return Progress(
+            topic.name,
+            topic.partitions,
+            len(committed),
+            waiting=sum(max(0, ends[at] - max(starts[at], begins[at])) for at in ends),
+            expired=sum(max(0, begins[at] - offset) for at, offset in committed.items()),
+        )
+
+    def _offsets(self, topic: TopicFacts, spec: OffsetSpec) -> dict[int, int] | None:
+        wanted = {TopicPartition(topic.name, number): spec for number in range(topic.partitions)}
+        asked = self._admin.list_offsets(wanted, request_timeout=self._timeout)
+        found: dict[int, ListOffsetsResultInfo | None] = {
+            at.partition: told(future, self._timeout) for at, future in asked.items()
+        }
+        if any(offset is None for offset in found.values()):
+            return None
+        return {number: int(offset.offset) for number, offset in found.items() if offset is not None}
+
+    def _committed(self, topic: TopicFacts) -> dict[int, int] | None:
+        """Asked by a consumer that joins nothing.
+
+        The admin client's `list_consumer_group_offsets` ends the process (SIGSEGV, librdkafka 2.16) when the
+        coordinator answers with an error, as one does that has moved.
+        """
+        promised = {"group.id": self._kafka.group_id, "enable.auto.commit": False}
+        consumer = open_client(Consumer, self._kafka, _AS_IT_IS, promised, client_log())
+        try:
+            positions = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+            found = consumer.committed(positions, self._timeout)
+        except KafkaException:
+            return None
+        finally:
+            consumer.close()
+        return {at.partition: at.offset for at in found if at.error is None and at.offset >= 0}

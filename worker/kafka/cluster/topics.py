@@ -1,0 +1,269 @@
+"""What must be true of the cluster before the group is joined, and what the worker needs to know of it.
+
+Everything is looked at before anything is said: each problem is one line that names the setting, the fact and the cure,
+and all of them come at once. What an ordinary client's access does not allow it asks for and can do without.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._group import ConsumerGroupDescription
+from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._topic import TopicDescription
+
+from worker.core.failures import BadConfiguration
+from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.errors import words_of
+from worker.kafka.cluster.access import Finding, Right, create_command, missing, needed, used, written
+from worker.kafka.cluster.admin_answers import described_group, record_limits
+from worker.kafka.cluster.versions import fences_by_group, known_requests
+from worker.kafka.consumer.membership import Membership, choose_membership
+from worker.settings import KafkaSettings
+
+# librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
+CAUTIOUS_LIMIT = 1_000_000
+
+# A topic that is not there may have been made a moment ago: so long a broker may take to hear of it, seconds.
+NEW_TOPIC_TIMEOUT = 2.0
+ASK_AGAIN_AFTER = 0.2
+START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
+REACH_TIMEOUT = 2.0  # for a TCP connection alone
+SESSION_KEY = "consumer.session.timeout.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records.
+
+    `notes` are facts an operator may want to mend, though the worker runs.
+    """
+
+    partitions: Mapping[str, int]
+    max_bytes: Mapping[str, int]
+    membership: Membership
+    notes: tuple[str, ...] = ()
+
+    @property
+    def largest_message(self) -> int:
+        """Bytes of the largest record that any topic we write to takes."""
+        return max(self.max_bytes.values())
+
+    @property
+    def largest_batch(self) -> int:
+        """Bytes of the largest batch that every topic we write to takes."""
+        return min(self.max_bytes.values())
+
+    def takes_less_than(self, other: Topics) -> bool:
+        """Whether a topic takes smaller records than the other says."""
+        return any(limit < other.max_bytes.get(topic, limit) for topic, limit in self.max_bytes.items())
+
+
+class Verdict(NamedTuple):
+    """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
+
+    `can_administer`: somebody there answers administrative requests, which otherwise just take their time.
+    """
+
+    problems: tuple[Finding, ...]
+    topics: Topics | None
+    can_administer: bool
+
+
+def examine(
+    kafka: KafkaSettings, logger: logging.Logger, timeout: float = START_TIMEOUT, *, with_transactions: bool = False
+) -> Topics:
+    """Ask the cluster. Raises `BadConfiguration` with every problem, one a line."""
+    contact = connect(kafka, logger, timeout, kafka.response_topic)
+    problems, topics, _ = judge(kafka, contact, timeout, with_transactions=with_transactions)
+    if topics is None:
+        raise BadConfiguration("\n".join(problem.text for problem in problems))
+    return topics
+
+
+def judge(
+    kafka: KafkaSettings, contact: Contact, timeout: float = START_TIMEOUT, *, with_transactions: bool = False
+) -> Verdict:
+    """What `examine` makes of a cluster that answers, with all its problems as values."""
+    return _Examination(kafka, contact, timeout, with_transactions=with_transactions).run()
+
+
+class _Examination:
+    """One look at the cluster; collects problems and notes as it goes."""
+
+    def __init__(self, kafka: KafkaSettings, contact: Contact, timeout: float, *, with_transactions: bool) -> None:
+        self._kafka = kafka
+        self._with_transactions = with_transactions
+        self._admin: AdminClient = contact.admin
+        self._log = contact.log
+        self._cluster: ClusterMetadata = contact.cluster
+        self._is_mock = contact.is_mock
+        self._timeout = timeout
+        self._problems: list[Finding] = []
+        self._notes: list[str] = []
+        self._written = written(kafka)
+        self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
+
+    def run(self) -> Verdict:
+        if self._with_transactions:
+            self._check_transactions()
+        partitions = self._count_partitions()
+        can_administer = not self._is_mock and self._is_reachable()
+        if can_administer:
+            self._check_access()
+        if self._problems:
+            return Verdict(tuple(self._problems), None, can_administer)
+        limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
+        membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
+        return Verdict((), Topics(partitions, limits, membership, tuple(self._notes)), can_administer)
+
+    def _is_reachable(self) -> bool:
+        """Whether any broker listens where it says that it does: only the first contact goes where we were told."""
+        why = ""
+        for broker in list(self._cluster.brokers.values())[:3]:  # one may be down, and three do without the rest
+            if not (why := why_unreachable(str(broker.host), broker.port)):
+                return True
+            why = (
+                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {self._kafka.bootstrap_servers} answers, but the broker there calls "
+                f"itself {broker.host}:{broker.port} (advertised.listeners), which cannot be reached from here: {why}; "
+                "name the listener that is meant for this network"
+            )
+        self._problems.append(Finding(why))
+        return False
+
+    def _check_transactions(self) -> None:
+        """Whether they hold what they promise there. What else may be wrong shows when the first is prepared."""
+        if self._is_mock:
+            why = "it has no controller, as librdkafka's mock, which takes no transaction back; use a real Kafka"
+        elif not fences_by_group(known_requests(self._kafka, self._kafka.response_topic, self._timeout)):
+            why = "Kafka before 2.5 lets a replica commit for partitions that it has lost; update it"
+        else:
+            return
+        self._problems.append(
+            Finding(
+                f"WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: {why}, or set at_least_once"
+            )
+        )
+
+    def _count_partitions(self) -> dict[str, int]:
+        return {topic: self._partitions(setting, topic) for topic, setting in used(self._kafka).items()}
+
+    def _partitions(self, setting: str, topic: str) -> int:
+        try:
+            found = self._metadata(topic)
+            while found.error is not None and self._may_be_new(found.error):
+                time.sleep(ASK_AGAIN_AFTER)
+                found = self._metadata(topic)
+        except KafkaException as error:
+            why = f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}"
+            self._problems.append(Finding(why))
+            return 0
+        if found.error is not None:
+            self._problems.append(self._why_unusable(setting, topic, found.error))
+        elif self._with_transactions and setting != "REQUEST_TOPICS":
+            self._note_lone_replica(topic, [partition.replicas for partition in found.partitions.values()])
+        return len(found.partitions)
+
+    def _metadata(self, topic: str) -> TopicMetadata:
+        return self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
+
+    def _may_be_new(self, error: KafkaError) -> bool:
+        return error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and time.monotonic() < self._new_topics_by
+
+    def _note_lone_replica(self, topic: str, replicas: Iterable[Sized]) -> None:
+        """A coordinator that finds no leader takes a marker's partition for deleted, and the transaction for ended.
+
+        KAFKA-20734, in 4.3.1: the metadata cache told the two apart before it was written anew in Java.
+        """
+        if min(map(len, replicas), default=2) < 2:
+            self._notes.append(
+                f"topic {topic} has one replica: Kafka can lose the end of a transaction when that broker is restarted "
+                "or stands still (KAFKA-20734), and answers are repeated or held back then; give it two or more"
+            )
+
+    def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return Finding(
+                f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another",
+                create_command(self._kafka, topic),
+            )
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            right = next(right for right in needed(self._kafka) if right.setting == setting and right.name == topic)
+            return missing(self._kafka, right, "see")
+        return Finding(f"WORKER_KAFKA__{setting}: topic {topic} cannot be used: {error.str()}")
+
+    def _check_access(self) -> None:
+        rights = needed(self._kafka)
+        names = TopicCollection([right.name for right in rights if right.kind == "topic"])
+        asked = self._admin.describe_topics(names, include_authorized_operations=True, request_timeout=self._timeout)
+        for right in rights:
+            if right.kind == "topic":
+                self._require(right, partial(asked[right.name].result, self._timeout))
+            else:
+                group = partial(described_group, self._kafka, right.name, self._timeout, self._log)
+                self._require(right, partial(group, with_operations=True))
+
+    def _require(self, right: Right, described: Callable[[], TopicDescription | ConsumerGroupDescription]) -> None:
+        """A broker that does not tell is believed: what is missing shows when it is used."""
+        try:
+            allowed: Collection[object] | None = described().authorized_operations  # None from an old broker
+        except KafkaException as error:
+            # A topic that we may not see has been told of already.
+            if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                self._problems.append(missing(self._kafka, right, right.operation.lower()))
+        except TimeoutError:
+            return
+        else:
+            if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
+                self._problems.append(missing(self._kafka, right, right.operation.lower()))
+
+    def _read_limits(self) -> dict[str, int]:
+        found = record_limits(self._admin, self._written.values(), self._timeout)
+        limits = {topic: limit for topic, limit in found.items() if limit is not None}
+        return limits | self._assume_limits([topic for topic in found if topic not in limits])
+
+    def _assume_limits(self, topics: Iterable[str]) -> dict[str, int]:
+        limit = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
+        if self._kafka.max_message_bytes is None:
+            self._notes += [
+                f"the broker does not tell the size limit of topic {topic}, {limit} bytes are assumed; grant "
+                "DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES"
+                for topic in topics
+            ]
+        return dict.fromkeys(topics, limit)
+
+    def _ask_group(self) -> Membership:
+        """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""
+        resource = ConfigResource(ResourceType.GROUP, self._kafka.group_id)
+        asked = self._admin.describe_configs([resource], request_timeout=self._timeout)
+        try:
+            described = asked[resource].result(self._timeout)
+        except TimeoutError:
+            return choose_membership(self._kafka, None)
+        except KafkaException as error:
+            is_absent = error.args[0].code() == KafkaError.INVALID_REQUEST
+            return choose_membership(self._kafka, None, is_absent=is_absent)
+        session = described.get(SESSION_KEY)
+        if session is None:
+            return choose_membership(self._kafka, None, is_absent=True)
+        return choose_membership(self._kafka, int(session.value) / 1000)
+
+
+def why_unreachable(host: str, port: int) -> str:
+    """Why nothing answers there at all; empty when something does."""
+    try:
+        socket.create_connection((host, port), REACH_TIMEOUT).close()
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""

@@ -1,0 +1,1 @@
+"""Where requests come from: one consumer in a group."""

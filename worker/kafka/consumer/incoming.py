@@ -1,0 +1,68 @@
+"""From the client's messages to records: the one place that every record of every topic passes, so it is written to be
+fast. Errors among the messages are the source's to deal with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import length_hint
+from typing import cast
+
+from confluent_kafka import Message
+
+from worker.core.records import UNREADABLE_HEADERS, Headers, Partition, Record
+from worker.kafka.consumer.flowing import Flowing
+
+# What `Message.headers()` of confluent-kafka 2.16 raises for a name that is not UTF-8; to Kafka a name is any bytes. A
+# second look at the same headers ends the process (SIGSEGV, seen).
+_NO_UTF8 = (SystemError, UnicodeError)
+
+
+def to_records(messages: Sequence[Message], flowing: Flowing) -> list[Record]:
+    """The records among the messages, 0.3 µs each with 1 KiB.
+
+    `tuple.__new__` saves 0.1 µs over the class's own constructor, two dicts 0.03 over a pair as key.
+    """
+    coming = iter(messages)
+    try:
+        return [
+            tuple.__new__(
+                Record,
+                (
+                    flowing[m.topic()][m.partition()],  # type: ignore[index]  # what is no error names its partition
+                    m.offset(),
+                    m.key(),
+                    m.value(),
+                    m.headers() or (),
+                    at if (at := m.timestamp()[1]) >= 0 else None,
+                    None,
+                ),
+            )
+            for m in coming
+            if m.error() is None
+        ]
+    except _NO_UTF8:
+        odd = len(messages) - length_hint(coming) - 1
+        record = _without_headers(messages[odd], flowing)
+        return [*to_records(messages[:odd], flowing), record, *to_records(messages[odd + 1 :], flowing)]
+
+
+def headers_of(message: Message) -> Headers:
+    """The headers, or what stands for those that the client's Python binding cannot read. To be asked once."""
+    try:
+        return cast("Headers", message.headers() or ())
+    except _NO_UTF8:
+        return UNREADABLE_HEADERS
+
+
+def _without_headers(message: Message, flowing: Flowing) -> Record:
+    partition, offset, at = partition_of(message, flowing), cast("int", message.offset()), message.timestamp()[1]
+    return Record(partition, offset, message.key(), message.value(), UNREADABLE_HEADERS, at if at >= 0 else None)
+
+
+def partition_of(message: Message, flowing: Flowing) -> Partition:
+    """Which partition a message is of, or an error about that came in a record's stead."""
+    topic, number = message.topic(), message.partition()
+    assert topic is not None
+    assert number is not None
+    return flowing[topic][number]

@@ -1,0 +1,384 @@
+"""Where requests come from: one consumer in a group, polled by the loop's thread alone.
+
+Owns the consumer. Never decides how far the group has come: what it commits by itself are notes beside the offset where
+the group stands (`marks.py`). Never raises out of a callback of the client: an exception there silently skips the batch
+that was being fetched (measured, 27 of 27). Callbacks record what went wrong, and the `poll` they ran in raises it; its
+records are dropped unanswered and come again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from worker.core.failures import KafkaFatal, Stop
+from worker.core.records import CommitResult, Partition, Record, Standing
+from worker.kafka.client.config import consumer_config
+from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, refusal, words_of
+from worker.kafka.client.log import ClientLog
+from worker.kafka.client.login_files import LoginFiles
+from worker.kafka.client.statistics import Watcher, read_consumer
+from worker.kafka.consumer.batch_end import BatchEnds, looking
+from worker.kafka.consumer.beginning import begin_at_once
+from worker.kafka.consumer.flowing import Flowing
+from worker.kafka.consumer.gates import Gates
+from worker.kafka.consumer.incoming import partition_of, to_records
+from worker.kafka.consumer.lost_places import LostPlaces
+from worker.kafka.consumer.membership import Membership, StandBy, fall_back
+from worker.kafka.consumer.pauses import By, Pauses
+from worker.kafka.consumer.unreadable import Unreadable
+from worker.kafka.offsets.commits import Commits
+from worker.kafka.offsets.inquiry import Inquiry
+from worker.kafka.offsets.marks import Marks
+from worker.ports import Assignments
+from worker.settings import KafkaSettings
+
+
+class KafkaSource:
+    """The consumer of the request topics. `membership` is how it belongs to its group."""
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        membership: Membership,
+        logger: logging.Logger,
+        watcher: Watcher | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`watcher` is told once a second how far behind we are, and what is lost; None: nobody asks."""
+        self.membership = membership
+        self._watcher = watcher
+        self._kafka = kafka
+        self._clock = clock
+        self._log = ClientLog(logger)
+        self._lost_places = LostPlaces(self._log, clock)
+        self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
+        self._assignments: Assignments | None = None
+        self._failure: Exception | None = None
+        self._flowing = Flowing()
+        self._taken_away: set[Partition] = set()  # by the callbacks of the poll under way
+        self._is_assignment_new = False
+        self._was_assigned = self._is_shut_out = False
+        self._stand_by = StandBy()
+        self._open()
+
+    def subscribe(self, assignments: Assignments) -> None:
+        """Join the group: from now on `poll` serves this worker."""
+        self._assignments = assignments
+        self._consumer.subscribe(
+            list(self._kafka.request_topics),
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
+        """At most `max_records`: at once if any wait, else the first that comes within `timeout` seconds.
+
+        Raises `KafkaFatal` when the group, the topics or the broker are closed to us for good.
+        """
+        if self._gates.is_waiting:
+            self._gates.attend(self._told)
+        # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
+        has_ready = self._gates.has_ready
+        most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
+        if share := self._unreadable.share(most):
+            most, patience = most - share, 0.0
+        records = self._read(most, patience)
+        if self._unreadable.is_waiting:
+            records = [*records, *self._unreadable.records((1 if has_ready else max_records) - len(records))]
+        if self._flowing.strangers:
+            records = self._gates.admit(records)
+        if has_ready:
+            records = self._gates.behind(records, max_records)
+        if self._is_assignment_new:  # not in the callback, which comes before the client has the new partitions
+            self._is_assignment_new = False
+            self._pauses.settle()
+        if self._gates.is_waiting:
+            self._gates.attend(self._told)
+            records = [*records, *self._gates.ready(max_records - len(records))]
+        return records
+
+    def pause(self) -> None:
+        """Stop fetching on every partition held, and on those assigned from now on."""
+        self._pauses.is_general = True
+        self._pauses.settle()
+
+    def resume(self) -> None:
+        """Fetch again, but for what is withheld."""
+        self._pauses.is_general = False
+        self._pauses.settle()
+
+    def rewind(self, partitions: Sequence[Partition]) -> None:
+        """Read these again from what the group has committed. Until that is known, nothing of them comes."""
+        self._gates.rewind(partitions)
+
+    def withhold(self, partition: Partition) -> None:
+        """Stop fetching this one, until `release`, `rewind` or its next assignment."""
+        if self._gates.holds(partition):
+            self._pauses.stop(partition, By.LOOP)
+
+    def release(self, partition: Partition) -> None:
+        """Fetch it again."""
+        self._pauses.release(partition, By.LOOP)
+
+    def positions(self) -> Mapping[Partition, int]:
+        """How far the client has come where nothing waits here, as next offsets; see `Source`.
+
+        The client keeps this in the order of its queue: markers count when what lies before them was handed out, and
+        an assignment or a seek makes it unknown (measured, librdkafka 2.16).
+        """
+        at_rest = [partition for partition in self._gates.at_rest() if not self._unreadable.holds(partition)]
+        try:
+            found = self._consumer.position([TopicPartition(*partition) for partition in at_rest])
+        except (KafkaException, RuntimeError):  # in the middle of a rebalance
+            return {}
+        return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
+
+    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+        """Note with the group that this record is about to run alone. To be called again until it is so: True."""
+        return self._gates.put_on_trial(partition, offset)
+
+    def acquit(self, partition: Partition, offset: int) -> bool:
+        """Take back what `put_on_trial` noted: the record is left to its next owner, and nobody died of it.
+
+        To be called again until it is so, by who can wait: True.
+        """
+        return self._gates.acquit(partition, offset)
+
+    def is_marking(self, partitions: Collection[Partition]) -> bool:
+        """Whether a commit of our own is under way for one of these: arriving late, it would undo a transaction's."""
+        return self._marks.is_under_way(partitions)
+
+    def member(self) -> Any:
+        """Who we are in the group at this moment, as a transactional producer takes it."""
+        return self._consumer.consumer_group_metadata()
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Begin an asynchronous commit of next offsets; its result comes from `commit_results` after a later poll."""
+        self._commits.begin(offsets)
+
+    def commit_results(self) -> Sequence[CommitResult]:
+        """The results since the last call, in order."""
+        return self._commits.results()
+
+    def close(self) -> None:
+        """Leave the group. Calls `revoked` for what is still held.
+
+        Takes 3 s (classic) or 42 s (KIP-848) when a commit is under way and its coordinator gone (measured): the
+        caller has a deadline of its own.
+        """
+        if self._is_shut_out:  # nobody would hear it: a KIP-848 member whose login is refused waits for over a minute
+            return
+        earlier = self._failure  # raised by the poll that found it
+        try:
+            if self._leaves_unsaid():
+                self._consumer.unsubscribe()
+            self._consumer.close()
+        except (KafkaException, RuntimeError, SystemError) as error:
+            self._log.tell("close", f"the consumer did not leave its group in good order: {words_of(error)}")
+        if self._failure is not earlier:
+            self._log.tell("close", f"the last rebalance failed: {self._failure}")
+
+    def _leaves_unsaid(self) -> bool:
+        """Whether the client would end without a word to its group: a classic member without a partition does.
+
+        The group would wait a session for it, 45 s, and so would the partitions that another had given up for it
+        (measured, librdkafka 2.16). A static member is to be missed by nobody, and stays.
+        """
+        is_dynamic_classic = self.membership.protocol == "classic" and self._kafka.group_instance_id is None
+        return is_dynamic_classic and not self._consumer.assignment()
+
+    def _open(self) -> None:
+        """A consumer, and all that holds on to it."""
+        self._consumer = consumer = self._new_consumer()
+        self._marks, self._pauses = Marks(consumer, self._clock), Pauses(consumer)
+        self._commits = Commits(consumer, self._flowing, self._marks)
+        ends = BatchEnds(self._new_looker, self._log)
+        self._unreadable = Unreadable(consumer, self._flowing, self._pauses, ends, self._log)
+        self._gates = Gates(
+            consumer,
+            self._flowing,
+            self._marks,
+            self._pauses,
+            self._unreadable,
+            Inquiry(consumer, self._new_inquirer, self._log),
+            self._log,
+            starts_at_end=self._kafka.auto_offset_reset == "latest",
+            clock=self._clock,
+        )
+
+    def _new_consumer(self) -> Consumer:
+        config = consumer_config(self._kafka, self.membership)
+        callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
+        with configuring("consumer"):
+            return Consumer({**config, **callbacks}, logger=self._lost_places)
+
+    def _new_inquirer(self) -> Consumer:
+        """A client that never joins the group. What it would log of the cluster, the consumer does."""
+        return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
+
+    def _new_looker(self) -> Consumer:
+        """One that reads a partition's batches one by one."""
+        return Consumer(looking(consumer_config(self._kafka, self.membership)))
+
+    def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
+        """What the client has, of partitions that are ours after its callbacks."""
+        try:
+            messages = self._fetch(max_records, timeout)
+        except (KafkaException, RuntimeError, SystemError) as error:
+            raise KafkaFatal(f"the consumer failed: {words_of(error)}; start again") from (self._failure or error)
+        self._raise_failure()
+        records: Sequence[Record] = to_records(messages, self._flowing)
+        if len(records) < len(messages):
+            records = self._sift(messages)
+        if self._taken_away:
+            records = [record for record in records if record.partition not in self._taken_away]
+        return records
+
+    def _fetch(self, max_records: int, timeout: float) -> list[Message]:
+        """`consume` alone would wait its full time for `max_records`; `poll` returns with the first record.
+
+        A rebalance may be served between two records of one `consume`, or after the `poll`: then `_taken_away` names
+        what the earlier ones may belong to. What `poll` returns has come after all the callbacks it served.
+        """
+        self._taken_away.clear()
+        messages = self._consumer.consume(max_records, 0)
+        if messages or timeout <= 0:
+            return messages
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return []
+        self._taken_away.clear()
+        return [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
+
+    def _raise_failure(self) -> None:
+        failure = self._failure
+        if isinstance(failure, Stop):
+            raise failure
+        if failure is not None:
+            raise KafkaFatal(f"a callback of the Kafka client failed: {failure!r}") from failure
+
+    # What came instead of a record
+
+    def _sift(self, messages: Iterable[Message]) -> list[Record]:
+        """Records one by one, errors between them. Raises `KafkaFatal`."""
+        records: list[Record] = []
+        moved: set[Partition] = set()  # by a seek of ours: what came behind the error comes again
+        for message in messages:
+            if (error := message.error()) is None:
+                records += [record for record in to_records([message], self._flowing) if record.partition not in moved]
+            elif error.code() in UNREADABLE:
+                partition = partition_of(message, self._flowing)
+                if partition not in moved and not self._gates.is_shut(partition):
+                    moved.add(partition)
+                    begun = self._gates.begun(partition)
+                    self._unreadable.failed(partition, message.offset() or 0, begun, error.str())
+            elif error.code() == FATAL and self._may_fall_back():
+                self._fall_back(error.str())
+            else:
+                self._hear(error)
+                self._raise_failure()
+        return records
+
+    def _hear(self, error: KafkaError) -> None:
+        """An error is ours to stop for, or the client's to get over."""
+        refused = refusal(error)
+        if refused is None:
+            self._log.tell(error.name(), f"{error.name()}: {error.str()}")
+        elif self._failure is None:
+            self._failure = KafkaFatal(refused)
+
+    def _may_fall_back(self) -> bool:
+        is_auto = self._kafka.group_protocol == "auto" and self.membership.protocol == "consumer"
+        return is_auto and not self._was_assigned and self._assignments is not None
+
+    def _fall_back(self, said: str) -> None:
+        """The broker has no KIP-848. Nothing was assigned yet, so nothing is lost with the first consumer."""
+        self.membership = fall_back(said)
+        self._log.tell("membership", str(self.membership))
+        self._consumer.close()
+        self._open()
+        assert self._assignments is not None
+        self.subscribe(self._assignments)
+
+    # Callbacks of the client: they run inside `poll` and `close`, and never raise
+
+    def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
+        self._is_assignment_new = self._was_assigned = True
+        self._stand_by.is_known()
+        self._tell("assigned", positions)
+        beginning = begin_at_once(consumer, positions, self._kafka, self._log)
+        for at in beginning.known:
+            self._gates.begin(self._flowing.named(at.topic, at.partition), at.offset)
+        self._gates.adrift([self._flowing.named(at.topic, at.partition) for at in beginning.unknown])
+
+    def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
+        self._tell("revoked", positions)
+
+    def _on_lost(self, _: Consumer, positions: list[TopicPartition]) -> None:
+        self._stand_by.lost()
+        self._tell("lost", positions)
+
+    def _on_statistics(self, statistics: str) -> None:
+        try:
+            seen = read_consumer(statistics)
+            if self._watcher is not None:
+                self._watcher.consumer_seen(seen.connections, self._since_assigned(seen.standings))
+        except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
+            self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
+            return
+        if self._watcher is not None:
+            self._lost_places.tell(self._consumer, self._watcher)
+        is_in_the_dark = self._assignments is not None and self.membership.protocol == "consumer"
+        if is_in_the_dark and self._stand_by.heard(seen.coordinator):
+            self._tell("assigned", [])
+
+    def _since_assigned(self, standings: Mapping[Partition, Standing]) -> Mapping[Partition, Standing]:
+        """Of a partition that comes back the client still has its own last commit, whatever others did meanwhile.
+
+        What the group has beyond the end is of records that are gone (`gates.py`): nothing is read up to there.
+        """
+        return {
+            partition: seen._replace(next_offset=max(seen.next_offset, begun)) if begun <= seen.end else seen
+            for partition, seen in standings.items()
+            for begun in (self._gates.begun(partition),)
+        }
+
+    def _tell(self, what: str, positions: list[TopicPartition]) -> None:
+        partitions = [self._flowing.named(at.topic, at.partition) for at in positions]
+        if what == "assigned":
+            self._gates.assigned(partitions)
+        else:
+            self._taken_away.update(partitions)
+        try:
+            getattr(self._assignments, what)(partitions)
+        except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this
+            self._failure = self._failure or error
+        if what != "assigned":  # until here the delivery may ask what is under way for them
+            for memory in (self._pauses, self._unreadable, self._marks, self._gates):
+                memory.forget(partitions)
+
+    @property
+    def _told(self) -> Assignments:
+        assert self._assignments is not None
+        return self._assignments
+
+    def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
+        for wrong in self._commits.heard(error, positions):
+            if refusal(wrong) is not None:
+                self._hear(wrong)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if (why := self._login_files.why_refused(error)) is not None:
+            self._is_shut_out = True
+            self._failure = self._failure or KafkaFatal(why)
+        elif error.fatal() and not self._may_fall_back():
+            self._hear(error)
+
+    def __repr__(self) -> str:
+        return f"<KafkaSource {self._kafka.group_id} {self.membership.protocol} paused={self._pauses.is_general}>"

@@ -1,0 +1,149 @@
+"""Where the group stands, and a question that it does not answer at once asked beside the loop.
+
+The group may be long in telling: while the transaction of a dead replica is open, it says nothing about what that one
+was about to commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). The client waits for it. So did the
+loop, and with it every partition that had nothing to do with it: 5.3 of 7 s, in turns of up to 2 s (measured).
+
+Beside it each partition is asked about alone: what is open holds up its own partitions, and no others that came with
+them. It takes a client of its own, which never joins the group: the consumer lets nobody else in while it is asked, and
+a `poll` waits until the question is over (confluent-kafka 2.16, measured).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from queue import Empty, Queue
+from threading import Thread
+from typing import NamedTuple, TypeAlias
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from worker.core.records import Partition
+from worker.kafka.client.errors import words_of
+from worker.kafka.client.log import ClientLog
+from worker.kafka.offsets.attempts import NONE, Attempts, read_attempts
+
+# Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
+# and back elsewhere. While answers come late it does so for each fifth question, lest all hang on the other client.
+QUICK, QUICK_AGAIN = 0.3, 5
+# Beside the loop: for all together, for one of them, and for one after the other.
+TOGETHER, ALONE, PATIENT = 1.0, 0.25, 1.5
+
+
+class GroupStanding(NamedTuple):
+    """What the group has of a partition. `offset` None: nothing yet."""
+
+    offset: int | None
+    attempts: Attempts
+
+
+NOTHING = GroupStanding(None, NONE)
+
+
+class Answer(NamedTuple):
+    """Of those that were asked about, those still `wanted`, and where the group stands as far as it tells."""
+
+    wanted: Collection[Partition]
+    standings: Mapping[Partition, GroupStanding]
+
+
+Found: TypeAlias = "list[TopicPartition] | Exception"
+
+
+def in_background(work: Callable[[], None]) -> None:
+    """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
+    Thread(target=work, name="inquiry", daemon=True).start()
+
+
+class Inquiry:
+    """One question at a time. Used by the loop's thread; owns a client that another thread uses."""
+
+    def __init__(self, consumer: Consumer, new_client: Callable[[], Consumer], log: ClientLog) -> None:
+        """`new_client` makes one that never joins the group."""
+        self._consumer = consumer
+        self._new_client = new_client
+        self._log = log
+        self._client: Consumer | None = None  # while answers come late
+        self._in_vain = 0  # questions in a row
+        self._wanted: dict[Partition, None] = {}  # in order
+        self._found: Queue[Found] = Queue()
+        self.is_under_way = False
+
+    def ask(self, partitions: Sequence[Partition]) -> None:
+        """Ask about these. Nothing may be under way."""
+        self.is_under_way = True
+        self._wanted = dict.fromkeys(partitions)
+        places = [TopicPartition(*partition) for partition in partitions]
+        if self._in_vain % QUICK_AGAIN == 0:
+            found = _committed(self._consumer, places, QUICK)
+            if isinstance(found, list):
+                self._found.put(found)
+                return
+        in_background(lambda: self._ask_beside(places))
+
+    def answer(self) -> Answer | None:
+        """What came; None while nothing has."""
+        try:
+            found = self._found.get_nowait()
+        except Empty:
+            return None
+        self.is_under_way = False
+        told = {
+            Partition(at.topic, at.partition): GroupStanding(
+                at.offset if at.offset >= 0 else None, read_attempts(at.metadata) or NONE
+            )
+            for at in (found if isinstance(found, list) else ())
+            if at.error is None
+        }
+        standings = {partition: told[partition] for partition in self._wanted if partition in told}
+        if waiting := len(self._wanted) - len(standings):
+            why = "" if isinstance(found, list) else f": {words_of(found)}"
+            self._log.tell("committed", f"the group does not tell its offsets, {waiting_words(waiting)}{why}")
+        self._in_vain = self._in_vain + 1 if waiting else 0
+        return Answer(self._wanted, standings)
+
+    def forget(self, partitions: Iterable[Partition]) -> None:
+        """What is under way about these is not wanted any more: things have moved on since."""
+        for partition in partitions:
+            self._wanted.pop(partition, None)
+
+    def _ask_beside(self, places: list[TopicPartition]) -> None:
+        try:
+            client = self._client = self._client or self._new_client()
+            client.poll(0)  # a login by token is begun in a poll
+            found = _committed(client, places, TOGETHER)
+            if not isinstance(found, list):
+                self._found.put((_each_alone(client, places) if len(places) > 1 else []) or found)
+                return
+        except Exception as error:  # noqa: BLE001  # whoever asked is told
+            self._found.put(error)
+            return
+        self._client = None
+        self._found.put(found)
+        client.close()
+
+
+def _each_alone(client: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    """What the group tells, in an order by chance: with many that it does not tell, time is over before the last."""
+    give_up_at = time.monotonic() + PATIENT
+    told: list[TopicPartition] = []
+    for place in random.sample(places, len(places)):
+        found = _committed(client, [place], ALONE)
+        told += found if isinstance(found, list) else []
+        if time.monotonic() >= give_up_at:
+            break
+    return told
+
+
+def _committed(client: Consumer, places: list[TopicPartition], timeout: float) -> Found:
+    try:
+        return client.committed(places, timeout)
+    except (KafkaException, RuntimeError) as error:
+        return error
+
+
+def waiting_words(partitions: int) -> str:
+    """How many wait."""
+    return "1 partition waits" if partitions == 1 else f"{partitions} partitions wait"

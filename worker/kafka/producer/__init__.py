@@ -1,0 +1,1 @@
+"""Where answers go at least once: one idempotent producer."""

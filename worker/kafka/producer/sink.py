@@ -1,0 +1,144 @@
+"""Where answers go: one idempotent producer, used by the loop's thread alone.
+
+Owns the producer and the messages it has no room for. An answer is durable when its delivery report says so, and by
+nothing else: `flush() == 0` proves nothing (measured). `receipts.py` keeps what reports say, `poll` hands it on. A
+broker that is away is waited for; a refusal is fatal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from confluent_kafka import Producer
+
+from worker.core.message_runs import fields_of
+from worker.core.ordering.ledger import Place
+from worker.core.records import Message
+from worker.kafka.client.config import producer_config
+from worker.kafka.client.errors import configuring
+from worker.kafka.client.log import ClientLog
+from worker.kafka.client.statistics import Watcher
+from worker.kafka.cluster.topics import Topics
+from worker.kafka.producer.outstanding import Outstanding
+from worker.kafka.producer.producing import broken, partition_of, tell
+from worker.kafka.producer.receipts import Receipt, Receipts
+from worker.settings import KafkaSettings
+
+# Only while a flush is under way does the client send what waits for its `linger.ms`, and it counts in milliseconds.
+SHORTEST_FLUSH = 0.001
+# For the report of a refusal, which the client writes a moment after it has ceased to take messages, seconds.
+REPORT_TIMEOUT, REPORT_POLLS = 0.1, 10
+
+
+class KafkaSink:
+    """The producer of answers and dead letters."""
+
+    def __init__(
+        self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, watcher: Watcher | None = None
+    ) -> None:
+        """`watcher` is told once a second what is not acknowledged yet; None: nobody asks."""
+        self._watcher = watcher
+        self._outstanding = Outstanding()
+        self._partitions: Mapping[str, int] = topics.partitions
+        self._log = ClientLog(logger)
+        self._receipts = Receipts()
+        self._overflow: deque[tuple[Message, Receipt]] = deque()
+        config = producer_config(kafka, topics.largest_message, topics.largest_batch)
+        with configuring("producer"):
+            self._producer = Producer({**config, "stats_cb": self._on_statistics}, logger=self._log)
+        self._producer.poll(0.0)  # what it says of its configuration would count as a message until it is heard
+
+    @property
+    def undelivered(self) -> int:
+        """Messages taken and not yet reported on."""
+        return len(self._producer) + len(self._overflow)
+
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        """Take a place's messages for delivery, in order; `poll` returns it when all are durable. Never waits.
+
+        Raises `KafkaFatal` when the producer cannot take one of them or any.
+        """
+        receipt = Receipt(place, self._receipts)
+        if not self._overflow:
+            messages = self._produce(messages, receipt)
+        self._overflow.extend([(message, receipt) for message in messages])
+
+    def poll(self, timeout: float) -> Sequence[Place]:
+        """The places whose messages are now durable, once each, waiting at most `timeout` seconds for the first word.
+
+        Raises `KafkaFatal` when the broker refused a message or the producer is broken.
+        """
+        try:
+            self._producer.poll(timeout)
+        except Exception as error:
+            self._hear_refusal()
+            raise self._receipts.refusal or broken(error) from error
+        if self._receipts.refusal is not None:
+            raise self._receipts.refusal
+        self._send_late()
+        return self._receipts.take()
+
+    def push(self) -> None:
+        """Send at once what waits for company in the client. Takes until it is acknowledged, but a millisecond at most.
+
+        Raises `KafkaFatal` as `poll` does.
+        """
+        try:
+            self._producer.flush(SHORTEST_FLUSH)
+        except Exception as error:
+            self._hear_refusal()
+            raise self._receipts.refusal or broken(error) from error
+
+    def close(self, timeout: float) -> int:
+        """Wait up to `timeout` seconds for what is under way, then let go. Returns how many messages are given up."""
+        try:
+            self._producer.flush(timeout)
+            given_up = self.undelivered
+            self._producer.purge()
+        except Exception as error:  # noqa: BLE001  # a SystemError, as in `poll`: there is nothing left to save
+            self._log.tell("close", f"the producer did not close in good order: {error.__cause__ or error}")
+            return self.undelivered
+        return given_up
+
+    def _send_late(self) -> None:
+        """What there is room for by now, in order."""
+        while self._overflow:
+            message, receipt = self._overflow[0]
+            if self._produce([message], receipt):
+                return
+            self._overflow.popleft()
+
+    def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
+        """Hand them to the client. Returns those that its queue has no room for. Raises `KafkaFatal` as `send` does."""
+        produce, partitions = self._producer.produce, self._partitions
+        waiting = iter(fields_of(messages))
+        for topic, key, value, headers, source in waiting:
+            partition = partition_of(topic, key, source, partitions)
+            try:
+                produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
+            except BufferError:
+                return [Message(topic, key, value, headers, source), *map(Message._make, waiting)]
+            except Exception as error:
+                self._hear_refusal()
+                receipt.refuse(f"the producer does not take a record for {topic}: {error.__cause__ or error}")
+                assert self._receipts.refusal is not None
+                raise self._receipts.refusal from error
+        return ()
+
+    def _hear_refusal(self) -> None:
+        """A client that takes nothing more may have ceased to for a record that was refused, and reports that next."""
+        for _ in range(REPORT_POLLS):
+            if self._receipts.refusal is None:
+                with suppress(Exception):  # that it takes nothing more, once again
+                    self._producer.poll(REPORT_TIMEOUT / REPORT_POLLS)
+
+    def _on_statistics(self, statistics: str) -> None:
+        """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""
+        tell(self._watcher, self._log, self._outstanding, statistics)
+
+    def __repr__(self) -> str:
+        refusal = self._receipts.refusal
+        return f"<KafkaSink undelivered={self.undelivered} overflow={len(self._overflow)} refused={refusal}>"

@@ -1,0 +1,1 @@
+"""Where answers go exactly once: transactions, and the thread that ends them."""

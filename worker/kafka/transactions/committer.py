@@ -1,0 +1,217 @@
+"""The thread that ends transactions, and the producer that it ends them with.
+
+Owns the producer while it works, and replaces it when nobody knows what became of a transaction. A broker that is away
+is waited for, for as long as it takes.
+
+A call of the client's may never come back: `send_offsets_to_transaction` does not, whatever its timeout, when it is
+called again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). It is
+called once, and each call has a time by which it must be back. A committer that misses it `is_stuck`; whoever asked
+abandons it and takes another one, which shuts the lost one out. Should the call come back, thread and client end.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from queue import Empty, Queue, SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+from confluent_kafka import TopicPartition
+
+from worker.core.failures import KafkaFatal, LimitLowered
+from worker.core.records import Ending
+from worker.kafka.client.log import ClientLog
+from worker.kafka.transactions.errors import Reaction, Trouble, is_owner_alive, why_closed, why_fenced, why_refused
+from worker.kafka.transactions.producer import TransactionalProducer
+from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.settings import KafkaSettings
+
+# Seconds of one call to the client. Between two of them the committer hears what the client has to say of a broker that
+# is away, and whether the worker wants to end.
+SLICE = 0.5
+# Between two calls that were answered at once, and are to be made again.
+PAUSE = 0.01
+# Seconds of `send_offsets_to_transaction`. A coordinator that is there answers in milliseconds.
+OFFSETS_TIMEOUT = 3.0
+# A call that is not back so long after its time will not come back. A busy machine holds one up for a second or two.
+STUCK_AFTER = 5.0
+# The most that counts as waited between two looks at it: a process that stood still (SIGSTOP) has not waited.
+LOOK = 0.2
+
+
+class Asked(NamedTuple):
+    """What a committer is asked for; `offsets` None: to take the transaction back."""
+
+    offsets: list[TopicPartition] | None
+    member: object = None
+
+
+class _Over(Exception):
+    """The worker ends and time is up, or nobody waits for this committer any more."""
+
+
+class Committer:
+    """Begins by taking the id over, and tells so as an `Ending` with this `failure`."""
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        name: TransactionalId,
+        timeout_ms: int,
+        new_producer: Callable[[], TransactionalProducer],
+        log: ClientLog,
+        failure: str | None = None,
+    ) -> None:
+        """Raises `BadConfiguration`."""
+        self._kafka = kafka
+        self._name = name
+        self._timeout_ms = timeout_ms
+        self._new_producer = new_producer
+        self._log = log
+        self._failure = failure
+        self._end_by = math.inf
+        self._call, self._allowed = "", 0.0
+        self._calls = 0  # begun and ended: odd while one is under way
+        self._seen, self._seen_at, self._waited = 0, 0.0, 0.0  # at the last look, and for how long it is the same
+        self._is_abandoned = False
+        self._is_in_doubt = False  # the transaction that ended last
+        self.producer = new_producer()
+        self._asked: SimpleQueue[Asked | None] = SimpleQueue()
+        # Waited for with a timeout, and so no SimpleQueue: see `InferenceLanes`.
+        self._told: Queue[Ending | BaseException] = Queue()
+        # A daemon: a call that hangs must not keep a process alive that has decided to end.
+        self._thread = Thread(target=self._serve, name="committer", daemon=True)
+        self._thread.start()
+
+    # For whoever asks
+
+    def ask(self, asked: Asked) -> None:
+        """End the transaction; `told` tells how it went."""
+        self._asked.put(asked)
+
+    def told(self, timeout: float) -> Ending | BaseException | None:
+        """How it went, waiting at most `timeout` seconds; None while that is not known."""
+        try:
+            return self._told.get(timeout=timeout) if timeout > 0 else self._told.get_nowait()
+        except Empty:
+            return None
+
+    def is_stuck(self) -> bool:
+        """Whether a call of the client's is not back though its time was over long ago. To be asked again and again."""
+        now, calls = time.monotonic(), self._calls
+        self._waited = self._waited + min(LOOK, now - self._seen_at) if calls == self._seen and calls % 2 else 0.0
+        self._seen, self._seen_at = calls, now
+        return self._waited > self._allowed + STUCK_AFTER
+
+    def abandon(self) -> str:
+        """Wait for it no more. Returns why."""
+        self._is_abandoned = True
+        return f"the Kafka client did not come back from {self._call}"
+
+    def end(self, timeout: float) -> None:
+        """Nothing more is asked for. What is under way gets so many seconds."""
+        self._end_by = time.monotonic() + timeout
+        self._asked.put(None)
+        self._thread.join(timeout)
+
+    # In its thread
+
+    def _serve(self) -> None:
+        try:
+            began = time.monotonic()
+            self._initialise()
+            # A committer that was abandoned may have done what it was about to do: its transaction is in doubt.
+            self._told.put(Ending(self._failure, time.monotonic() - began, self._failure is not None))
+            while (asked := self._asked.get()) is not None:
+                began, self._is_in_doubt = time.monotonic(), False
+                failure = self._end(asked)
+                self._told.put(Ending(failure, time.monotonic() - began, self._is_in_doubt))
+        except _Over:
+            pass
+        except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: whoever asked raises it
+            self._told.put(error)
+        self.producer.drop()
+
+    def _end(self, asked: Asked) -> str | None:
+        """Why the transaction was not committed; None when it was."""
+        failure, trouble = self.producer.failure, None
+        if failure is None and asked.offsets is not None:
+            trouble = self._commit(asked.offsets, asked.member)
+            if trouble is None:
+                return None
+            failure = self.producer.failure or trouble.text
+        ended = trouble
+        if trouble is None or trouble.reaction is Reaction.ABORT:
+            trouble = self._insist("abort_transaction", self.producer.abort)
+            self._check_refusal(ended, failure)
+        if trouble is not None:
+            self._renew(trouble)
+        elif self.producer.failure is not None:
+            # After a refused message the next transaction would fail too: "skipped sequence numbers" (measured).
+            self._renew(Trouble(Reaction.RENEW, self.producer.failure, None))
+        return failure or "taken back"
+
+    def _check_refusal(self, trouble: Trouble | None, failure: str | None) -> None:
+        """Raises `KafkaFatal` where each transaction to come would fail like this one, which is taken back."""
+        if (refused := why_refused(trouble)) is not None:
+            raise KafkaFatal(refused)
+        self.producer.serve(0.0)  # the report of what a broker refused may wait
+        if self.producer.is_too_large or (trouble is not None and trouble.is_too_large):
+            raise LimitLowered(failure or self.producer.failure)  # the latter when it was to be taken back anyway
+
+    def _commit(self, offsets: list[TopicPartition], member: object) -> Trouble | None:
+        producer = self.producer
+        trouble = self._made(
+            "send_offsets_to_transaction",
+            lambda timeout: producer.send_offsets(offsets, member, timeout),
+            OFFSETS_TIMEOUT,
+        )
+        if trouble is not None:  # and be it that the call may be made again: see above
+            return trouble
+        trouble = self._insist("commit_transaction", producer.commit)
+        self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT
+        return trouble
+
+    def _insist(
+        self, name: str, call: Callable[[float], Trouble | None], patience: float | None = None
+    ) -> Trouble | None:
+        """Make a call until it is decided, or for as long as the broker keeps the transaction open."""
+        give_up_at = self.producer.opened_at + (self._timeout_ms / 1000 if patience is None else patience)
+        while True:
+            trouble = self._made(name, call, SLICE)
+            if trouble is None or trouble.reaction is not Reaction.AGAIN:
+                return trouble
+            if time.monotonic() >= self._end_by:
+                raise _Over
+            if time.monotonic() >= give_up_at:
+                return trouble
+            self.producer.serve(PAUSE)
+
+    def _made(self, name: str, call: Callable[[float], Trouble | None], timeout: float) -> Trouble | None:
+        self._call, self._allowed = name, timeout
+        self._calls += 1
+        trouble = call(max(0.0, min(timeout, self._end_by - time.monotonic())))
+        self._calls += 1
+        if self._is_abandoned:
+            raise _Over
+        return trouble
+
+    def _renew(self, trouble: Trouble) -> None:
+        """Go on with another producer, once a broker answers. The id's transaction, if any is open, ends with it."""
+        open_for = time.monotonic() - self.producer.opened_at
+        if trouble.is_fenced and is_owner_alive(
+            open_for=open_for, timeout=self._timeout_ms / 1000, is_unique=self._name.is_unique
+        ):
+            raise KafkaFatal(why_fenced(self._name, trouble))
+        self._log.tell("renewed", f"another producer takes over the transactional id {self._name.text}: {trouble.text}")
+        self.producer.drop()
+        self.producer = self._new_producer()
+        self._initialise()
+
+    def _initialise(self) -> None:
+        while trouble := self._insist("init_transactions", self.producer.initialise, patience=math.inf):
+            if not (trouble.is_fenced and self._name.is_unique):
+                raise KafkaFatal(why_closed(self._kafka, self._name, self._timeout_ms, trouble))
+            self.producer = self._new_producer()

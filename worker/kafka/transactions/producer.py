@@ -1,0 +1,156 @@
+"""One producer with a transactional id: from its first transaction to the one that it does not get over.
+
+Owns the client, and remembers the first reason for which the open transaction cannot be committed. That reason may be
+told by a report, which the client gives of refused messages only: a callback for each answer would cost 0.5 µs to make
+and 0.3 to serve (measured). Used by one thread at a time, by whichever ends the transaction or fills it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import Message as Report
+
+from worker.core.message_runs import fields_of
+from worker.core.ordering.ledger import Place
+from worker.core.records import Message
+from worker.kafka.client.config import Config
+from worker.kafka.client.errors import configuring
+from worker.kafka.client.log import ClientLog
+from worker.kafka.producer.producing import is_too_large, partition_of, why_refused
+from worker.kafka.transactions.errors import Trouble, trouble_of
+
+# How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
+# flight; what fills it is a broker that is away.
+ROOM_TIMEOUT = 0.2
+ROOM_SLICE = 0.02
+
+_TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - librdkafka's own codes begin so
+
+
+class _Found:
+    """The first reason. Apart from the producer, so that its client does not refer to it: see `drop`."""
+
+    failure: str | None = None
+    is_too_large = False
+
+    def fail(self, why: str) -> None:
+        self.failure = self.failure or why
+
+    def on_report(self, error: KafkaError | None, report: Report) -> None:
+        """Runs inside of any call but `produce`. Which record it was is not told: its whole batch is refused alike."""
+        if error is not None and error.code() not in _TAKEN_BACK:
+            self.fail(why_refused(report.topic(), error))
+            self.is_too_large |= is_too_large(error)
+
+
+class TransactionalProducer:
+    """What goes wrong in `begin`, `send` and `serve` is found in `failure`; the other calls return what went wrong."""
+
+    def __init__(
+        self, config: Config, partitions: Mapping[str, int], log: ClientLog, on_statistics: Callable[[str], None]
+    ) -> None:
+        """Raises `BadConfiguration`."""
+        self._partitions = partitions
+        self._found = _Found()
+        self.opened_at = 0.0  # monotonic seconds
+        callbacks = {"on_delivery": self._found.on_report, "stats_cb": on_statistics}
+        with configuring("producer"):
+            self._client = Producer({**config, **callbacks}, logger=log)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the open transaction cannot be committed; None while it can."""
+        return self._found.failure
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether a broker refused a record of it for its size."""
+        return self._found.is_too_large
+
+    def begin(self) -> None:
+        """Open a transaction. Asks no broker."""
+        self._found.failure = None
+        self.opened_at = time.monotonic()
+        self._try(self._client.begin_transaction)
+
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        """Put a place's messages into the transaction; dropped when that has failed already."""
+        produce, partitions, found = self._client.produce, self._partitions, self._found
+        for topic, key, value, headers, source in fields_of(messages):
+            if found.failure is not None:
+                return
+            partition = partition_of(topic, key, source, partitions)
+            try:
+                produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
+            except BufferError:
+                self._send_late(Message(topic, key, value, headers, source), place, partition)
+            except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
+                self._refused(topic, place, trouble_of(error).text)
+
+    def serve(self, timeout: float) -> None:
+        """Hear what the client has to say, waiting at most `timeout` seconds for the first word."""
+        self._try(self._client.poll, timeout)
+
+    def initialise(self, timeout: float) -> Trouble | None:
+        """Take the id over: what others have left open under it is taken back."""
+        return _ended(self._client.init_transactions, timeout)
+
+    def send_offsets(self, offsets: Sequence[TopicPartition], member: object, timeout: float) -> Trouble | None:
+        """Put the group's next offsets into the transaction. `member` is the consumer's group metadata."""
+        return _ended(self._client.send_offsets_to_transaction, offsets, member, timeout)
+
+    def commit(self, timeout: float) -> Trouble | None:
+        """Send what is left to send, and make it all durable."""
+        return _ended(self._client.commit_transaction, timeout)
+
+    def abort(self, timeout: float) -> Trouble | None:
+        """Take it back."""
+        return _ended(self._client.abort_transaction, timeout)
+
+    def drop(self) -> None:
+        """Forget what was to be sent; to be followed by the last reference's end, which closes the client at once.
+
+        A client that waited for the garbage collector would go on to ask brokers for what nobody wants any more.
+        """
+        self._try(self._client.purge)
+
+    def _send_late(self, message: Message, place: Place, partition: int) -> None:
+        topic, key, value, headers, _ = message
+        deadline = time.monotonic() + ROOM_TIMEOUT
+        while self.failure is None:
+            self.serve(ROOM_SLICE)
+            try:
+                self._client.produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
+            except BufferError:
+                if time.monotonic() >= deadline:
+                    self._refused(topic, place, "its queue is full")
+            except Exception as error:  # noqa: BLE001  # as in `send`
+                self._refused(topic, place, trouble_of(error).text)
+            else:
+                return
+
+    def _refused(self, topic: str, place: Place, why: str) -> None:
+        self._found.fail(
+            f"the producer does not take the answer to {place.line.partition}/{place.offset} for topic {topic}: {why}"
+        )
+
+    def _try(self, call: Callable[..., Any], *arguments: float) -> None:
+        trouble = _ended(call, *arguments)
+        if trouble is not None:
+            self._found.fail(f"the producer failed: {trouble.text}")
+
+    def __len__(self) -> int:
+        """Messages that are not reported on yet."""
+        return len(self._client)
+
+
+def _ended(call: Callable[..., Any], *arguments: Any) -> Trouble | None:
+    try:
+        call(*arguments)
+    except Exception as error:  # noqa: BLE001  # a broken producer raises SystemError; all of it is judged
+        return trouble_of(error)
+    return None

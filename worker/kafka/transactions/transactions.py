@@ -1,0 +1,163 @@
+"""Where answers go exactly once: transactions, filled by the loop's thread and ended by a thread of its own.
+
+    loop ── begin, send ──▶ [ producer ] ── commit or abort ──▶ committer: offsets, end, or another producer
+     ▲                                                                              │
+     └────────────────────────────── ended ◀────────────────────────────────────────┘
+
+The producer belongs to the loop's thread while a transaction is open, and to the committer from `commit` or `abort`
+until `ended` has told how it went; so the client's callbacks run in one of the two, never in both. Two things end the
+worker: somebody else who uses our id, and a broker that refuses us for good.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import TopicPartition
+
+from worker.core.failures import BadConfiguration, KafkaFatal, Stop
+from worker.core.ordering.ledger import Place
+from worker.core.records import Ending, Message, Partition
+from worker.kafka.client.config import transaction_config
+from worker.kafka.client.log import ClientLog
+from worker.kafka.client.statistics import Watcher
+from worker.kafka.cluster.topics import START_TIMEOUT, Topics
+from worker.kafka.producer.outstanding import Outstanding
+from worker.kafka.producer.producing import tell
+from worker.kafka.transactions.committer import Asked, Committer
+from worker.kafka.transactions.producer import TransactionalProducer
+from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.settings import KafkaSettings
+
+
+class KafkaTransactions:
+    """The transactional producer of answers and dead letters, and the thread that ends its transactions."""
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        topics: Topics,
+        name: TransactionalId,
+        timeout_ms: int,
+        member: Callable[[], object],
+        logger: logging.Logger,
+        watcher: Watcher | None = None,
+    ) -> None:
+        """Begins at once to take back what a predecessor with this id has left open. Raises `BadConfiguration`.
+
+        `member` gives the consumer's group metadata of that moment, by which the broker knows what it may commit.
+        """
+        self._kafka = kafka
+        self._name = name
+        self._timeout_ms = timeout_ms
+        self._member = member
+        self._watcher = watcher
+        self._outstanding = Outstanding()
+        self._log = ClientLog(logger)
+        self._partitions = topics.partitions
+        self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
+        self._statistics: str | None = None  # the last, not yet told
+        self._is_ready = self._is_open = False
+        self._dead: BaseException | None = None
+        self._committer = self._new_committer()
+
+    def wait_until_ready(self, timeout: float = START_TIMEOUT) -> None:
+        """Until the broker knows us by our id. To be called once, before the first transaction.
+
+        Raises `BadConfiguration` when it does not let us, or does not say so within `timeout` seconds.
+        """
+        try:
+            ending = self.ended(timeout)
+        except KafkaFatal as error:
+            raise BadConfiguration(str(error)) from error
+        if ending is None:
+            raise BadConfiguration(
+                f"no broker opens transactions for {self._name.text} within {timeout:g} s: "
+                f"{self._log.last or 'none says why'}; check that the brokers run, and that they are as many as "
+                "transaction.state.log.replication.factor says (3 unless it is set)"
+            )
+        self._is_ready = True
+
+    @property
+    def undelivered(self) -> int:
+        """Messages taken and not yet reported on."""
+        return len(self._committer.producer)
+
+    def begin(self) -> None:
+        """Open a transaction. Waits for nothing."""
+        assert self._is_ready
+        self._is_open = True
+        self._committer.producer.begin()
+
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        """Put a place's messages into the open transaction, in order; dropped when it cannot be committed any more."""
+        self._committer.producer.send(messages, place)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Begin to end the transaction, with these next offsets in it."""
+        self._is_open = False
+        positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        self._committer.ask(Asked(positions, self._member()))
+
+    def abort(self) -> None:
+        """Begin to take it back."""
+        self._is_open = False
+        self._committer.ask(Asked(None))
+
+    def ended(self, timeout: float) -> Ending | None:
+        """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
+        if self._dead is None:
+            told = self._committer.told(timeout)
+            self._tell()
+            if told is None and self._committer.is_stuck():
+                self._abandon()
+            if isinstance(told, Ending):
+                self._outstanding.forget()
+            if told is None or isinstance(told, Ending):
+                return told
+            self._dead = told
+        if isinstance(self._dead, Stop):
+            raise self._dead
+        raise KafkaFatal(f"the committer died of {self._dead!r}; start again") from self._dead
+
+    def serve(self, timeout: float) -> None:
+        """Let the client tell what it has to tell, waiting at most `timeout` seconds for the first word.
+
+        Not to be called between `commit` or `abort` and what `ended` says of it.
+        """
+        self._committer.producer.serve(timeout)
+        self._tell()
+
+    def close(self, timeout: float) -> None:
+        """Take back what is open, so that it holds up no reader, and end the thread: within `timeout` seconds.
+
+        What is not done by then the broker does, after the transaction's timeout.
+        """
+        if self._is_open:
+            self.abort()
+        self._committer.end(timeout)
+
+    def _tell(self) -> None:
+        statistics, self._statistics = self._statistics, None
+        if statistics is not None:
+            tell(self._watcher, self._log, self._outstanding, statistics)
+
+    def _new_committer(self, failure: str | None = None) -> Committer:
+        return Committer(self._kafka, self._name, self._timeout_ms, self._new_producer, self._log, failure)
+
+    def _abandon(self) -> None:
+        """A client that hangs is left where it is: the next one finds out how far it came."""
+        why = self._committer.abandon()
+        self._log.tell("abandoned", f"{why}; another producer takes over the transactional id {self._name.text}")
+        self._committer = self._new_committer(why)
+
+    def _new_producer(self) -> TransactionalProducer:
+        return TransactionalProducer(self._config, self._partitions, self._log, self._on_statistics)
+
+    def _on_statistics(self, statistics: str) -> None:
+        """Runs in whichever thread serves the client; the loop's tells it."""
+        self._statistics = statistics
+
+    def __repr__(self) -> str:
+        return f"<KafkaTransactions {self._name.text} open={self._is_open} undelivered={self.undelivered}>"

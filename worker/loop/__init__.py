@@ -1,0 +1,1 @@
+"""The one thread of control, and what it decides between a record and its answer."""

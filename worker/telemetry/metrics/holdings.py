@@ -1,0 +1,57 @@
+"""The partitions held, how far each is, and which are under suspicion.
+
+A suspicion is over when the group's commit reaches its end, or the partition goes away: nobody says so.
+Owned by the events, on the loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from worker.core.records import Partition, Standing, Suspect
+from worker.telemetry.metrics.tally import Labels
+
+
+class Holdings:
+    """What this replica holds. `suspects` maps partitions to the offset at which their suspicion ends."""
+
+    def __init__(self) -> None:
+        self.held: set[Partition] = set()
+        self.suspects: dict[Partition, int] = {}
+        self._committed: dict[Partition, int] = {}  # next offsets, since the assignment
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def add(self, partitions: Iterable[Partition]) -> None:
+        """They are ours from now on."""
+        for partition in partitions:
+            self.held.add(partition)
+            self._committed.pop(partition, None)
+
+    def remove(self, partitions: Iterable[Partition]) -> None:
+        """They are not ours any more."""
+        for partition in partitions:
+            self.held.discard(partition)
+            self.suspects.pop(partition, None)
+
+    def suspect(self, suspect: Suspect) -> None:
+        """Its records ended the process before."""
+        self.suspects[suspect.partition] = suspect.until
+
+    def committed(self, offsets: Mapping[Partition, int]) -> None:
+        """The group has these next offsets."""
+        self._committed.update(offsets)
+        if self.suspects:  # seldom
+            self.suspects = {p: until for p, until in self.suspects.items() if offsets.get(p, -1) < until}
+
+    def lag(self, standings: Mapping[Partition, Standing]) -> dict[Labels, float]:
+        """How many offsets each partition's commit is behind its end, by topic and number.
+
+        Counted from the furthest commit: of what a transaction commits the consumer never hears.
+        """
+        return {
+            (p.topic, str(p.number)): max(0, end - max(next_offset, self._committed.get(p, 0)))
+            for p, (next_offset, end) in standings.items()
+            if p in self.held
+        }

@@ -1,0 +1,101 @@
+"""The page that Prometheus reads, rendered from a snapshot when it is asked for.
+
+Nothing else imports prometheus_client, and the first scrape does: a start would take 12 to 20 ms longer (measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from worker.telemetry.metrics.declared import METRICS
+from worker.telemetry.metrics.tally import HistogramState, Kind, Labels, Metric, Snapshot
+
+PREFIX = "inference_worker_"
+
+
+class SnapshotCollector(Collector):
+    """The latest snapshot, as Prometheus's client wants it. `clock` is the loop's: it turns instants into ages."""
+
+    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float]) -> None:
+        self._latest = latest
+        self._clock = clock
+
+    def collect(self) -> Iterator[Family]:
+        snapshot, now = self._latest(), self._clock()
+        for metric in METRICS:
+            if metric.kind is Kind.HISTOGRAM:
+                yield _histogram(metric, snapshot.histograms.get(metric))
+            elif metric.kind is Kind.AGE:
+                yield _gauge(metric, _ages(metric, snapshot, now))
+            else:
+                yield _FAMILIES[metric.kind](metric, snapshot.numbers.get(metric, {}).items())
+
+    def describe(self) -> list[Family]:
+        """No names to check for collisions: the registry would collect once before there is anything."""
+        return []
+
+
+class MetricsPage:
+    """`/metrics`: our metrics, and the process's own (memory, processor time, descriptors)."""
+
+    def __init__(self, latest: Callable[[], Snapshot], clock: Callable[[], float]) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(SnapshotCollector(latest, clock))
+        ProcessCollector(registry=self._registry)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The page and its content type, for a request's `Accept` header."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
+
+
+def _ages(metric: Metric, snapshot: Snapshot, now: float) -> Iterator[tuple[Labels, float]]:
+    instants = snapshot.numbers.get(metric, {})
+    if not instants and not metric.labels:
+        yield (), 0.0
+    for labels, instant in instants.items():
+        yield labels, max(0.0, now - instant)
+
+
+def _counter(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
+    family = CounterMetricFamily(PREFIX + metric.name, metric.question, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _gauge(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
+    family = GaugeMetricFamily(PREFIX + metric.name, metric.question, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _info(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
+    family = InfoMetricFamily(PREFIX + metric.name, metric.question)
+    for labels, _ in samples:
+        family.add_metric((), dict(zip(metric.labels, labels, strict=True)))
+    return family
+
+
+def _histogram(metric: Metric, state: HistogramState | None) -> Family:
+    family = HistogramMetricFamily(PREFIX + metric.name, metric.question)
+    if state is not None:
+        bounds = [*map(str, metric.bounds), "+Inf"]
+        family.add_metric((), list(zip(bounds, accumulate(state.counts), strict=True)), state.total)
+    return family
+
+
+_FAMILIES = {Kind.COUNTER: _counter, Kind.GAUGE: _gauge, Kind.INFO: _info}

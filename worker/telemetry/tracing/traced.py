@@ -1,0 +1,198 @@
+"""Codec, lanes and producer with tracing around them: where a request's spans begin and end.
+
+`assembly.py` puts these in the place of the bare ones when tracing is on, so nothing asks for it while it is off. A
+followed request is one whose reply is a `FollowedReply`: its trail travels with it, through batches, halves and
+rejections, to its messages. So nothing here lists what is under way but the messages not yet acknowledged; a request
+that a revoke or a failed transaction takes away is forgotten with its trail, and whoever reads it next tells of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from worker.core.failures import Code
+from worker.core.ordering.ledger import Place
+from worker.core.records import Ending, Finished, Message, Outcome, Partition, Record, Rejection, Reply, Request
+from worker.ports import Lanes
+from worker.telemetry.tracing.spans import TRACEPARENT, ServedModel, Tracing, Trail
+
+
+class Codec(Protocol):
+    def decode(self, record: Record) -> Request | Rejection: ...
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection: ...
+    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
+
+
+class Sink(Protocol):
+    def send(self, messages: Sequence[Message], place: Place) -> None: ...
+    def poll(self, timeout: float) -> Sequence[Place]: ...
+    def push(self) -> None: ...
+
+
+class Transactions(Protocol):
+    def begin(self) -> None: ...
+    def send(self, messages: Sequence[Message], place: Place) -> None: ...
+    def commit(self, offsets: Mapping[Partition, int]) -> None: ...
+    def abort(self) -> None: ...
+    def ended(self, timeout: float) -> Ending | None: ...
+    def serve(self, timeout: float) -> None: ...
+
+
+class FollowedReply(Reply):
+    """The reply of a followed request."""
+
+    trail: Trail
+
+
+class FollowedMessage(Message):
+    """A message that answers a followed request, or keeps it."""
+
+    trail: Trail
+
+
+class TracedCodec:
+    """Begins to follow requests on the way in; on the way out gives their answers a context to go on from."""
+
+    def __init__(self, codec: Codec, tracing: Tracing) -> None:
+        self._codec = codec
+        self._tracing = tracing
+
+    def decode(self, record: Record) -> Request | Rejection:
+        """As the codec does."""
+        taken = self._codec.decode(record)
+        if not taken.reply.echo:
+            return taken
+        reply = self._followed(record, taken.reply)
+        if isinstance(taken, Rejection):
+            return taken._replace(reply=reply)
+        taken.reply = reply
+        return taken
+
+    def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
+        """One by one: each has a trail of its own."""
+        return [self.decode(record) for record in records]
+
+    def refuse(self, record: Record, code: Code, message: str) -> Rejection:
+        """As the codec does."""
+        refused = self._codec.refuse(record, code, message)
+        return refused._replace(reply=self._followed(record, refused.reply))
+
+    def _followed(self, record: Record, reply: Reply) -> Reply:
+        """The reply, with a trail if its request is to be followed."""
+        trail = self._tracing.follow(record, reply.echo)
+        if trail is None:
+            return reply
+        followed = FollowedReply._make(reply)
+        followed.trail = trail
+        return followed
+
+    def encode(self, outcome: Outcome) -> Sequence[Message]:
+        """As the codec does, but that an answer names its own `send` span, where it echoed its request's context.
+
+        A dead letter keeps what its request came with: it may be sent again.
+        """
+        messages = self._codec.encode(outcome)
+        reply = outcome.reply if isinstance(outcome, Rejection) else outcome.request.reply
+        if not isinstance(reply, FollowedReply) or not messages:
+            return messages
+        answer, *letters = messages
+        code = dict(answer.headers).get("error-code")
+        if code is not None:
+            self._tracing.refused(reply.trail, code.decode())
+        # As long as the header it stands for, or shorter: the answer still fits its topic.
+        ours = self._tracing.sent(reply.trail, answer)
+        headers = [(name, ours if name.lower() == TRACEPARENT else value) for name, value in answer.headers]
+        for letter in letters:
+            self._tracing.sent(reply.trail, letter)
+        return [_followed(message, reply.trail) for message in (answer._replace(headers=headers), *letters)]
+
+
+class TracedLanes:
+    """Tells of each run that followed requests took part in."""
+
+    def __init__(self, lanes: Lanes, tracing: Tracing, model: ServedModel) -> None:
+        self._lanes = lanes
+        self._tracing = tracing
+        self._model = model
+        self.submit = lanes.submit
+        self.resubmit = lanes.resubmit
+        self.probe = lanes.probe
+
+    @property
+    def in_flight(self) -> int:
+        """As the lanes say."""
+        return self._lanes.in_flight
+
+    def finished(self, timeout: float) -> Sequence[Finished]:
+        """As the lanes do."""
+        home = self._lanes.finished(timeout)
+        for run in home:
+            if run.batch is not None:
+                trails = [r.reply.trail for r in run.batch.requests if isinstance(r.reply, FollowedReply)]
+                if trails:
+                    self._tracing.ran(run, run.batch, trails, self._model)
+        return home
+
+
+class TracedSink:
+    """Ends the spans of what is durable. Owns the trails whose messages are on the way."""
+
+    def __init__(self, sink: Sink, tracing: Tracing) -> None:
+        self._sink = sink
+        self._tracing = tracing
+        self._on_the_way: dict[Place, Trail] = {}
+        self.push = sink.push
+
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        """As the sink does."""
+        if isinstance(messages[0], FollowedMessage):  # those of one place are followed alike
+            self._on_the_way[place] = messages[0].trail
+        self._sink.send(messages, place)
+
+    def poll(self, timeout: float) -> Sequence[Place]:
+        """As the sink does."""
+        delivered = self._sink.poll(timeout)
+        if self._on_the_way:
+            for place in delivered:
+                trail = self._on_the_way.pop(place, None)
+                if trail is not None:
+                    self._tracing.acknowledged(trail)
+        return delivered
+
+
+class TracedTransactions:
+    """Ends the spans of what is committed. Owns the trails of what is in the transaction.
+
+    Those of a transaction that failed are dropped, unended. One in doubt that was committed after all leaves no spans.
+    """
+
+    def __init__(self, transactions: Transactions, tracing: Tracing) -> None:
+        self._transactions = transactions
+        self._tracing = tracing
+        self._inside: list[Trail] = []
+        self.begin = transactions.begin
+        self.commit = transactions.commit
+        self.abort = transactions.abort
+        self.serve = transactions.serve
+
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        """As the producer does."""
+        if messages and isinstance(messages[0], FollowedMessage):
+            self._inside.append(messages[0].trail)
+        self._transactions.send(messages, place)
+
+    def ended(self, timeout: float) -> Ending | None:
+        """As the producer says."""
+        ending = self._transactions.ended(timeout)
+        if ending is not None:
+            trails, self._inside = self._inside, []
+            for trail in trails if ending.failure is None else ():
+                self._tracing.acknowledged(trail)
+        return ending
+
+
+def _followed(message: Message, trail: Trail) -> FollowedMessage:
+    followed = FollowedMessage._make(message)
+    followed.trail = trail
+    return followed

@@ -1,0 +1,80 @@
+"""What the options of a command do to the settings: they go before the environment, as that does before the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from worker.core.failures import BadConfiguration
+from worker.core.records import Array, ClosedBy
+from worker.core.tensors.signature import Signature
+from worker.settings import ClientKafkaSettings, load_scoring
+
+# The topics that workers write to, by their setting, and what their readers take each record for.
+_READ_AS = {"response_topic": "answers", "dead_letter_topic": "dead letters"}
+
+# The settings that close a batch before it has MAX_BATCH_SIZE rows.
+CLOSING = {
+    ClosedBy.BYTES: "WORKER_BATCHING__MAX_BATCH_BYTES",
+    ClosedBy.TOKENS: "WORKER_BATCHING__MAX_BATCH_TOKENS",
+}
+
+
+def with_options(environ: Mapping[str, str], **options: object) -> dict[str, str]:
+    """The environment, with these variables in the place of its own; None for an option that was not given."""
+    return {**environ, **{name: str(value) for name, value in options.items() if value is not None}}
+
+
+def check_idle(why: str, **options: object) -> None:
+    """Raises `BadConfiguration` for options that were given (not None) and do nothing; `why` says what they lack."""
+    idle = [
+        f"{'--' if len(name) > 1 else '-'}{name.replace('_', '-')}"
+        for name, value in options.items()
+        if value is not None
+    ]
+    if idle:
+        does = "does" if len(idle) == 1 else "do"
+        raise BadConfiguration(f"{' and '.join(idle)} {does} nothing {why}")
+
+
+def check_readers(
+    option: str, topic: str, kafka: ClientKafkaSettings, *written: Literal["response_topic", "dead_letter_topic"]
+) -> None:
+    """Raises `BadConfiguration` for one of these, whose readers would take requests for what they are not."""
+    for setting in written:
+        if topic == getattr(kafka, setting):
+            raise BadConfiguration(
+                f"{option} {topic}: is WORKER_KAFKA__{setting.upper()}, and its readers would take requests for "
+                f"{_READ_AS[setting]}; name a topic that workers read"
+            )
+
+
+def signature_of_model(config: Path | None, environ: Mapping[str, str]) -> Signature:
+    """What the model of these settings takes and gives, without running it. Raises `BadConfiguration`."""
+    settings = load_scoring(config, environ)
+    from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and few calls need it
+
+    return inspect(settings.model).signature
+
+
+def signature_and_example(
+    config: Path | None, environ: Mapping[str, str]
+) -> tuple[Signature, Mapping[str, Array] | None]:
+    """The same, and the rows that the operator has given as an example of what it takes, if any."""
+    settings = load_scoring(config, environ)
+    from worker.inference import example_of, inspect  # noqa: PLC0415 - as above
+
+    signature = inspect(settings.model).signature
+    example = example_of(settings.model, signature)
+    return signature, None if example is None else example.arrays
+
+
+def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_asked_for: bool) -> Signature | None:
+    """The same, for what can do without a model: None, and `BadConfiguration` only for a model that was asked for."""
+    try:
+        return signature_of_model(config, environ)
+    except BadConfiguration:
+        if is_asked_for:
+            raise
+        return None

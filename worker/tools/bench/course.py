@@ -1,0 +1,105 @@
+"""The whole measurement: every contender in every round, each time in another order, and what was found.
+
+Rounds are interleaved, so that a machine that is busy for a while is busy for all. Owns the results, which can be read
+at any time, also after an interruption.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from worker.tools.bench.columns import Column, Rate
+from worker.tools.bench.results import Found, Load, Measured
+
+
+class Turn(Protocol):
+    """A contender at work, under one load after another."""
+
+    def maximum(self, estimate: float | None) -> Measured: ...
+
+    def steady(self, rate: float) -> Measured: ...
+
+
+class Watcher(Protocol):
+    """Hears how far it is."""
+
+    def begin(self, what: str) -> None: ...
+
+    def end(self, steps: int) -> None: ...
+
+
+class Course:
+    """Rounds over columns. The first column is the one by whose maximum rates are set, where they are parts of one."""
+
+    def __init__(
+        self,
+        turn_of: Callable[[Column], AbstractContextManager[Turn]],
+        columns: Sequence[Column],
+        rates: Sequence[Rate],
+        rounds: int,
+    ) -> None:
+        self._turn_of = turn_of
+        self._columns = columns
+        self._rates = rates
+        self._rounds = rounds
+        self._loads: tuple[Load, ...] | None = None
+        self._maxima: dict[str, list[Measured]] = defaultdict(list)
+        self._steady: dict[tuple[str, Load], list[Measured]] = defaultdict(list)
+
+    @property
+    def steps(self) -> int:
+        """How many measurements it is, at most."""
+        return self._rounds * len(self._columns) * (1 + len(self._rates))
+
+    def found(self) -> Found:
+        """So far."""
+        return Found(dict(self._maxima), dict(self._steady), self._loads or ())
+
+    def run(self, watcher: Watcher) -> None:
+        """All of it. Raises `Stop` when a contender or the broker fails."""
+        for number in range(self._rounds):
+            first = number % len(self._columns)
+            for column in (*self._columns[first:], *self._columns[:first]):
+                where = f"round {number + 1} of {self._rounds}, {column.name}"
+                with self._turn_of(column) as turn:
+                    self._take(turn, column, where, watcher)
+
+    def _take(self, turn: Turn, column: Column, where: str, watcher: Watcher) -> None:
+        watcher.begin(f"{where}: maximum")
+        self._measure_maximum(turn, column)
+        if self._loads is None:
+            # The loads of all rounds hang on it, and a machine that was just then busy would make them too low.
+            self._measure_maximum(turn, column)
+            better = max(self._maxima[column.name], key=lambda measured: measured.flow.rate)
+            self._maxima[column.name] = [better]
+            self._loads = self._set_loads(better.flow.rate)
+        watcher.end(1)
+        for load in self._loads:
+            if self._is_tried(column, load):
+                watcher.begin(f"{where}: {load.rate:,.0f} a second")
+                self._steady[column.name, load].append(turn.steady(load.rate))
+            watcher.end(1)
+
+    def _is_tried(self, column: Column, load: Load) -> bool:
+        """More than it can do is a queue that grows, and a load that takes as many times as long to be answered.
+
+        A part of the first column's maximum is none of that to it, whatever a later round finds or rounding adds.
+        """
+        is_its_own = column == self._columns[0] and load.asked.is_part and load.asked.number <= 1
+        return is_its_own or load.rate <= (self._maximum(column) or 0.0)
+
+    def _measure_maximum(self, turn: Turn, column: Column) -> None:
+        self._maxima[column.name].append(turn.maximum(self._maximum(column)))
+
+    def _maximum(self, column: Column) -> float | None:
+        """Its median so far."""
+        found = [measured.flow.rate for measured in self._maxima[column.name]]
+        return statistics.median(found) if found else None
+
+    def _set_loads(self, maximum: float) -> tuple[Load, ...]:
+        loads = {Load(rate.at(maximum), rate) for rate in self._rates}
+        return tuple(sorted(load for load in loads if load.rate > 0))

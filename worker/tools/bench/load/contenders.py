@@ -1,0 +1,137 @@
+"""A contender under load: the processes that answer, and what can be asked of them while they do.
+
+Owns the processes of one contender, from its start until it is closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+from worker.core.tensors.signature import Signature
+from worker.settings import Connection, ModelSettings
+from worker.tools.bench.load.answering import Job, answer_for_ever
+from worker.tools.bench.load.children import START_S, Child
+from worker.tools.bench.load.replica import Replica
+from worker.tools.bench.load.usage import Usage, usage_of
+
+_COUNTED = ("batches_total", "batch_rows_total", "inference_seconds_sum")
+
+
+class Batched(NamedTuple):
+    """What a replica had counted at an `instant`: batches closed, rows in them, and seconds of inference.
+
+    It shows its counts a few times a second, so the instant lies before that of the question.
+    """
+
+    instant: float
+    batches: float
+    rows: float
+    busy_seconds: float
+
+
+class Contender(Protocol):
+    """What a measurement does with whoever answers."""
+
+    def wait_until_ready(self) -> None: ...
+
+    def check(self) -> None: ...
+
+    def usage(self) -> Usage | None: ...
+
+    def batched(self) -> Sequence[Batched]: ...
+
+    def stop(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+
+class Workers:
+    """Replicas of the worker, each an `inference-worker run` with an environment of its own."""
+
+    def __init__(self, settings: Sequence[Mapping[str, str]], environ: Mapping[str, str], config: Path | None) -> None:
+        """`settings`: by names without the prefix, one mapping for each replica."""
+        self._stack = ExitStack()
+        self._replicas = [self._stack.enter_context(Replica(own, environ, config=config)) for own in settings]
+
+    def wait_until_ready(self) -> None:
+        """Until each has its model and is in the group. Raises `Stop`."""
+        for replica in self._replicas:
+            replica.wait_until_ready()
+
+    def check(self) -> None:
+        """Raises `Stop` when one is gone."""
+        for replica in self._replicas:
+            replica.check()
+
+    def usage(self) -> Usage | None:
+        return usage_of(replica.pid for replica in self._replicas)
+
+    def batched(self) -> Sequence[Batched]:
+        """Of each replica. Raises `Stop` when one does not tell."""
+        return [_batched(replica) for replica in self._replicas]
+
+    def stop(self) -> None:
+        """In good order. Raises `Stop` unless each exits with 0."""
+        for replica in self._replicas:
+            replica.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+
+def _batched(replica: Replica) -> Batched:
+    asked = time.monotonic()
+    counts = replica.all_counts()
+    age = sum(counts["loop_heartbeat_age_seconds"].values())
+    instant = (asked + time.monotonic()) / 2 - age
+    return Batched(instant, *(sum(counts[name].values()) for name in _COUNTED))
+
+
+class PlainLoops:
+    """Loops written by hand, each with a share of the partitions."""
+
+    def __init__(self, kafka: Connection, model: ModelSettings, signature: Signature, jobs: Sequence[Job]) -> None:
+        self._stack = ExitStack()
+        self._children = [
+            self._stack.enter_context(Child(f"the {job.kind.replace('_', ' ')} loop", answer_for_ever, *given))
+            for job in jobs
+            for given in [(kafka, model, signature, job)]
+        ]
+
+    def wait_until_ready(self) -> None:
+        """Until each has its model and its partitions. Raises `Stop`."""
+        for child in self._children:
+            child.receive(START_S)
+
+    def check(self) -> None:
+        """Raises `Stop` when one is gone."""
+        for child in self._children:
+            child.check()
+
+    def usage(self) -> Usage | None:
+        return usage_of(child.pid for child in self._children)
+
+    def batched(self) -> Sequence[Batched]:
+        """They know no batches."""
+        return ()
+
+    def stop(self) -> None:
+        """They hold nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()

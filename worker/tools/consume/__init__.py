@@ -1,0 +1,1 @@
+"""`inference-worker consume`: what the records of a topic say."""

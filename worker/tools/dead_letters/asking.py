@@ -1,0 +1,89 @@
+"""What the three commands ask for alike: a dead-letter topic as the settings or the command line name it, and which of
+its letters.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from worker.codecs.dead_letters import Letter, read
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition
+from worker.settings import ClientKafkaSettings, load_client
+from worker.terminal.command_line import with_options
+from worker.tools.dead_letters.replays import Selection
+from worker.tools.kafka.reader import Reader
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+# One wait for records; short, so that a bar moves and a signal is seen.
+_READ_S = 0.2
+
+
+class Asked(NamedTuple):
+    """The words of the command line that every one of these commands takes."""
+
+    config: Path | None = None
+    topic: str | None = None
+    code: str | None = None
+    since: str | None = None
+    request_topic: str | None = None
+
+    def selection(self) -> Selection:
+        """Which letters are meant. Raises `BadConfiguration` for a time that is none."""
+        since_ms = None if self.since is None else time_of(self.since, time.time())
+        code = None if self.code is None else self.code.upper()
+        return Selection(code, since_ms, self.request_topic)
+
+    def kafka(self) -> tuple[ClientKafkaSettings, str]:
+        """The connection and the dead-letter topic. Raises `BadConfiguration`."""
+        kafka = load_client(self.config, with_options(os.environ, WORKER_KAFKA__DEAD_LETTER_TOPIC=self.topic)).kafka
+        if kafka.dead_letter_topic is None:
+            raise BadConfiguration("WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic")
+        return kafka, kafka.dead_letter_topic
+
+
+def time_of(text: str, now: float) -> int:
+    """Milliseconds since the epoch: of so long ago (`90s`, `15m`, `2h`, `3d`), or of a time in ISO 8601, UTC unless it
+    says otherwise. 0 for any before: Kafka takes -1 for the end. Raises `BadConfiguration`.
+    """
+    if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):
+        return max(0, int((now - int(ago[1]) * _UNITS[ago[2]]) * 1000))
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadConfiguration(f"--since {text}: give 90s, 15m, 2h, 3d, or a time such as 2026-11-21T09:30") from None
+    return max(0, int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def letters(reader: Reader, selection: Selection, advance: Callable[[int], object]) -> Iterator[Letter]:
+    """Those of the letters that the topic holds now which are selected. `advance` hears how many offsets lie behind."""
+    starts = begin(reader, selection, reader.beginnings)
+    reader.start_at(starts)
+    nexts = dict(starts)
+    while not reader.has_reached_ends:
+        for record in reader.read(_READ_S):
+            nexts[record.partition] = record.offset + 1
+            letter = read(record)
+            if record.offset < reader.ends[record.partition] and selection.takes(letter):
+                yield letter
+        advance(sum(nexts.values()) - sum(starts.values()))
+
+
+def begin(reader: Reader, selection: Selection, starts: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Where to start reading when no letter before these offsets is wanted: later, if the selection has a time."""
+    if selection.since_ms is None:
+        return dict(starts)
+    times = reader.offsets_at(selection.since_ms)
+    return {partition: max(offset, times[partition]) for partition, offset in starts.items()}
+
+
+def span(reader: Reader, selection: Selection) -> int:
+    """How many offsets `letters` will pass."""
+    starts = begin(reader, selection, reader.beginnings)
+    return sum(max(0, reader.ends[at] - offset) for at, offset in starts.items())

@@ -1,0 +1,241 @@
+"""One replay: requests sent back to the topics they came from, once for each letter, in bounded transactions.
+
+Reads what the topic holds at the start, so that it ends even where its own requests are rejected again: those get new
+letters, which the next replay sends. What is sent and how far it is becomes true in one transaction (`ReplayGroup`);
+which letters are done is reckoned in `replays.py`. Stopped, killed or failed at any point it is started
+again and goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from worker.codecs.dead_letters import Letter, read
+from worker.codecs.sizes import size_of
+from worker.core.failures import Incomplete
+from worker.core.records import Message, Partition, Record
+from worker.tools.dead_letters.destinations import Destination
+from worker.tools.dead_letters.replay_group import Committed, Sending
+from worker.tools.dead_letters.replays import MAX_NOTES, Bookmark, Originals, Trail, request_topic
+
+# What one transaction holds at most: with it, what a killed replay makes the readers of its topics wait for.
+MOST_RECORDS = 500
+MOST_BYTES = 8 * 1024 * 1024
+MOST_SECONDS = 1.0
+_READ_S = 0.2
+_NAMED = 100  # places told of the letters that did not go for one reason
+
+
+class Letters(Protocol):
+    """Where they are read. `Reader` is one."""
+
+    @property
+    def ends(self) -> Mapping[Partition, int]: ...
+    @property
+    def has_reached_ends(self) -> bool: ...
+    def start_at(self, offsets: Mapping[Partition, int]) -> None: ...
+    def read(self, timeout: float) -> Sequence[Record]: ...
+
+
+class Sender(Protocol):
+    """How they leave. `ReplayGroup` is one, `Rehearsal` the other."""
+
+    def serve(self) -> None: ...
+    def send(self, sendings: Sequence[Sending], offsets: Mapping[Partition, Committed]) -> None: ...
+
+
+class Topics(Protocol):
+    """Where they may go. `Destinations` is one."""
+
+    def find(self, topic: str) -> Destination: ...
+
+
+class Rehearsal:
+    """Sends nothing and remembers nothing: a dry run."""
+
+    def serve(self) -> None:
+        """There is no group to stay in."""
+
+    def send(self, sendings: Sequence[Sending], offsets: Mapping[Partition, Committed]) -> None:
+        """Nothing."""
+
+
+class Pace(NamedTuple):
+    """How many, and how fast: at most `limit` letters, and `rate` of them a second. None: no bound."""
+
+    limit: int | None = None
+    rate: float | None = None
+
+    @property
+    def most_at_once(self) -> int:
+        """Records of one transaction: about a second's worth, so that a slow replay is a steady one."""
+        return MOST_RECORDS if self.rate is None else max(1, min(MOST_RECORDS, int(self.rate)))
+
+
+@dataclass(slots=True)
+class Unsent:
+    """Letters that did not go for one reason. Of `places` there are the first."""
+
+    letters: int = 0
+    places: list[str] = field(default_factory=list)
+
+    def add(self, letter: Letter) -> None:
+        """One more."""
+        self.letters += 1
+        if len(self.places) < _NAMED:
+            self.places.append(str(letter.position))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a replay did: letters sent by topic and code; those that no replay can send, and those left for another."""
+
+    sent: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lost: dict[str, Unsent] = field(default_factory=dict)
+    left: dict[str, Unsent] = field(default_factory=dict)
+    is_stopped: bool = False
+
+
+class Replay:
+    """One run. Owns what it has taken and not yet sent, and the way through each partition."""
+
+    def __init__(  # noqa: PLR0913 - each is a part that a test puts another in place of
+        self,
+        *,
+        letters: Letters,
+        topics: Topics,
+        sender: Sender,
+        originals: Originals,
+        trails: Mapping[Partition, Trail],
+        to: str | None = None,
+        pace: Pace = Pace(),  # noqa: B008 - frozen
+        is_stop_asked: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.tally = Tally()
+        self._letters = letters
+        self._topics = topics
+        self._sender = sender
+        self._originals = originals
+        self._trails = trails
+        self._to = to
+        self._pace = pace
+        self._is_stop_asked = is_stop_asked
+        self._clock = clock
+        self._sleep = sleep
+        self._saved: dict[Partition, Bookmark] = {at: trail.bookmark for at, trail in trails.items()}
+        self._pending: list[Sending] = []
+        self._pending_bytes = 0
+        self._pending_counts: Counter[tuple[str, str]] = Counter()
+        self._last_send = clock()
+
+    def run(self, advance: Callable[[int], object]) -> None:
+        """Until every letter is sent, or the limit reached, or a stop asked for. `advance` hears of offsets passed.
+
+        Raises `Stop` when Kafka does not let it go on; what the tally says was sent is sent.
+        """
+        starts = {at: trail.next_offset for at, trail in self._trails.items()}
+        self._letters.start_at(starts)
+        while not self._letters.has_reached_ends and self._may_go_on():
+            self._sender.serve()
+            records = self._letters.read(_READ_S)
+            self._take_all(records)
+            if not records or self._clock() - self._last_send >= MOST_SECONDS:
+                self._send()
+            advance(sum(trail.next_offset - starts[at] for at, trail in self._trails.items()))
+        if self._may_go_on():
+            for partition, trail in self._trails.items():
+                trail.ended(self._letters.ends[partition])
+        self._send()
+
+    def _may_go_on(self) -> bool:
+        self.tally.is_stopped = self.tally.is_stopped or self._is_stop_asked()
+        return not self.tally.is_stopped and self._room > 0
+
+    @property
+    def _room(self) -> int:
+        """Letters that may be taken before the limit."""
+        taken = self.tally.sent.total() + len(self._pending)
+        return 1 if self._pace.limit is None else self._pace.limit - taken
+
+    def _take_all(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if not self._may_go_on():
+                return
+            if record.offset < self._letters.ends[record.partition]:
+                self._take(read(record), self._trails[record.partition])
+            if len(self._pending) >= self._pace.most_at_once or self._pending_bytes >= MOST_BYTES:
+                self._send()
+
+    def _take(self, letter: Letter, trail: Trail) -> None:
+        if trail.wants(letter):
+            topic = self._to or request_topic(letter)
+            if letter.loss is not None:
+                self.tally.lost.setdefault(letter.loss, Unsent()).add(letter)
+            elif (fault := self._fault(topic)) is not None:
+                self.tally.left.setdefault(fault, Unsent()).add(letter)
+                trail.left(letter)
+            else:
+                self._hold(letter, self._topics.find(topic), trail)
+        trail.passed(letter)
+
+    def _fault(self, topic: str) -> str | None:
+        return self._topics.find(topic).fault if topic else "the dead letter does not say where it came from; give --to"
+
+    def _hold(self, letter: Letter, destination: Destination, trail: Trail) -> None:
+        message = self._originals.request(letter, destination.topic)
+        size = size_of(message)
+        if size > destination.max_bytes:
+            reason = f"topic {message.topic} does not take records so large"
+            if self._to is None:
+                self.tally.lost.setdefault(reason, Unsent()).add(letter)
+            else:  # where it came from it may go all the same
+                self.tally.left.setdefault(reason, Unsent()).add(letter)
+                trail.left(letter)
+            return
+        partition = _partition(message, destination, is_own=letter.origin is not None and self._to is None)
+        self._pending.append(Sending(message, partition, destination.max_bytes))
+        self._pending_bytes += size
+        self._pending_counts[message.topic, letter.code] += 1
+
+    def _send(self) -> None:
+        """One transaction, if there is anything to remember; then a rest, where a rate is asked for."""
+        bookmarks = {at: trail.bookmark for at, trail in self._trails.items()}
+        changed = {at: bookmark for at, bookmark in bookmarks.items() if bookmark != self._saved[at]}
+        self._last_send = self._clock()
+        if not changed:
+            return
+        offsets = {at: Committed(bookmark.next_offset, bookmark.notes()) for at, bookmark in changed.items()}
+        for at, offset in offsets.items():
+            if len(offset.notes.encode()) > MAX_NOTES:
+                raise Incomplete(
+                    f"{at}: Kafka has no room to remember more filters beside the group's offset; replay once without "
+                    "a filter, or begin anew with another --group, which sends again what this one has sent"
+                )
+        self._sender.send(self._pending, offsets)
+        self._saved |= changed
+        self.tally.sent += self._pending_counts
+        sent = len(self._pending)
+        self._pending, self._pending_bytes, self._pending_counts = [], 0, Counter()
+        self._rest(sent)
+
+    def _rest(self, sent: int) -> None:
+        """Time that went by before, with nothing to send, is no credit."""
+        if self._pace.rate is None:
+            return
+        due = self._last_send + sent / self._pace.rate
+        while not self._is_stop_asked() and (left := due - self._clock()) > 0:
+            self._sleep(min(left, _READ_S))
+            self._sender.serve()
+
+
+def _partition(message: Message, destination: Destination, *, is_own: bool) -> int:
+    """Where it lay before, so that order holds however it was keyed; in another topic, where its key belongs."""
+    if is_own and message.source_partition < destination.partitions:
+        return message.source_partition
+    return -1 if message.key else message.source_partition % destination.partitions

@@ -1,0 +1,160 @@
+"""`inference-worker dead-letters show`: whole dead letters, for people or, with every byte, for programs."""
+
+from __future__ import annotations
+
+import base64
+import heapq
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from worker.codecs.dead_letters import Letter, Position, read
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition
+from worker.terminal.command_line import check_idle
+from worker.terminal.terminal import console, count, print_json, printable, progress
+from worker.tools.dead_letters.asking import Asked, letters, span
+from worker.tools.dead_letters.replays import Selection
+from worker.tools.dead_letters.texts import brief, decoded, hang, moment, say, shown
+from worker.tools.kafka.reader import Reader
+
+# A screen or so of a value; --json has all of it.
+MOST_LINES = 40
+MOST_CHARACTERS = 4000
+_READ_S = 0.2
+_INDENT = " " * 10
+
+
+def show_letters(asked: Asked, place: str | None, most: int | None, *, as_json: bool) -> int:
+    """Print the letter at a place, its own or its request's; without one the newest `most` of those asked for.
+
+    Raises `BadConfiguration` when there is none.
+    """
+    kafka, topic = asked.kafka()
+    at = None if place is None else _position(place)
+    is_letters_own = at is not None and at.topic == topic
+    if is_letters_own:
+        check_idle(
+            "with the place of a dead letter",
+            n=most,
+            code=asked.code,
+            since=asked.since,
+            request_topic=asked.request_topic,
+        )
+    with Reader(kafka, topic) as reader:
+        if at is not None and is_letters_own:
+            found = [_fetch(reader, at)]
+        else:
+            found = _search(reader, asked.selection(), at, most or 1, topic)
+    screen = console()
+    for number, letter in enumerate(found):
+        if as_json:
+            print_json(as_document(letter))
+        else:
+            _print(screen, letter, "\n" if number else "")
+    return 0
+
+
+def _position(place: str) -> Position:
+    at = Position.parse(place)
+    if at is None:
+        raise BadConfiguration(f"{place}: a place is topic/partition/offset, of a dead letter or of its request")
+    return at
+
+
+def _fetch(reader: Reader, at: Position) -> Letter:
+    partition = Partition(at.topic, at.partition)
+    if partition not in reader.ends:
+        raise BadConfiguration(f"{at}: {at.topic} has {len(reader.ends)} partitions, counted from 0")
+    first, end = reader.beginnings[partition], reader.ends[partition]
+    if not first <= at.offset < end:
+        held = f"offsets {first} to {end - 1}" if first < end else "nothing"
+        raise BadConfiguration(f"{at}: partition {at.partition} holds {held} now")
+    reader.start_at({partition: at.offset})
+    while not reader.has_reached_ends:
+        for record in reader.read(_READ_S):
+            if record.offset == at.offset:
+                return read(record)
+            if record.offset > at.offset:
+                raise BadConfiguration(f"{at}: there is no record at that offset; the next one is at {record.offset}")
+    raise BadConfiguration(f"{at}: there is no record at that offset, nor behind it")
+
+
+def _search(reader: Reader, selection: Selection, at: Position | None, most: int, topic: str) -> list[Letter]:
+    with progress(f"reading {topic}", span(reader, selection)) as advance:
+        candidates = letters(reader, selection, advance)
+        found = newest((letter for letter in candidates if at is None or letter.origin == at), most)
+    if not found:
+        wanted = "such a dead letter" if at is None else f"a dead letter of the request {at}"
+        raise BadConfiguration(f"{topic} does not hold {wanted}")
+    return found
+
+
+def newest(found: Iterable[Letter], most: int) -> list[Letter]:
+    """The last ones in time, at most so many, the oldest of them first."""
+    latest = heapq.nlargest(most, found, key=lambda letter: letter.record.timestamp_ms or 0)
+    return latest[::-1]
+
+
+def as_document(letter: Letter) -> dict[str, object]:
+    """All of a letter for a program: bytes in base64, beside them as text where they are."""
+    record, origin = letter.record, letter.origin
+    return {
+        "place": str(letter.position),
+        "time_ms": record.timestamp_ms,
+        "request": None if origin is None else str(origin),
+        "group": letter.group or None,
+        "code": letter.code or None,
+        "message": letter.message or None,
+        "omitted": dict(letter.omitted),
+        "headers": [{"name": name, **_bytes(value)} for name, value in letter.headers],
+        "key": None if record.key is None else _bytes(record.key),
+        "value": None if record.value is None else _bytes(record.value),
+    }
+
+
+def _bytes(value: bytes | None) -> dict[str, str | None]:
+    encoded = None if value is None else base64.b64encode(value).decode()
+    text = decoded(value)
+    return {"base64": encoded} if text is None else {"base64": encoded, "text": text}
+
+
+def _print(screen: Console, letter: Letter, before: str) -> None:
+    record, origin = letter.record, letter.origin
+    by = f" by group {printable(letter.group)}" if letter.group else ""
+    say(screen, f"{before}{printable(str(letter.position))}", "bold")
+    _fact(screen, "rejected", f"{moment(record.timestamp_ms)} UTC{by}")
+    _fact(screen, "code", printable(letter.code) or "(no code)")
+    _fact(screen, "message", printable(letter.message) or "(no message)")
+    _fact(screen, "request", "(the letter does not say where it lay)" if origin is None else printable(str(origin)))
+    _fact(screen, "key", _omitted(letter, "key") or brief(record.key))
+    _print_headers(screen, letter)
+    _print_value(screen, letter)
+
+
+def _print_headers(screen: Console, letter: Letter) -> None:
+    said = [f"{printable(name)}: {brief(value)}" for name, value in letter.headers]
+    for number, line in enumerate([_omitted(letter, "headers")] if "headers" in letter.omitted else said or ["(none)"]):
+        _fact(screen, "" if number else "headers", line)
+
+
+def _print_value(screen: Console, letter: Letter) -> None:
+    value = letter.record.value
+    if value is None:
+        _fact(screen, "value", _omitted(letter, "value") or letter.record.unreadable or "null")
+        return
+    seen = shown(value, MOST_LINES, MOST_CHARACTERS)
+    cut = "" if seen.is_whole else "; this is the beginning, --json has all of it"
+    _fact(screen, "value", f"{count(len(value), 'byte')}, {seen.kind}{cut}" if value else "empty")
+    for line in seen.lines:
+        say(screen, f"  {line}")
+
+
+def _omitted(letter: Letter, what: str) -> str:
+    """Empty when the letter has it."""
+    size = letter.omitted.get(what)
+    return "" if size is None else f"left out: it did not fit into the dead letter ({printable(size)})"
+
+
+def _fact(screen: Console, name: str, text: str) -> None:
+    hang(screen, f"{name:<8}", text)

@@ -1,0 +1,157 @@
+"""`inference-worker demo`: what batching buys, seen in under a minute on a broker that needs no installing.
+
+Two real workers, one of them with batches of one row, get the same handwritten digits: first a heap of requests at
+once, which shows what each can do; then a steady rate at which the batching worker keeps up and one by one does not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from worker.signals import unwind_when_told
+from worker.terminal import terminal
+from worker.tools.demo.contender import Closed, Contender, Topics
+from worker.tools.demo.digits import held_out
+from worker.tools.demo.load import Tally
+from worker.tools.demo.screen import Screen, comparison
+from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
+
+# A mock partition keeps 5 MB and silently drops the oldest: 16,000 requests of about 450 bytes are 1.8 MB in each.
+MOST_REQUESTS = 16_000
+AT_ONCE = 4_000
+SECONDS = 4
+# The steady rate: twice what one by one can do, unless that would be hard work for the batching worker too. Sending,
+# the broker and reading take their share of the machine all the while, which a heap of requests does not show.
+OVERLOAD = 2.0
+COMFORT = 0.4
+# Where the batching worker still falls behind, the machine has other things to do: halve the rate, so many times.
+HALVINGS = 2
+# Half of the answers within this: an answer waits for company and its turn, not in a queue that grows.
+PROMPT_S = 0.1
+BATCH_SIZES = {"one by one": 1, "batched": 64}
+
+
+class Result(NamedTuple):
+    """What one contender did at a steady rate (requests per second), and how its batches closed."""
+
+    contender: Contender
+    rate: float
+    tally: Tally
+    closed: Closed
+
+    @property
+    def keeps_up(self) -> bool:
+        return bool(np.median(self.tally.latencies) < PROMPT_S)
+
+
+def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
+    """0 when no answer was an error. Raises `Stop` when a worker or the broker fails, never for being slow."""
+    unwind_when_told()  # so that no worker is left behind
+    console = terminal.console()
+    console.print(
+        "[bold]Handwritten digits, classified by two workers.[/bold]\nThe broker is a mock (librdkafka's own, inside "
+        "this process). The workers, the model and every request are real.\n"
+    )
+    with EmbeddedBroker() as broker, ExitStack() as stack:
+        contenders = [stack.enter_context(_contender(broker, name)) for name in BATCH_SIZES]
+        for contender in contenders:
+            contender.replica.wait_until_ready()
+        with Screen(console) as screen:
+            heaps, results = _compete(contenders, screen, at_once, seconds)
+        for contender in contenders:
+            contender.replica.stop()
+    _report(console, heaps, results)
+    return 1 if any(tally.errors for tally in heaps) or any(result.tally.errors for result in results) else 0
+
+
+def _contender(broker: EmbeddedBroker, name: str) -> Contender:
+    topics = Topics(f"digits-{BATCH_SIZES[name]}", f"answers-{BATCH_SIZES[name]}")
+    for topic in (topics.requests, topics.answers):
+        broker.create_topic(topic, PARTITIONS)
+    return Contender(name, BATCH_SIZES[name], broker.bootstrap_servers, topics, os.environ)
+
+
+def _compete(
+    contenders: Sequence[Contender], screen: Screen, heap: int, seconds: float
+) -> tuple[list[Tally], list[Result]]:
+    """What each made of a heap of requests, and of the steady rate at which the batching one keeps up."""
+    images = held_out()
+    heaps = [c.face(images, heap, np.inf, screen, f"{heap:,} at once") for c in contenders]
+    slow, fast = contenders
+    rate = min(OVERLOAD * heaps[0].rate, COMFORT * heaps[1].rate)
+    batched = _steady(fast, screen, rate, seconds)
+    for _ in range(HALVINGS):
+        if batched.keeps_up:
+            break
+        rate /= 2
+        batched = _steady(fast, screen, rate, seconds)
+    return heaps, [_steady(slow, screen, rate, seconds), batched]
+
+
+def _steady(contender: Contender, screen: Screen, rate: float, seconds: float) -> Result:
+    rate = max(100.0, round(rate, -2))
+    requests = min(MOST_REQUESTS, int(rate * seconds))
+    before = contender.closed()
+    tally = contender.face(held_out(), requests, rate, screen, f"{rate:,.0f} a second")
+    return Result(contender, rate, tally, contender.closed().since(before))
+
+
+def _report(console: Console, heaps: Sequence[Tally], results: Sequence[Result]) -> None:
+    tallies = [result.tally for result in results]
+    rows = [
+        (f"[bold]{heaps[0].requests:,} requests at once[/bold]", ["", ""]),
+        ("answers per second", [f"{tally.rate:,.0f}" for tally in heaps]),
+        ("", []),
+        (f"[bold]{results[0].rate:,.0f} requests a second[/bold]", ["", ""]),
+        ("requests", [f"{tally.requests:,}" for tally in tallies]),
+        ("answers", [f"{tally.answers:,}" for tally in tallies]),
+        ("of them right", [f"{tally.right / tally.answers:.1%}" for tally in tallies]),
+        ("answers per second", [f"{tally.rate:,.0f}" for tally in tallies]),
+        ("latency p50", [_milliseconds(tally, 50) for tally in tallies]),
+        ("latency p99", [_milliseconds(tally, 99) for tally in tallies]),
+        ("batches", [f"{sum(result.closed.batches.values()):,.0f}" for result in results]),
+        ("rows in a batch, mean", [f"{result.closed.mean_rows:.1f}" for result in results]),
+        *(
+            (f"batches closed by {reason}", [f"{result.closed.batches[reason]:,.0f}" for result in results])
+            for reason in _reasons(results)
+        ),
+    ]
+    heads = [f"{r.contender.name}\nMAX_BATCH_SIZE={r.contender.batch_size}" for r in results]
+    console.print()  # the bars end without a line's end where there is no terminal
+    console.print(comparison(heads, rows))
+    for line in _conclusions(heaps, results):
+        console.print(line)
+
+
+def _conclusions(heaps: Sequence[Tally], results: Sequence[Result]) -> Iterator[str]:
+    yield "Latency counts from the instant a request is due until its answer is read."
+    gain = heaps[1].rate / heaps[0].rate
+    yield f"Batching answers {gain:.1f} times as many requests per second with the same model on the same machine."
+    one_by_one, batched = results
+    if not batched.keeps_up:
+        yield "This machine is busy: even at a gentle rate the requests wait, and the latencies are those of a queue."
+    elif not one_by_one.keeps_up:
+        yield "At the steady rate one by one falls behind: its latency is that of a queue, and grows with every second."
+    else:
+        yield "This machine is busy: at a rate that is gentle enough for it, both keep up."
+    tallies = [*heaps, one_by_one.tally, batched.tally]
+    if wrong := sum(tally.errors for tally in tallies):
+        yield f"[bold red]{wrong} answers were errors.[/bold red]"
+    if twice := sum(tally.repeats for tally in tallies):
+        yield f"{twice} answers came twice, as at-least-once delivery allows."
+
+
+def _reasons(results: Sequence[Result]) -> list[str]:
+    """The reasons for which any batch closed."""
+    return [reason for reason in results[0].closed.batches if any(r.closed.batches[reason] for r in results)]
+
+
+def _milliseconds(tally: Tally, percent: int) -> str:
+    milliseconds = np.percentile(tally.latencies, percent) * 1000
+    return f"{milliseconds:,.1f} ms" if milliseconds < 100 else f"{milliseconds:,.0f} ms"

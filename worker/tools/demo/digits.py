@@ -1,0 +1,46 @@
+"""The handwritten digits that the demo classifies, and how they are split into those learned and those held out.
+
+1,797 images of 8 by 8 pixels, shades 0 to 16; `digits.LICENSE.md` says whose they are. Owns the files beside it.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIDE = 8
+PIXELS = SIDE * SIDE
+SHADES = 16
+CLASSES = 10
+MODEL = Path(__file__).with_name("digits.onnx")
+
+# Every fifth image is held out: no seed to agree upon, and all ten digits are among them.
+_HELD_OUT = 5
+
+
+class Images(NamedTuple):
+    """Images and what they show: `pixels` float32 of shape (n, 64) from 0 to 1, `labels` int64 of shape (n,)."""
+
+    pixels: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+def learned() -> Images:
+    """What the classifier was trained on: 1,437 images."""
+    return _split(is_held_out=False)
+
+
+def held_out() -> Images:
+    """What it has never seen: 360 images."""
+    return _split(is_held_out=True)
+
+
+def _split(*, is_held_out: bool) -> Images:
+    with as_file(files("worker.tools.demo") / "digits.npz") as path, np.load(path, allow_pickle=False) as stored:
+        pixels, labels = stored["pixels"], stored["labels"]
+    chosen = (np.arange(len(labels)) % _HELD_OUT == 0) == is_held_out
+    return Images((pixels[chosen] / SHADES).astype(np.float32), labels[chosen].astype(np.int64))

@@ -1,0 +1,161 @@
+"""Records on their way to one topic: what commands and the demo publish with.
+
+Owns a producer that is in no transaction. Never waits but where it is asked to, retries nothing by itself and knows
+nothing of what it carries.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as Report
+
+from worker.core.failures import KafkaFatal
+from worker.core.records import Headers
+from worker.kafka.client.config import Config
+from worker.kafka.client.plain import client_log, open_client, reach, record_limit
+from worker.kafka.producer.producing import broken
+from worker.settings import Connection
+
+# A broker that is away may come back: what has waited for it so long, seconds, is given up.
+PATIENCE = 60.0
+
+_TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - librdkafka's own codes begin with an underscore
+
+# An idempotent producer sends nothing before the broker has given it an id, for which it asks when it is made and then
+# each half second: first records waited 0.5 s in half of the runs (measured). Only statistics tell when it has one.
+_ID_WITHIN = 5.0
+
+# No broker takes more in one request (`socket.request.max.bytes`).
+_LARGEST = 100_000_000
+
+_TUNING: Config = {
+    # Requests leave soon, so that a latency is not the publisher's own; under load they have company anyway.
+    "linger.ms": 1,
+    # Bound the memory: what is full waits. The largest record has room.
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 128 * 1024,
+}
+_PROMISED: Config = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",  # Java's: one key, one partition, whoever publishes it
+    "message.timeout.ms": int(PATIENCE * 1000),
+    "statistics.interval.ms": 100,
+}
+
+
+class Publisher:
+    """Sends records to one topic. One thread uses it.
+
+    `acknowledged` and `refused` count what the broker has said so far; `refusal` is its first reason, in words.
+    """
+
+    def __init__(self, kafka: Connection, topic: str) -> None:
+        """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
+        self._topic = topic
+        self._failure: KafkaFatal | None = None
+        self.acknowledged = 0
+        self.refused = 0
+        self.refusal: str | None = None
+        self._log = client_log()
+        self._is_ready = False
+        limit = min(record_limit(topic, reach(topic, kafka, "WRITE")) or _LARGEST, _LARGEST)
+        # The topic limits a set of records as one: a single one that is too large is refused here, and costs no other.
+        tuning = {**_TUNING, "batch.size": min(limit, 1_000_000)}
+        promised = {**_PROMISED, "message.max.bytes": max(limit, 1_000), "stats_cb": self._on_statistics}
+        self._producer = open_client(Producer, kafka, tuning, promised, self._log)
+        self._wait_for_id()
+
+    @property
+    def waiting(self) -> int:
+        """Records handed over and neither acknowledged nor refused."""
+        return len(self._producer)
+
+    def publish(
+        self, value: bytes | None, key: bytes | None, headers: Headers, told: Callable[[str | None], None] | None = None
+    ) -> bool:
+        """Hand over one record, which leaves within about a millisecond. False: there is no room before `poll`.
+
+        `told` hears, from `poll` or `flush`, the record's place as `Record.source` has it, or None if it was refused.
+        Raises `KafkaFatal` when nothing more is taken.
+        """
+        reported = self._reported if told is None else partial(self._placed, told)
+        try:
+            self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=reported)
+        except BufferError:
+            return False
+        except KafkaException as error:
+            self._hear(error.args[0])
+            self._check()
+        return True
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Hear of what was handed over, waiting at most `timeout` seconds for the first.
+
+        A record too large for its topic is counted. Raises `KafkaFatal` once one was refused for another reason.
+        """
+        self._serve(self._producer.poll, timeout)
+        self._check()
+
+    def flush(self, timeout: float) -> int:
+        """Wait for what is under way, at most `timeout` seconds. Returns how many still wait. Raises as `poll` does."""
+        self._serve(self._producer.flush, timeout)
+        self._check()
+        return self.waiting
+
+    def give_up(self) -> None:
+        """Forget what is still waiting; some of it may have been sent."""
+        self._producer.purge()
+
+    def _wait_for_id(self) -> None:
+        """So that no record's latency is the producer's own start. What it cannot do in time, records will find out."""
+        deadline = time.monotonic() + _ID_WITHIN
+        while not self._is_ready and time.monotonic() < deadline:
+            self.poll(0.1)
+
+    def _on_statistics(self, statistics: str) -> None:
+        self._is_ready = self._is_ready or json.loads(statistics).get("eos", {}).get("idemp_state") == "Assigned"
+
+    @staticmethod
+    def _serve(serve: Callable[[float], int], timeout: float) -> None:
+        try:
+            serve(timeout)
+        except Exception as error:
+            raise broken(error) from error
+
+    def _reported(self, error: KafkaError | None, _: Report) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self._hear(error)
+
+    def _placed(self, told: Callable[[str | None], None], error: KafkaError | None, report: Report) -> None:
+        self._reported(error, report)
+        told(None if error is not None else f"{self._topic}/{report.partition()}/{report.offset()}")
+
+    def _hear(self, error: KafkaError) -> None:
+        self.refused += 1
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self.refusal = self.refusal or f"larger than {self._topic} takes; raise its max.message.bytes"
+        elif self._failure is None:
+            self.refusal = self._why(error)
+            self._failure = KafkaFatal(f"a record for {self._topic} was refused: {self.refusal}")
+
+    def _why(self, error: KafkaError) -> str:
+        if error.code() == _TIMED_OUT:
+            return f"no broker acknowledged it within {PATIENCE:g} s ({self._log.last or error.str()})"
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return "this client may not write there; grant it the operation WRITE"
+        return error.str()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def __repr__(self) -> str:
+        return f"<Publisher {self._topic} acknowledged={self.acknowledged} refused={self.refused}>"

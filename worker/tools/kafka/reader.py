@@ -1,0 +1,193 @@
+"""Records of one topic, read without a group: answers, dead letters, anything.
+
+Owns a consumer that commits nothing. Knows nothing of what it carries; a broker that is away is waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from types import MappingProxyType
+from typing import Self, cast
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from worker.core.failures import BadConfiguration, KafkaFatal
+from worker.core.records import Partition, Record
+from worker.kafka.client.config import MOST_UNPACKED, Config
+from worker.kafka.client.errors import UNREADABLE
+from worker.kafka.client.plain import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
+from worker.kafka.consumer.batch_end import Question, find_end, looking
+from worker.kafka.consumer.incoming import headers_of
+from worker.kafka.consumer.unreadable import Failures
+from worker.settings import Connection
+
+# The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
+READ_AT_MOST = 1000
+ASK_AGAIN = 0.2  # seconds; about as long as an election takes
+# One of librdkafka's own codes, which begin with an underscore.
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
+
+_TUNING: Config = {
+    "fetch.queue.backoff.ms": 20,  # the default of 1 s starves a reader that is faster than its network
+    "queued.max.messages.kbytes": 32 * 1024,
+    "receive.message.max.bytes": MOST_UNPACKED,
+}
+_PROMISED: Config = {
+    "group.id": "inference-worker-reader",  # the client wants one; it is never joined, and nothing committed to it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "earliest",  # where retention has overtaken us
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+    "check.crcs": False,  # see `client_config`
+}
+
+
+class Reader:
+    """Reads one topic, each partition in order. One thread uses it.
+
+    `beginnings` and `ends` are the offsets of the first record and of the next one to come, by partition, as they were
+    when the reader was made; partitions that are added later are not read. Only what is committed is read.
+    """
+
+    def __init__(self, kafka: Connection, topic: str) -> None:
+        """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
+        self._kafka = kafka
+        self._topic = topic
+        found = reach(topic, kafka, "READ").cluster.topics[topic].partitions
+        self._partitions = {number: Partition(topic, number) for number in sorted(found)}
+        self._consumer = open_client(Consumer, kafka, _TUNING, _PROMISED, client_log())
+        self._positions: dict[int, int] = {}
+        self._short_of_end: dict[int, int] = {}
+        self._failures = Failures()
+        self._given_up: Iterator[Record] = iter(())
+        self.beginnings = self._offsets(OFFSET_BEGINNING)
+        self.ends = self._offsets(OFFSET_END)
+
+    def offsets_at(self, time_ms: int) -> Mapping[Partition, int]:
+        """The offset of the first record of that time (milliseconds since the epoch) or later; else the end.
+
+        No record before it is of that time: what lies behind it may be.
+        """
+        return {at: offset if offset >= 0 else self.ends[at] for at, offset in self._offsets(time_ms).items()}
+
+    def start_at(self, offsets: Mapping[Partition, int]) -> None:
+        """Read these partitions from these offsets on."""
+        self._failures, self._given_up = Failures(), iter(())
+        self._positions = {partition.number: offset for partition, offset in offsets.items()}
+        ends = {partition.number: self.ends[partition] for partition in offsets}
+        self._short_of_end = {number: end for number, end in ends.items() if self._positions[number] < end}
+        self._consumer.assign([TopicPartition(self._topic, at, offset) for at, offset in self._positions.items()])
+
+    @property
+    def has_reached_ends(self) -> bool:
+        """Everything below `ends` has been read, of the partitions that are read at all."""
+        return not self._short_of_end
+
+    def read(self, timeout: float) -> Sequence[Record]:
+        """What has arrived; if nothing has, what comes first within `timeout` seconds, and perhaps nothing sooner.
+
+        A record that cannot be unpacked comes with the reason in `unreadable`. Raises `KafkaFatal` when the topic is
+        gone or closed to us; a broker that is away is waited for.
+        """
+        if given_up := list(islice(self._given_up, READ_AT_MOST)):
+            return given_up
+        try:
+            messages = self._consumer.consume(READ_AT_MOST, 0)
+            if not messages and timeout > 0:
+                first = self._consumer.poll(timeout)
+                messages = [] if first is None else [first, *self._consumer.consume(READ_AT_MOST, 0)]
+        except KafkaException as error:
+            raise KafkaFatal(f"{self._topic} cannot be read: {error.args[0].str()}") from error
+        records = [record for message in messages if (record := self._record(message)) is not None]
+        return records or list(islice(self._given_up, READ_AT_MOST))
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _offsets(self, which: int) -> Mapping[Partition, int]:
+        """A leader that was elected just now refuses a question or two, which the client hands on.
+
+        A broker that the controller has let in again just now may name a topic without its partitions for a moment.
+        """
+        give_up = time.monotonic() + ANSWER_TIMEOUT
+        while True:
+            found, error = self._ask(which)
+            if error is None:
+                return found
+            if is_closed(error) or time.monotonic() >= give_up:
+                raise BadConfiguration(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
+            time.sleep(ASK_AGAIN)
+
+    def _ask(self, which: int) -> tuple[Mapping[Partition, int], KafkaError | None]:
+        """The offsets, or why there are none."""
+        asked = [TopicPartition(self._topic, number, which) for number in self._partitions]
+        try:
+            found = self._consumer.offsets_for_times(asked, timeout=ANSWER_TIMEOUT)
+        except KafkaException as error:
+            return {}, error.args[0]
+        failed = next((at.error for at in found if at.error is not None), None)
+        return MappingProxyType({self._partitions[at.partition]: at.offset for at in found}), failed
+
+    def _record(self, message: Message) -> Record | None:
+        error = message.error()
+        if error is not None:
+            return self._no_record(message, error)
+        number, offset = cast("int", message.partition()), cast("int", message.offset())
+        if offset < self._positions[number]:  # read before a seek of ours
+            return None
+        self._move(number, offset + 1)
+        at = message.timestamp()[1]
+        headers = headers_of(message)
+        time_ms = at if at >= 0 else None
+        return Record(self._partitions[number], offset, message.key(), message.value(), headers, time_ms)
+
+    def _move(self, number: int, position: int) -> None:
+        self._positions[number] = position
+        if self._short_of_end and position >= self._short_of_end.get(number, position + 1):
+            del self._short_of_end[number]
+
+    def _no_record(self, message: Message, error: KafkaError) -> Record | None:
+        if error.code() == _EOF:
+            # It may lie behind markers of transactions, which are no records.
+            self._short_of_end.pop(cast("int", message.partition()), None)
+            return None
+        if error.code() in UNREADABLE:
+            self._try_again(cast("int", message.partition()), message.offset() or 0, error.str())
+            return None
+        if is_closed(error):
+            raise KafkaFatal(f"{self._topic} cannot be read: {why_unusable(self._topic, error, 'READ')}")
+        return None  # the client's to get over; of the group that it asks about we need nothing
+
+    def _try_again(self, number: int, first: int, reason: str) -> None:
+        """Or step past the batch that begins at `first`."""
+        partition = self._partitions[number]
+        at, is_certain = self._failures.failed(partition, first, self._positions[number])
+        if is_certain:
+            last, _ = find_end(self._new_looker, Question(partition, first, at))
+            self._failures.given_up(partition, last)
+            self._given_up = chain(self._given_up, self._give_up(partition, at, last, reason))
+            at = last + 1
+        self._consumer.seek(TopicPartition(self._topic, number, at))
+
+    def _give_up(self, partition: Partition, first: int, last: int, reason: str) -> Iterator[Record]:
+        for offset in range(first, last + 1):
+            self._move(partition.number, offset + 1)
+            yield Record(partition, offset, None, None, (), None, unreadable=reason)
+
+    def _new_looker(self) -> Consumer:
+        return open_client(
+            Consumer, self._kafka, {}, looking({**_TUNING, **self._kafka.config, **_PROMISED}), client_log()
+        )
+
+    def __repr__(self) -> str:
+        return f"<Reader {self._topic} short of the end in {len(self._short_of_end)} partitions>"

@@ -1,0 +1,1 @@
+"""`inference-worker profile`: what batching buys on a device, and what to set."""

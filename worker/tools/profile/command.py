@@ -1,0 +1,216 @@
+"""`inference-worker profile`: what batching buys with this model on this device, and what to set.
+
+The model alone, without Kafka: loaded from the settings as a worker loads it, stacked, run and split as a worker does.
+Measuring, knee and advice are the business of `worker.profiling`; here they meet the model, the clock and the terminal.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from worker.app import GC_THRESHOLDS
+from worker.assembly import LARGEST_CHUNK, SMALLEST_CHUNK, batch_policy
+from worker.core.batching.limits import Limit
+from worker.core.failures import BadConfiguration
+from worker.core.records import ClosedBy
+from worker.core.tensors.buckets import tokens
+from worker.core.tensors.stacking import Stacker
+from worker.inference import Model, load
+from worker.settings import ScoringSettings, load_scoring
+from worker.terminal.command_line import CLOSING, with_options
+from worker.terminal.open_axes import open_axes
+from worker.terminal.terminal import count, page, print_json, progress
+from worker.tools import figure
+from worker.tools.profile.engine.advice import Advice, Need, advise
+from worker.tools.profile.engine.costs import TRANSPORT_SECONDS, MeasuredCosts
+from worker.tools.profile.engine.forecast import Forecaster
+from worker.tools.profile.engine.knee import knee
+from worker.tools.profile.engine.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
+from worker.tools.profile.lengths_command import LengthsBench, LengthsOrder, advise_buckets
+from worker.tools.profile.plot import draw
+from worker.tools.profile.report import Profile, Subject
+from worker.tools.profile.screen import show
+
+# The sizes double up to so many rows, unless others are asked for: in every table that we know, the knee comes sooner.
+LARGEST = 1024
+MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was asked for on the command line."""
+
+    model: Path | None = None
+    rate: float | None = None
+    latency_budget_ms: float | None = None
+    rows_per_request: int = 1
+    batch_sizes: str | None = None
+    seconds: float = 1.0
+    transport_ms: float | None = None
+    lengths: LengthsOrder = field(default_factory=LengthsOrder)
+    plot: Path | None = None
+    as_json: bool = False
+    config: Path | None = None
+
+    @property
+    def transport(self) -> float:
+        """Seconds."""
+        return TRANSPORT_SECONDS if self.transport_ms is None else self.transport_ms / 1000
+
+    @property
+    def need(self) -> Need | None:
+        """Raises `BadConfiguration` for half of one."""
+        if self.rate is None and self.latency_budget_ms is None:
+            return None
+        if self.rate is None or self.latency_budget_ms is None:
+            raise BadConfiguration("--rate and --latency-budget-ms go together: advice needs both")
+        if not (math.isfinite(self.rate) and math.isfinite(self.latency_budget_ms)):
+            raise BadConfiguration("--rate and --latency-budget-ms are numbers, and no infinities")
+        return Need(self.rate, self.latency_budget_ms / 1000)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of a batch, ascending; one request's are always among them. Raises `BadConfiguration`."""
+        one = self.rows_per_request
+        if self.batch_sizes is None:
+            return [
+                size for size in (one << n for n in range(17)) if size <= max(LARGEST, 8 * one) and size <= MOST_ROWS
+            ]
+        return sorted({one, *_numbers(self.batch_sizes, one)})
+
+
+def profile(order: Order) -> int:
+    """0. Raises `BadConfiguration` for what cannot be measured or met."""
+    need, sizes, has_lengths = order.need, order.sizes, order.lengths.is_wanted
+    if order.plot is not None:
+        figure.check(order.plot)
+    settings = load_scoring(order.config, with_options(os.environ, WORKER_MODEL__PATH=order.model))
+    # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
+    batching = settings.batching
+    model = load(
+        settings.model,
+        max_batch_size=min(2, batching.max_batch_size),
+        max_request_rows=batching.max_request_rows,
+    )
+    gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
+    most = model.most_rows(MOST_ROWS)
+    if sizes[0] > most:
+        raise BadConfiguration(
+            f"--rows-per-request {sizes[0]}: the model was exported for {most} rows; give so many or less"
+        )
+    stacker, buckets = _stacker(model, settings), None
+    bench = Bench(model, stacker, order.rows_per_request, time.perf_counter)
+    if has_lengths:
+        at_lengths = LengthsBench(model, stacker, settings, order.rows_per_request, order.seconds)
+        buckets = advise_buckets(order.lengths, at_lengths, need, order.transport)
+        bench = at_lengths.at(buckets.axis, buckets.mean_padded)
+    row = bench.requests(1)[0]
+    row_bytes = row.size
+    limit = replace(batch_policy(batching, model), max_rows=most).limit_of_rows(row.shapes, row_bytes)
+    _check_limit(sizes[0], limit, {ClosedBy.BYTES: row_bytes, ClosedBy.TOKENS: tokens(row.shapes)})
+    swept = _swept(bench, sizes, limit, order.seconds)
+    found = Profile(
+        _subject(model, settings, order),
+        swept.sizes,
+        swept.too_large,
+        knee({size.rows: size.rows_per_s for size in swept.sizes}),
+        order.transport,
+        buckets=buckets,
+        open_axes=open_axes(model.signature.inputs, row.shapes),
+    )
+    try:
+        if need is not None:
+            found.advice = _advice(need, swept, row_bytes, settings, order)
+    except BadConfiguration as refusal:
+        found.refusal = str(refusal)
+        raise
+    finally:  # a budget that is too tight makes no measurement worthless
+        _tell(found, order)
+    return 0
+
+
+def _tell(found: Profile, order: Order) -> None:
+    if order.plot is not None:
+        figure.save(order.plot, lambda empty: draw(empty, found))
+    if order.as_json:
+        print_json(found.as_json())
+    else:
+        show(page(), found)
+
+
+def _swept(bench: Bench, sizes: Sequence[int], limit: Limit, seconds: float) -> Sweep:
+    """A batch that would close before it has its rows is not measured: it would never run."""
+    fitting = [size for size in sizes if size <= limit.rows]
+    with progress("measuring", ROUNDS * len(fitting)) as tell:
+        swept = sweep(bench, fitting, seconds, tell)
+    if swept.too_large is None and len(fitting) < len(sizes):
+        return swept._replace(too_large=TooLarge(sizes[len(fitting)], _why(limit)))
+    return swept
+
+
+def _why(limit: Limit) -> str:
+    setting = CLOSING.get(limit.why)
+    rows = count(limit.rows, "row")
+    return f"the model was exported for {rows}" if setting is None else f"{setting} closes a batch at {rows}"
+
+
+def _check_limit(one: int, limit: Limit, weights: Mapping[ClosedBy, int]) -> None:
+    """Raises `BadConfiguration` where a worker would cut each request in pieces: then no batch runs as measured."""
+    if one > limit.rows:
+        raise BadConfiguration(
+            f"--rows-per-request {one}: {_why(limit)}; give so many or less, or raise it to "
+            f"{one * weights[limit.why]} or more"
+        )
+
+
+def _advice(need: Need, swept: Sweep, row_bytes: int, settings: ScoringSettings, order: Order) -> Advice:
+    forecasts = Forecaster(
+        MeasuredCosts(swept.sizes),
+        order.transport,
+        request_rows=order.rows_per_request,
+        row_bytes=row_bytes,
+        max_bytes=settings.batching.max_batch_bytes,
+        inflight_batches=settings.batching.max_inflight_batches,
+        chunks=(SMALLEST_CHUNK, LARGEST_CHUNK),
+    )
+    return advise(need, [size.rows for size in swept.sizes], forecasts)
+
+
+def _stacker(model: Model, settings: ScoringSettings) -> Stacker:
+    return Stacker(
+        model.signature,
+        refuse_non_finite_input=settings.model.non_finite_input == "reject",
+        refuse_non_finite_output=settings.model.non_finite_output == "error",
+    )
+
+
+def _subject(model: Model, settings: ScoringSettings, order: Order) -> Subject:
+    return Subject(
+        model.signature.name,
+        model.signature.version,
+        str(settings.model.path),
+        model.device.name,
+        model.device.reason,
+        settings.model.intra_op_num_threads,
+        order.rows_per_request,
+        order.seconds,
+    )
+
+
+def _numbers(text: str, least: int) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise BadConfiguration(f"--batch-sizes {text}: expected row counts, comma-separated, such as 1,8,64") from None
+    for number in numbers:
+        if not least <= number <= MOST_ROWS:
+            raise BadConfiguration(
+                f"--batch-sizes {text}: {number} is not between {least}, the rows of one request, and {MOST_ROWS}"
+            )
+    return numbers

@@ -1,0 +1,136 @@
+"""What an inference takes by the length of its rows and by their number: few sizes at each of a few lengths.
+
+Measured as a sweep measures, in rounds in which all lengths and sizes take turns. Between what was measured costs lie
+on straight lines. Rows are ones and not zeros where the model runs on them: a mask of zeros may save it work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.records import Array
+from worker.core.tensors.buckets import Spot
+from worker.tools.profile.engine.axes import LengthAxis
+from worker.tools.profile.engine.costs import HAND_OVER_SECONDS
+from worker.tools.profile.engine.lengths import Ints
+from worker.tools.profile.engine.sweep import Bench, Measured, Sweep, warm
+
+Floats = NDArray[np.float64]
+
+ROUNDS = 4
+SIZES = 4  # batch sizes at each length
+
+
+class Ragged(Protocol):
+    """A `Model`."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        """One inference."""
+        ...
+
+    def blank(self, rows: int, lengths: Mapping[Spot, int] = ..., value: int | None = ...) -> Mapping[str, Array]:
+        """So many rows of these lengths along these axes, filled with the value."""
+        ...
+
+
+class AtLength:
+    """The model on rows that are so long along the axis: what a `Bench` measures."""
+
+    def __init__(self, model: Ragged, axis: LengthAxis, length: int) -> None:
+        self._model = model
+        self._lengths = dict.fromkeys(axis.spots, length)
+        self._value = 1
+        if isinstance(model.run(self.blank(1)), RunFailure):
+            self._value = 0
+        self.run = model.run
+
+    def blank(self, rows: int) -> Mapping[str, Array]:
+        """So many rows of that length."""
+        return self._model.blank(rows, self._lengths, self._value)
+
+
+def batch_sizes(most: int, request_rows: int) -> list[int]:
+    """A few up to that many rows: one request's, and then in fours."""
+    sizes = {max(request_rows, most // 4**n) for n in range(SIZES - 1)}
+    return sorted(sizes | {request_rows})
+
+
+def powers_between(shortest: int, longest: int) -> list[int]:
+    """Lengths to measure: powers of two, and the longest; the first holds the shortest."""
+    powers = [1 << n for n in range(longest.bit_length()) if 1 << n >= min(shortest, longest)]
+    return sorted({*powers, longest})
+
+
+def sweep_lengths(
+    benches: Mapping[int, Bench],
+    sizes: Callable[[int], Sequence[int]],
+    seconds: float,
+    tell: Callable[[int], None],
+) -> dict[int, Sweep]:
+    """Measure each length at its sizes, each for so many seconds; `tell` hears how many rounds are done.
+
+    Raises `BadConfiguration` when the model fails at the smallest size of any.
+    """
+    ready = {length: warm(bench, sizes(length)) for length, bench in benches.items()}
+    for length, (requests, too_large) in ready.items():
+        if not requests and too_large is not None:
+            raise BadConfiguration(f"the model does not run on rows of length {length}: {too_large.reason}")
+    found = {
+        length: Sweep([Measured(rows) for rows in requests], too_large)
+        for length, (requests, too_large) in ready.items()
+    }
+    cells = [(length, measured) for length, swept in found.items() for measured in swept.sizes]
+    for done in range(ROUNDS):
+        for length, measured in cells if done % 2 == 0 else reversed(cells):
+            timings = benches[length].time_for(seconds / ROUNDS, ready[length][0][measured.rows])
+            if isinstance(timings, RunFailure):
+                raise BadConfiguration(f"the model ran at length {length}, and then failed: {timings.message}")
+            measured.rounds.append(timings)
+        tell(done + 1)
+    return found
+
+
+class _Curve(NamedTuple):
+    """Of one length: seconds of an inference by its rows, ascending."""
+
+    rows: Floats
+    seconds: Floats
+
+
+class LengthCosts:
+    """What a row costs a lane by its length and the rows of its batch, in seconds, what lies between two runs included.
+
+    Beyond what was measured a row costs what it does at the nearest length or size.
+    """
+
+    def __init__(self, swept: Mapping[int, Sweep]) -> None:
+        self._lengths = np.array(sorted(swept), np.float64)
+        self._curves = [_curve(swept[length].sizes) for length in sorted(swept)]
+
+    def row_seconds(self, lengths: Ints | Floats, rows: float | Floats) -> Floats:
+        """Of each of these lengths, in batches of so many rows."""
+        wide, many = np.broadcast_arrays(np.asarray(lengths, np.float64), rows)
+        by_length = np.stack([_row_seconds(curve, many) for curve in self._curves])
+        above = np.clip(np.searchsorted(self._lengths, wide), 0, len(self._lengths) - 1)
+        below = np.maximum(above - 1, 0)
+        span = np.maximum(self._lengths[above] - self._lengths[below], 1)
+        share = np.where(above == below, 1.0, np.clip((wide - self._lengths[below]) / span, 0, 1))
+        at = np.arange(wide.size)
+        found: Floats = (1 - share) * by_length[below, at] + share * by_length[above, at]
+        return found
+
+
+def _curve(sizes: Sequence[Measured]) -> _Curve:
+    return _Curve(
+        np.array([size.rows for size in sizes], np.float64), np.array([size.run_seconds(50) for size in sizes])
+    )
+
+
+def _row_seconds(curve: _Curve, rows: Floats) -> Floats:
+    known = np.clip(rows, curve.rows[0], curve.rows[-1])
+    return (HAND_OVER_SECONDS + np.interp(known, *curve)) / np.minimum(rows, known)

@@ -1,0 +1,196 @@
+"""Batch sizes measured on a device: what a worker does to one batch, over and over, timed by its parts.
+
+A batch is stacked from requests, run and split with the worker's own `Stacker`. Sizes take turns in short rounds, so
+that a machine that slows down for a while slows all of them and not one; the median inference tells the rate. Each size
+runs a few times before it is timed, because the first run of a size allocates and tunes. Reads the clock it is
+given; the rows are the ones that the model is warmed up with, since shapes cost time and values hardly do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.records import Array, ClosedBy, Partition, Record, Reply, Request, Tensor
+from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.stacking import Stacker
+
+Floats = NDArray[np.float64]
+
+ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls on all sizes alike
+WARM_UPS = 3  # runs before a size is timed: allocation at the first, a provider's tuning at the first or second
+LONGEST_RUN = 1.0  # sizes stop growing at an inference of so many seconds: no budget has room for two of them
+
+_RECORD = Record(Partition("profile", 0), 0, None, None, (), None)
+_REPLY = Reply("application/octet-stream")
+
+
+class Runner(Protocol):
+    """What is measured: a `Model`."""
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        """One inference."""
+        ...
+
+    def blank(self, rows: int) -> Mapping[str, Array]:
+        """So many rows on which it runs."""
+        ...
+
+
+class Timing(NamedTuple):
+    """One batch, seconds: stacked by the loop, run by a lane, split by the loop."""
+
+    stack: float
+    run: float
+    split: float
+
+
+@dataclass(slots=True)
+class Measured:
+    """One batch size. `rounds` holds the timings of each round."""
+
+    rows: int
+    rounds: list[list[Timing]] = field(default_factory=list)
+
+    @property
+    def inferences(self) -> int:
+        """How often it ran."""
+        return sum(map(len, self.rounds))
+
+    @property
+    def runs(self) -> Floats:
+        """Seconds of each inference, ascending."""
+        return np.sort([timing.run for timing in itertools.chain(*self.rounds)])
+
+    @property
+    def rows_per_s(self) -> float:
+        """At the median inference. Stacking and splitting do not count: the loop does them while the lane runs."""
+        return self.rows / self.run_seconds(50)
+
+    @property
+    def stack_seconds(self) -> float:
+        """The median."""
+        return float(np.median([timing.stack for timing in itertools.chain(*self.rounds)]))
+
+    @property
+    def split_seconds(self) -> float:
+        """The median."""
+        return float(np.median([timing.split for timing in itertools.chain(*self.rounds)]))
+
+    def run_seconds(self, percent: float) -> float:
+        """What so many percent of the inferences do not exceed."""
+        return float(np.percentile(self.runs, percent, method="higher"))
+
+
+class TooLarge(NamedTuple):
+    """The first size that was left out, and why; none that is larger was tried."""
+
+    rows: int
+    reason: str
+
+
+class Bench:
+    """Makes and times batches of one model. Requests have `request_rows` rows, but for a batch's last."""
+
+    def __init__(self, runner: Runner, stacker: Stacker, request_rows: int, clock: Callable[[], float]) -> None:
+        self._runner = runner
+        self._stacker = stacker
+        self._request_rows = request_rows
+        self._clock = clock
+
+    def requests(self, rows: int) -> list[Request]:
+        """So many rows in requests, as the codecs leave them."""
+        specs = self._stacker.signature.inputs
+        sizes = [min(self._request_rows, rows - first) for first in range(0, rows, self._request_rows)]
+        blanks = {size: self._runner.blank(size) for size in set(sizes)}
+        # A copy for each, as records are: one that is read over and over would lie in the processor's cache.
+        return [_request(specs, blanks[size], size) for size in sizes]
+
+    def time(self, requests: Sequence[Request]) -> Timing | RunFailure:
+        """One batch of them."""
+        clock = self._clock
+        began = clock()
+        batch, _ = self._stacker.stack(requests, ClosedBy.SIZE)
+        assert batch is not None  # rows on which the model runs are finite
+        stacked = clock()
+        outputs = self._runner.run(batch.feeds)
+        ran = clock()
+        if isinstance(outputs, RunFailure):
+            return outputs
+        split = self._stacker.split(batch, outputs)
+        return split if isinstance(split, RunFailure) else Timing(stacked - began, ran - stacked, clock() - ran)
+
+    def time_for(self, seconds: float, requests: Sequence[Request]) -> list[Timing] | RunFailure:
+        """Batches of them for so long: at least one."""
+        timings: list[Timing] = []
+        deadline = self._clock() + seconds
+        while not timings or self._clock() < deadline:
+            timing = self.time(requests)
+            if isinstance(timing, RunFailure):
+                return timing
+            timings.append(timing)
+        return timings
+
+
+class Sweep(NamedTuple):
+    """What was measured, ascending by rows, and what was not."""
+
+    sizes: Sequence[Measured]
+    too_large: TooLarge | None
+
+
+def sweep(bench: Bench, sizes: Sequence[int], seconds: float, tell: Callable[[int], None]) -> Sweep:
+    """Measure each of these ascending sizes for so many seconds; `tell` hears how many slices of all are done.
+
+    Raises `BadConfiguration` when the model fails at the smallest already.
+    """
+    ready, too_large = warm(bench, sizes)
+    if not ready:
+        assert too_large is not None
+        raise BadConfiguration(f"the model does not run on {too_large.rows} rows: {too_large.reason}")
+    measured = {rows: Measured(rows) for rows in ready}
+    for done, rows in enumerate(_turns(list(ready)), 1):
+        timings = bench.time_for(seconds / ROUNDS, ready[rows])
+        if isinstance(timings, RunFailure):
+            raise BadConfiguration(f"the model ran on {rows} rows, and then failed: {timings.message}")
+        measured[rows].rounds.append(timings)
+        tell(done)
+    return Sweep(list(measured.values()), too_large)
+
+
+def warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
+    """Requests of each of these ascending sizes that the model has run on, and the first size left out."""
+    ready: dict[int, list[Request]] = {}
+    for rows in sizes:
+        requests = bench.requests(rows)
+        timings = [bench.time(requests) for _ in range(WARM_UPS)]
+        last = timings[-1]
+        if isinstance(last, RunFailure):
+            return ready, TooLarge(rows, last.message)
+        if last.run > LONGEST_RUN and ready:
+            return ready, TooLarge(rows, f"one inference takes {last.run:.1f} s")
+        ready[rows] = requests
+    return ready, None
+
+
+def _turns(sizes: list[int]) -> Iterator[int]:
+    """Every size once a round, there and back: none always follows the same one."""
+    for number in range(ROUNDS):
+        yield from sizes if number % 2 == 0 else reversed(sizes)
+
+
+def _request(specs: Sequence[TensorSpec], feeds: Mapping[str, Array], rows: int) -> Request:
+    arrays = [feeds[spec.name] for spec in specs]
+    tensors = tuple(_tensor(spec, array) for spec, array in zip(specs, arrays, strict=True))
+    shapes = tuple(array.shape[1:] for array in arrays)
+    return Request(_RECORD, rows, tensors, shapes, _REPLY, sum(array.nbytes for array in arrays))
+
+
+def _tensor(spec: TensorSpec, array: Array) -> Tensor:
+    return array.reshape(-1) if spec.is_text else array.tobytes()

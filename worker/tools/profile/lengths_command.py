@@ -1,0 +1,202 @@
+"""The part of `profile` that is about lengths: a sample from a file or a topic, the model measured at some lengths, and
+the buckets that follow.
+
+Reads a topic beside every group and commits nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+
+from worker.codecs.registry import Codecs
+from worker.codecs.wire import Wire
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition, Rejection, Request
+from worker.core.tensors.stacking import Stacker
+from worker.inference import Model
+from worker.settings import ScoringSettings, load_client
+from worker.terminal.command_line import check_idle, with_options
+from worker.terminal.terminal import progress
+from worker.tools.kafka.reader import Reader
+from worker.tools.profile.engine.advice import Need
+from worker.tools.profile.engine.axes import LengthAxis, axis_of
+from worker.tools.profile.engine.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between, sweep_lengths
+from worker.tools.profile.engine.lengths import LONGEST, Sample, of_lines, of_requests
+from worker.tools.profile.engine.padding import (
+    BucketAdvice,
+    Elements,
+    Fill,
+    boundaries_for,
+    compare,
+    fill_for,
+    in_buckets,
+    rows_per_s,
+    with_tokens,
+)
+from worker.tools.profile.engine.sweep import Bench, Sweep
+
+# Of the time that is measured at each batch size: there are several times as many of them.
+SHARE_OF_SECONDS = 0.25
+_RECORDS = 5000  # of a topic, unless --sample says another number
+_READ_S = 0.2  # one wait for records; short, so that a bar moves
+
+
+@dataclass(frozen=True, slots=True)
+class LengthsOrder:
+    """What was asked for on the command line about lengths."""
+
+    file: str | None = None
+    topic: str | None = None
+    records: int | None = None
+    axis: str | None = None
+    buckets: int | None = None
+    longest: int | None = None
+    boundaries: str | None = None
+    config: Path | None = None
+    bootstrap_servers: str | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is a sample. Raises `BadConfiguration` for two, or for what needs one without it."""
+        if self.file is not None and self.topic is not None:
+            raise BadConfiguration("--lengths and --lengths-from are two samples: give one")
+        if self.boundaries is not None and (self.buckets or self.longest):
+            raise BadConfiguration("--boundaries says all that --buckets and --longest ask for: leave them out")
+        if self.topic is None:
+            check_idle("without --lengths-from", sample=self.records, bootstrap_servers=self.bootstrap_servers)
+        has_sample = self.file is not None or self.topic is not None
+        if not has_sample and (self.axis or self.buckets or self.longest or self.boundaries):
+            raise BadConfiguration(
+                "--bucket-axis, --buckets, --longest and --boundaries need a sample of lengths: --lengths or "
+                "--lengths-from"
+            )
+        return has_sample
+
+    @property
+    def given(self) -> list[int]:
+        """Boundaries that are not to be looked for. Raises `BadConfiguration` for what is none."""
+        text = self.boundaries
+        try:
+            found = [] if text is None else [int(part) for part in text.split(",")]
+        except ValueError:
+            found = [0]
+        if found != sorted(set(found)) or not all(1 <= end <= LONGEST for end in found):
+            raise BadConfiguration(
+                f"--boundaries {text}: expected ascending lengths, comma-separated, such as 16,64,256"
+            )
+        return found
+
+    def sample(self, axis: LengthAxis, bench: LengthsBench) -> Sample:
+        """Raises `BadConfiguration` when there is none."""
+        if self.topic is None:
+            return of_lines(_lines(str(self.file)), str(self.file), bench.request_rows)
+        environ = with_options(os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=self.bootstrap_servers)
+        kafka = load_client(self.config, environ).kafka
+        most = bench.settings.kafka.max_request_bytes
+        wire = Wire("", "", default_content_type=kafka.default_content_type, max_request_bytes=most)
+        codecs = Codecs(bench.model.signature, wire, tell=lambda _: None)
+        with Reader(kafka, self.topic) as reader:
+            return of_requests(_decoded(reader, codecs, self.records or _RECORDS), axis, self.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthsBench:
+    """Measures the model at lengths, as the settings stack its batches. `seconds`: for each batch size."""
+
+    model: Model
+    stacker: Stacker
+    settings: ScoringSettings
+    request_rows: int
+    seconds: float
+
+    @property
+    def most_rows(self) -> int:
+        """Of a batch."""
+        return self.model.most_rows(self.settings.batching.max_batch_size)
+
+    def at(self, axis: LengthAxis, length: int) -> Bench:
+        """What measures at one length."""
+        return Bench(AtLength(self.model, axis, length), self.stacker, self.request_rows, time.perf_counter)
+
+    def swept(self, axis: LengthAxis, lengths: Sequence[int], what: str) -> dict[int, Sweep]:
+        """Raises `BadConfiguration` when the model does not run at one of them."""
+        benches = {length: self.at(axis, length) for length in lengths}
+        sizes = {length: self._sizes(bench) for length, bench in benches.items()}
+        with progress(what, ROUNDS) as tell:
+            return sweep_lengths(benches, sizes.__getitem__, self.seconds * SHARE_OF_SECONDS, tell)
+
+    def elements(self, axis: LengthAxis) -> Elements:
+        """Of one row's largest input, at every length."""
+        sizes = [array.size for array in self.model.blank(1, dict.fromkeys(axis.spots, 1)).values()]
+        ragged = {spot.tensor for spot in axis.spots}
+        return Elements(
+            max(sizes[at] for at in ragged), max((size for at, size in enumerate(sizes) if at not in ragged), default=0)
+        )
+
+    def _sizes(self, bench: Bench) -> list[int]:
+        """Those that would not close by bytes; the smallest always."""
+        sizes = batch_sizes(self.most_rows, self.request_rows)
+        most = self.settings.batching.max_batch_bytes // bench.requests(1)[0].size
+        return [size for size in sizes if size <= max(most, sizes[0])]
+
+
+def advise_buckets(order: LengthsOrder, bench: LengthsBench, need: Need | None, transport: float) -> BucketAdvice:
+    """The buckets for a sample. Raises `BadConfiguration` without a sample, or an axis to pad."""
+    axis = axis_of(bench.model.signature, order.axis)
+    sample = order.sample(axis, bench)
+    longest = _longest(order, sample)
+    measured = bench.swept(axis, powers_between(int(sample.lengths.min()), longest), "measuring lengths")
+    costs, coarse = LengthCosts(measured), list(measured)
+    fill = Fill(bench.most_rows, bench.elements(axis))
+    fill = with_tokens(fill, sample, coarse, costs)
+    if need is not None:
+        fill = fill_for(need, transport, sample, rows_per_s(in_buckets(sample.lengths, coarse), fill, costs), fill)
+    boundaries = order.given or boundaries_for(sample, costs, fill, order.longest, order.buckets)
+    measured |= bench.swept(axis, [end for end in boundaries if end not in measured], "measuring buckets")
+    costs = LengthCosts(measured)
+    fill = with_tokens(fill, sample, boundaries, costs)
+    return compare(axis, sample, fill, costs, {end: measured[end] for end in boundaries})
+
+
+def _longest(order: LengthsOrder, sample: Sample) -> int:
+    """The longest row that buckets are to hold."""
+    seen = int(sample.lengths.max())
+    longest = order.given[-1] if order.given else order.longest or seen
+    if longest < seen:
+        option = f"--boundaries {order.boundaries}" if order.given else f"--longest {longest}"
+        raise BadConfiguration(f"{option}: the sample has rows of length {seen}")
+    return longest
+
+
+def _lines(file: str) -> Sequence[str]:
+    try:
+        return (sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadConfiguration(f"--lengths {file}: cannot be read: {reason}") from None
+
+
+def _decoded(reader: Reader, codecs: Codecs, count: int) -> Iterator[Request | Rejection]:
+    """About so many of the newest records."""
+    starts = newest(reader.beginnings, reader.ends, count)
+    reader.start_at(starts)
+    with progress("records", sum(reader.ends[at] - start for at, start in starts.items())) as tell:
+        done = 0
+        while not reader.has_reached_ends:
+            for record in reader.read(_READ_S):
+                done += 1
+                yield codecs.decode(record)
+            tell(done)
+
+
+def newest(beginnings: Mapping[Partition, int], ends: Mapping[Partition, int], count: int) -> dict[Partition, int]:
+    """Where to begin for the newest so many records, each partition by its share of what the topic holds."""
+    held = {partition: end - beginnings[partition] for partition, end in ends.items()}
+    share = min(1.0, count / max(1, sum(held.values())))
+    return {partition: ends[partition] - ceil(share * records) for partition, records in held.items()}

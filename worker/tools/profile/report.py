@@ -1,0 +1,215 @@
+"""What `profile` found, as values. `as_json` is the whole of it; `profile_screen` and `profile_plot` show it to people.
+
+The members of the JSON are a contract: names stay, new ones may come. `_ms` is milliseconds, `_s` a second.
+
+| member | holds |
+|---|---|
+| `model` | `name`, `version`, `path`, `device`, `why` there, `threads`, `request_rows`, `seconds` for each size |
+| `open_axes` | by input and axis, `input_ids:1`: the length measured where the model's file says none |
+| `sizes` | by `rows`: `inferences`, `rows_per_s`, `inference_ms` (`p50`, `p99`), `stack_ms` and `split_ms` (medians) |
+| `too_large` | null, or the first size left out: `rows`, `reason` |
+| `unsteady` | row counts whose p99 says more about the machine than about the model |
+| `lengths` | null without a sample of lengths; else what follows |
+| `.axis` | the input and its axis, `input_ids:1` |
+| `.sample` | `source`, `requests`, `rows`, `mean` and `longest` length, `refused` records and the first reason `why` |
+| `.ways` | by `name`: the `waste`, a share of the padded elements, and `rows_per_s` of a lane |
+| `.gain` | rows/s in buckets against batches in the order of arrival, each padded to its longest |
+| `.buckets` | by `boundary`: `share` of rows, `waste`, `mean_rows` of a batch, `sizes` and `too_large` measured there |
+| `.mean_padded` | the length at which `sizes` were measured: a row's in its bucket, on average |
+| `.settings` | the variables to set |
+| `knee` | `rows`, `rows_per_s`, `share` of the best, `gain` over one request, `is_last`: larger ones may be better |
+| `refusal` | null, or why the budget cannot be met (exit code 2), with the least that can |
+| `advice` | null without a rate and a budget, or when it cannot be met; else what follows |
+| `.rate`, `.latency_budget_ms` | what was asked for |
+| `.batch`, `.settings`, `.replicas` | whether to batch at all, the variables to set, and how many replicas it takes |
+| `.each` | a replica then: `rate`, `load`, `latency_ms`, `mean_rows` of a batch, `lane_busy`, `linger_ms` |
+| `.capacities` | by `rows`: requests/s of a replica `at_most`, `within_budget` (0: never), and `replicas` (or null) |
+| `.roomier` | null, or fewer `replicas` and the `latency_budget_ms` that they need |
+| `.thrift` | null, or as `.each` with the linger that saves the lane most work |
+| `.assumed` | `guarantee`, `head_room`, `budget_filled`; `_ms`: `transport`, `request_cpu`, `batch_cpu`, `hand_over` |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from worker.tools.profile.engine.advice import FILL, HEAD_ROOM, Advice, Capacity
+from worker.tools.profile.engine.costs import ANSWER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS, TAKE_SECONDS
+from worker.tools.profile.engine.forecast import Forecast
+from worker.tools.profile.engine.knee import Knee
+from worker.tools.profile.engine.padding import Bucket, BucketAdvice
+from worker.tools.profile.engine.sweep import Measured, TooLarge
+
+# At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
+# had something else to do, or the device slowed down to cool.
+UNSTEADY, UNSTEADY_BY = 5.0, 0.01
+
+
+class Subject(NamedTuple):
+    """What was measured, and how: the model, where it ran, and for how many seconds each size."""
+
+    name: str
+    version: str
+    path: str
+    device: str
+    why: str
+    threads: int
+    request_rows: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Profile:
+    """Made by the command. `transport` in seconds; `advice` once a rate and a budget were given and can be met.
+
+    `refusal` once they cannot, `buckets` once there is a sample of lengths. `open_axes`: how long axes were that the
+    model's file leaves open, by input and axis.
+    """
+
+    subject: Subject
+    sizes: Sequence[Measured]
+    too_large: TooLarge | None
+    knee: Knee
+    transport: float
+    advice: Advice | None = None
+    refusal: str | None = None
+    buckets: BucketAdvice | None = None
+    open_axes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def unsteady(self) -> list[Measured]:
+        """Sizes whose slowest runs say more about the machine than about the model."""
+        return [size for size in self.sizes if is_unsteady(size)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values: one member for each section."""
+        return {
+            "model": self.subject._asdict(),
+            "open_axes": dict(self.open_axes),
+            "sizes": [_size(size) for size in self.sizes],
+            "too_large": None if self.too_large is None else self.too_large._asdict(),
+            "unsteady": [size.rows for size in self.unsteady],
+            "lengths": None if self.buckets is None else _lengths(self.buckets),
+            "knee": _knee(self.knee),
+            "refusal": self.refusal,
+            "advice": None if self.advice is None else _advice(self.advice, self.transport),
+        }
+
+
+def _knee(knee: Knee) -> dict[str, Any]:
+    rounded = {"rows_per_s": round(knee.rows_per_s, 1), "share": round(knee.share, 3), "gain": round(knee.gain, 3)}
+    return knee._asdict() | rounded
+
+
+def is_unsteady(size: Measured) -> bool:
+    """Its slowest runs say more about the machine than about the model."""
+    p50, p99 = size.run_seconds(50), size.run_seconds(99)
+    return p99 > max(UNSTEADY * p50, p50 + UNSTEADY_BY)
+
+
+def _size(size: Measured) -> dict[str, Any]:
+    return {
+        "rows": size.rows,
+        "inferences": size.inferences,
+        "rows_per_s": round(size.rows_per_s, 1),
+        "inference_ms": {"p50": _ms(size.run_seconds(50)), "p99": _ms(size.run_seconds(99))},
+        "stack_ms": _ms(size.stack_seconds),
+        "split_ms": _ms(size.split_seconds),
+    }
+
+
+def settings_of(found: BucketAdvice) -> dict[str, str | int]:
+    """The variables to set, ready for an environment."""
+    buckets = json.dumps(found.axis.setting(found.boundaries))
+    tokens = {} if found.fill.tokens is None else {"WORKER_BATCHING__MAX_BATCH_TOKENS": found.fill.tokens}
+    return {"WORKER_BATCHING__BUCKETS": buckets, **tokens}
+
+
+def _lengths(found: BucketAdvice) -> dict[str, Any]:
+    sample = found.sample
+    return {
+        "axis": str(found.axis),
+        "sample": {
+            "source": sample.source,
+            "requests": sample.requests,
+            "rows": len(sample.lengths),
+            "mean": round(float(sample.lengths.mean()), 2),
+            "longest": int(sample.lengths.max()),
+            "refused": sample.refused,
+            "why": sample.why,
+        },
+        "ways": [
+            {"name": way.name, "waste": round(way.waste, 4), "rows_per_s": round(way.rows_per_s, 1)}
+            for way in found.ways
+        ],
+        "gain": round(found.gain, 3),
+        "buckets": [_bucket(bucket) for bucket in found.buckets],
+        "mean_padded": found.mean_padded,
+        "settings": settings_of(found),
+    }
+
+
+def _bucket(bucket: Bucket) -> dict[str, Any]:
+    return {
+        "boundary": bucket.boundary,
+        "share": round(bucket.share, 4),
+        "waste": round(bucket.waste, 4),
+        "mean_rows": round(bucket.mean_rows, 2),
+        "sizes": [_size(size) for size in bucket.swept.sizes],
+        "too_large": None if bucket.swept.too_large is None else bucket.swept.too_large._asdict(),
+    }
+
+
+def _advice(advice: Advice, transport: float) -> dict[str, Any]:
+    batching = advice.forecast.batching
+    return {
+        "rate": advice.need.rate,
+        "latency_budget_ms": _ms(advice.need.budget),
+        "batch": advice.is_batching,
+        "settings": {
+            "WORKER_BATCHING__MAX_BATCH_SIZE": batching.max_rows,
+            "WORKER_BATCHING__LINGER_MS": _ms(batching.linger),
+        },
+        "replicas": advice.replicas,
+        "each": _forecast(advice.forecast) | {"load": round(advice.load, 3)},
+        "capacities": [_capacity(capacity, advice.need.rate) for capacity in advice.capacities],
+        "roomier": None
+        if advice.roomier is None
+        else {"replicas": advice.roomier[0], "latency_budget_ms": _ms(advice.roomier[1])},
+        "thrift": None if advice.thrift is None else _forecast(advice.thrift),
+        "assumed": {
+            "guarantee": "at_least_once",
+            "transport_ms": _ms(transport),
+            "request_cpu_ms": _ms(TAKE_SECONDS + ANSWER_SECONDS),
+            "batch_cpu_ms": _ms(BATCH_SECONDS),
+            "hand_over_ms": _ms(HAND_OVER_SECONDS),
+            "head_room": HEAD_ROOM,
+            "budget_filled": FILL,
+        },
+    }
+
+
+def _forecast(forecast: Forecast) -> dict[str, Any]:
+    return {
+        "linger_ms": _ms(forecast.batching.linger),
+        "rate": round(forecast.rate, 3),
+        "latency_ms": {"p50": _ms(forecast.p50), "p99": _ms(forecast.p99)},
+        "mean_rows": round(forecast.mean_rows, 2),
+        "lane_busy": round(forecast.lane_busy, 3),
+    }
+
+
+def _capacity(capacity: Capacity, rate: float) -> dict[str, Any]:
+    return {
+        "rows": capacity.max_rows,
+        "at_most": round(capacity.ceiling, 1),
+        "within_budget": round(capacity.within, 1),
+        "replicas": capacity.replicas(rate),
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 4)

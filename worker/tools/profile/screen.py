@@ -1,0 +1,192 @@
+"""What `profile` found, for people: the table, where it bends, and what to set.
+
+Fits 80 columns and a pipe. Names come from the model: nothing of them reaches the terminal raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich.bar import Bar
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from worker.terminal.terminal import count, printable
+from worker.tools.profile.buckets_page import show_buckets
+from worker.tools.profile.engine.advice import HEAD_ROOM, Advice
+from worker.tools.profile.engine.costs import ANSWER_SECONDS, TAKE_SECONDS, TRANSPORT_SECONDS
+from worker.tools.profile.engine.knee import Knee
+from worker.tools.profile.page import Screen, milliseconds
+from worker.tools.profile.report import Profile
+
+
+def show(console: Console, profile: Profile) -> None:
+    """Write it, the advice last."""
+    screen = Screen(console)
+    subject = profile.subject
+    screen.title(f"Model {subject.name}, version {subject.version}")
+    for line in _subject(profile):
+        screen.write(line)
+    screen.title("Batch sizes")
+    screen.write(_sizes(profile))
+    for line in _remarks(profile):
+        screen.write(line)
+    if profile.advice is not None:
+        _show_advice(screen, profile.advice, profile)
+    if profile.buckets is not None:
+        show_buckets(screen, profile.buckets)
+
+
+def _subject(profile: Profile) -> Iterator[Text]:
+    subject = profile.subject
+    yield Text(printable(f"on {subject.device}: {subject.why}"))
+    threads = "all cores" if subject.threads == 0 else count(subject.threads, "thread")
+    on_cpu = f"; an inference on the CPU has {threads}" if subject.device == "cpu" else ""
+    yield Text(f"{count(subject.request_rows, 'row')} in a request; {subject.seconds:g} s for each size{on_cpu}")
+    if (found := profile.buckets) is not None:
+        told = f"{found.axis} is {found.mean_padded:,} long, as rows are on average in the buckets below"
+        yield Text(printable(told))
+    elif profile.open_axes:
+        yield Text(printable(_made_up(profile.open_axes)), "yellow")
+
+
+def _made_up(axes: Mapping[str, int]) -> str:
+    """Costs may grow with the square of a length: what holds for the one measured holds for no other."""
+    told = ", ".join(f"{axis} is {length:,} long" for axis, length in axes.items())
+    return f"{told}: the model's file leaves that open. All figures are for that and no other; --lengths takes yours."
+
+
+def _sizes(profile: Profile) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=True)
+    for head in ("rows", "rows/s"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("", ratio=1, max_width=40)
+    for head in ("gain", "p50 ms", "p99 ms", "stack ms", "split ms"):
+        table.add_column(head, justify="right", no_wrap=True)
+    best, first = max(size.rows_per_s for size in profile.sizes), profile.sizes[0].rows_per_s
+    for size in profile.sizes:
+        table.add_row(
+            f"{size.rows:,}",
+            f"{size.rows_per_s:,.0f}",
+            Bar(best, 0, size.rows_per_s),
+            f"{size.rows_per_s / first:.1f}",
+            *map(milliseconds, (size.run_seconds(50), size.run_seconds(99), size.stack_seconds, size.split_seconds)),
+            style="bold" if size.rows == profile.knee.rows else "",
+        )
+    return table
+
+
+def _remarks(profile: Profile) -> Iterator[Text]:
+    yield Text("p50 and p99 of one inference. Stacking and splitting overlap with the next.", "dim")
+    if profile.too_large is not None:
+        what = f"{profile.too_large.rows:,} rows and more are left out: {profile.too_large.reason}"
+        yield Text(printable(what), "yellow")
+    if unsteady := profile.unsteady:
+        rows = ", ".join(f"{size.rows:,}" for size in unsteady)
+        yield Text(
+            f"Batch sizes {rows}: the p99 is far above the p50, so the machine had other work, or slowed down. Measure "
+            "again when it is quiet, or for longer (--seconds).",
+            "yellow",
+        )
+    yield Text(_bend(profile.knee, is_the_most=profile.too_large is not None))
+
+
+def _bend(knee: Knee, *, is_the_most: bool) -> str:
+    """`is_the_most`: no larger batch could be measured."""
+    told = f"Knee: {count(knee.rows, 'row')}, {knee.rows_per_s:,.0f} rows/s, {knee.share:.0%} of the best."
+    if knee.is_last:
+        return told if is_the_most else f"{told} It may rise further: --batch-sizes measures larger ones."
+    return told if knee.gain > 1 else f"{told} Larger batches gain next to nothing."
+
+
+def _show_advice(screen: Screen, advice: Advice, profile: Profile) -> None:
+    need = advice.need
+    screen.title(f"Advice for {_rate(need.rate)} requests/s with a p99 of {need.budget * 1000:,.9g} ms")
+    screen.write(Text(_verdict(advice)))
+    if profile.unsteady:
+        screen.write(Text("The machine was unsteady, and so are these figures: measure again to be sure.", "yellow"))
+    batching = advice.forecast.batching
+    for name, value in (("MAX_BATCH_SIZE", batching.max_rows), ("LINGER_MS", f"{batching.linger * 1000:g}")):
+        screen.write(Text(f"WORKER_BATCHING__{name}={value}", "bold green"), indent=4)
+    screen.write(Text(_prediction(advice)))
+    screen.write(_capacities(advice), indent=4)
+    for line in _alternatives(advice):
+        screen.write(Text(line))
+    screen.write(Text(_assumed(profile.transport), "dim"))
+    if (found := profile.buckets) is not None:
+        screen.text(f"Simulated as one bucket of rows {found.mean_padded:,} long; several fill more slowly.", "dim")
+
+
+def _verdict(advice: Advice) -> str:
+    if advice.roomier is None:
+        return _choice(advice)
+    replicas, budget = advice.roomier
+    return f"{_choice(advice)} The budget is what costs: with {_ms(budget)} {count(replicas, 'replica')} would do."
+
+
+def _choice(advice: Advice) -> str:
+    replicas, rows = count(advice.replicas, "replica"), advice.forecast.batching.max_rows
+    if advice.is_batching:
+        without = advice.alone.replicas(advice.need.rate)
+        instead = "would never meet it" if without is None else f"would take {without:,}"
+        return f"Batch: with up to {rows:,} rows in a batch {replicas} will do; one request at a time {instead}."
+    if advice.replicas == 1:
+        return "Do not batch: one session already serves your rate within the budget."
+    return f"Do not batch: it saves no replica. {replicas} serve your rate within the budget."
+
+
+def _prediction(advice: Advice) -> str:
+    each, of_all = advice.forecast, "The replica" if advice.replicas == 1 else f"Each of {advice.replicas:,} replicas"
+    return (
+        f"{of_all} gets {_rate(each.rate)} requests/s, {advice.load:.0%} of what it could do. From request to answer: "
+        f"p99 {_ms(each.p99)}, p50 {_ms(each.p50)} or less. {each.mean_rows:.1f} rows in a batch, the lane busy "
+        f"{each.lane_busy:.0%} of the time."
+    )
+
+
+def _capacities(advice: Advice) -> Table:
+    """The numbers behind it."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    for head in ("MAX_BATCH_SIZE", "requests/s at most", "within the budget", "replicas"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for capacity in advice.capacities:
+        replicas = capacity.replicas(advice.need.rate)
+        table.add_row(
+            f"{capacity.max_rows:,}",
+            _rate(capacity.ceiling),
+            _rate(capacity.within) if capacity.within else "never",
+            "" if replicas is None else f"{replicas:,}",
+            style="bold" if capacity.max_rows == advice.forecast.batching.max_rows else "",
+        )
+    return table
+
+
+def _alternatives(advice: Advice) -> Iterator[str]:
+    if (thrift := advice.thrift) is not None:
+        yield (
+            f"LINGER_MS={thrift.batching.linger * 1000:g} would keep the lane busy {thrift.lane_busy:.0%} of the time "
+            f"instead (p99 {_ms(thrift.p99)}, p50 {_ms(thrift.p50)} or less): worth it where others share the device."
+        )
+    if advice.replicas > 1:
+        yield f"The request topics need {advice.replicas:,} partitions or more, with keys that spread over them."
+
+
+def _assumed(transport: float) -> str:
+    loop = f"{(TAKE_SECONDS + ANSWER_SECONDS) * 1e6:.0f} µs of the loop for a request"
+    whose = "our p99 on the embedded broker; --transport-ms takes yours"
+    return (
+        "Simulated with the worker's own batcher: requests at random instants, a core for the loop besides what an "
+        f"inference takes, {loop}, {_ms(transport)} under way in Kafka "
+        f"({whose if transport == TRANSPORT_SECONDS else 'as you say'}), and {HEAD_ROOM:.0%} of a replica kept free to "
+        "catch up with a backlog. At least once: with exactly once an answer waits for its transaction's end, so "
+        "COMMIT_INTERVAL_MS belongs to --transport-ms."
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:,.1f} ms" if seconds < 0.1 else f"{seconds * 1000:,.0f} ms"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}"

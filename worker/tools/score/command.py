@@ -1,0 +1,91 @@
+"""`inference-worker score`: a file through the model, without Kafka, as the worker would answer it.
+
+Answers go to standard output or a file, everything else to standard error. What is read and written how is decided in
+`worker.tools.score.jobs`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+from worker.core.failures import Incomplete, Stop
+from worker.inference import load_as_set
+from worker.settings import load_scoring
+from worker.signals import stop_signals
+from worker.terminal.command_line import with_options
+from worker.terminal.terminal import aside, count, progress
+from worker.tools.score.jobs import Asked, Job, open_job
+from worker.tools.score.scorer import Scorer
+from worker.tools.score.tally import Tally
+
+
+def score(config: Path | None, model: Path, asked: Asked, batch_size: int | None) -> int:
+    """0 when every row or line has its result. Raises `Incomplete` when some have none, and whatever stops it."""
+    asked.check()
+    settings = load_scoring(
+        config, with_options(os.environ, WORKER_MODEL__PATH=model, WORKER_BATCHING__MAX_BATCH_SIZE=batch_size)
+    )
+    batching = settings.batching
+    loaded = load_as_set(settings.model, batching)
+    began = time.monotonic()
+    with stop_signals() as signals:
+        scorer = Scorer(loaded, settings, Tally(batching.max_batch_size), signals)
+        with _ended(scorer), ExitStack() as closing:
+            job = open_job(asked, scorer, settings, _say, closing)
+            with _bar(asked, job) as scorer.tally.show:
+                is_complete = job.run()
+    _summarize(job, scorer.tally, loaded.device.name, time.monotonic() - began)
+    _judge(job, scorer.tally, is_complete=is_complete)
+    return 0
+
+
+@contextmanager
+def _ended(scorer: Scorer) -> Iterator[None]:
+    try:
+        yield
+    except Stop as stop:
+        if not scorer.close():
+            # The interpreter's own end would kill that thread in the middle of native code, and abort (SIGABRT).
+            _say(f"inference-worker: {stop}")
+            sys.stderr.flush()
+            os._exit(stop.exit_code)
+        raise
+    scorer.close()
+
+
+def _bar(asked: Asked, job: Job) -> AbstractContextManager[Callable[[int], None]]:
+    if asked.output is None and sys.stdout.isatty():
+        return nullcontext(lambda _: None)  # answers scroll by where the bar would be
+    return progress(f"{job.unit}s", job.total)
+
+
+def _summarize(job: Job, tally: Tally, device: str, seconds: float) -> None:
+    _say(f"{count(tally.outcomes, job.unit)} in {seconds:,.1f} s: {tally.outcomes / seconds:,.0f} a second")
+    share = tally.model_seconds / seconds
+    _say(f"{count(tally.batches, 'batch', 'es')} on {device}; the model ran {share:.0%} of the time")
+    if written := [str(path) for path in job.outputs if path.is_file()]:
+        _say(f"written: {', '.join(written)}")
+
+
+def _judge(job: Job, tally: Tally, *, is_complete: bool) -> None:
+    """Raises `Incomplete` unless everything was asked and has its result."""
+    found = []
+    if not is_complete:
+        of_all = f" of {job.total:,}" if job.total else ""
+        found.append(f"stopped after {count(tally.outcomes, job.unit)}{of_all}")
+    if tally.refused:
+        by_code = ", ".join(
+            f"{many:,} {code} (first: {job.unit} {first:,})" for code, (many, first) in tally.refused.items()
+        )
+        found.append(f"{tally.refusals:,} of {count(tally.outcomes, job.unit)} refused: {by_code}")
+    if found:
+        raise Incomplete("\n".join(found))
+
+
+def _say(text: str) -> None:
+    aside().print(text, markup=False, soft_wrap=True)

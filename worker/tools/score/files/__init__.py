@@ -1,0 +1,1 @@
+"""Files of requests and of answers: lines, `.npy` and `.npz`."""

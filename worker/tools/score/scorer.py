@@ -1,0 +1,153 @@
+"""The worker's loop between two files: everything but Kafka, wired as `assembly.py` wires it.
+
+A file has no hurry: batches wait for company until they are full or it ends, so the same file makes the same batches
+every time. A pipe is read along as a topic is, with the linger of the settings.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from worker.codecs import Codecs, Wire
+from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.batching.intake import Bounds, Intake
+from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.failures import DeadlineMissed, Incomplete
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.rejections import Rejections
+from worker.core.tensors.stacking import Stacker
+from worker.inference import InferenceLanes, Model
+from worker.loop.quarantine import Trials
+from worker.loop.worker import LANE_SLICE, Conduct, Worker
+from worker.settings import ScoringSettings
+from worker.signals import StopSignals
+from worker.tools.score.delivery import FileDelivery, Writer
+from worker.tools.score.files.file_source import FileSource
+from worker.tools.score.files.lines import LineCodec
+from worker.tools.score.files.sliced import Sliced
+from worker.tools.score.tally import Tally
+
+# Records of one poll, as many as the worker takes; a source of whole batches brings fewer.
+CHUNK = 256
+# The longest wait for a lane, seconds. A file has no news meanwhile, and a thread that only looks takes the interpreter
+# from the lane: 15% of the speed with the worker's own millisecond (measured).
+PATIENCE = 0.1
+# How long Python lets a busy thread keep the interpreter, seconds. At its default of 5 ms the loop keeps a lane waiting
+# between two inferences: 15 to 20% of the speed (measured).
+SWITCH_INTERVAL = 0.0005
+# What a lane gets to finish in when the operator hurries, seconds.
+CLOSE_TIMEOUT = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """The loop's `Signals`: a file's end is the operator's word, too."""
+
+    is_over: Callable[[], bool]
+    is_hurried: Callable[[], bool]
+
+    @property
+    def stop_asked(self) -> bool:
+        return self.is_over()
+
+    @property
+    def hurry_asked(self) -> bool:
+        return self.is_hurried()
+
+
+class Scorer:
+    """Runs one model over files. Owns the lanes, until `close`."""
+
+    def __init__(self, model: Model, settings: ScoringSettings, tally: Tally, signals: StopSignals) -> None:
+        self.codecs = Codecs(
+            model.signature,
+            # No topic bounds an answer here, and how long a request may be is known to whoever reads the file.
+            Wire(
+                "",
+                "",
+                max_request_bytes=sys.maxsize,
+                max_answer_bytes=sys.maxsize,
+                non_finite_output=settings.model.non_finite_output,
+            ),
+            tell=tally.rejected,
+        )
+        self.signature = model.signature
+        self._settings = settings
+        self.tally = tally
+        self._signals = signals
+        self._lanes = InferenceLanes(
+            Sliced(model, model.most_rows(settings.batching.max_batch_size)), settings.batching.lanes
+        )
+
+    def run(self, source: FileSource, writer: Writer) -> bool:
+        """Everything in the source, unless the operator stops it: then what was taken. Whether it was everything.
+
+        Raises `Incomplete` when told to hurry, and whatever source, model or writer raise.
+        """
+        self._run(source, writer, lambda: source.is_over or self._signals.stop_asked)
+        return source.is_over
+
+    def run_again(self, source: FileSource, writer: Writer) -> None:
+        """The same, for a remainder without which the rest is worth less: only a hurry stops it."""
+        self._run(source, writer, lambda: source.is_over or self._signals.hurry_asked)
+
+    def close(self) -> bool:
+        """End the lanes. False when an inference still runs."""
+        return self._lanes.close(CLOSE_TIMEOUT)
+
+    def _run(self, source: FileSource, writer: Writer, is_over: Callable[[], bool]) -> None:
+        found = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        try:
+            self._worker(source, writer, Until(is_over, lambda: self._signals.hurry_asked)).run()
+            while self._lanes.in_flight:  # pieces of a request that is refused already are none of the next pass's
+                self._lanes.finished(PATIENCE)
+        except DeadlineMissed as missed:
+            raise Incomplete("stopped at once: what was under way has no answers") from missed
+        finally:
+            sys.setswitchinterval(found)
+            writer.flush()
+
+    def _worker(self, source: FileSource, writer: Writer, until: Until) -> Worker:
+        batching, model = self._settings.batching, self._settings.model
+        ledger = OffsetLedger()
+        policy = BatchPolicy(
+            max(batching.max_batch_size, source.most_rows),
+            max(batching.max_batch_bytes, source.most_bytes),
+            (batching.linger or 0.0) if source.is_live else math.inf,
+            batching.max_batch_tokens,
+            self.signature.buckets,
+        )
+        outlook = Outlook(batching.lanes)
+        bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
+        return Worker(
+            source=source,
+            codec=LineCodec(self.codecs),
+            ledger=ledger,
+            intake=Intake(bounds, ledger, chunk=CHUNK),
+            batcher=Batcher(policy, outlook.needed),
+            trials=Trials(policy, bounds.records),
+            stacker=Stacker(
+                self.signature,
+                refuse_non_finite_input=model.non_finite_input == "reject",
+                refuse_non_finite_output=model.non_finite_output == "error",
+            ),
+            lanes=self._lanes,
+            punctuality=Punctuality(outlook, time.time),
+            delivery=FileDelivery(ledger, writer),
+            rejections=Rejections(),
+            events=self.tally,
+            signals=until,
+            conduct=Conduct(
+                batching.lanes,
+                batching.max_inflight_batches,
+                drain_timeout=math.inf,
+                lane_slice=LANE_SLICE if source.is_live else PATIENCE,
+            ),
+            clock=time.monotonic,
+        )
