@@ -204,7 +204,7 @@ class FakeSource:
     def positions(self) -> Mapping[Partition, int]:
         return {p: at for p in self._at_rest() if (at := self._past_markers(p)) > self._started_at[p]}
 
-    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         at, is_noted = self._trials.get(partition, (-1, False))
         if at == offset:
             return is_noted
@@ -214,7 +214,7 @@ class FakeSource:
         self._clock.at(self._clock.now + 0.003, lambda: self._note_trial(partition, offset))
         return False
 
-    def acquit(self, partition: Partition, offset: int) -> bool:
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:
         self._clock.stirred += 1
         self._trials.pop(partition, None)
         if not self.lost_power:

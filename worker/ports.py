@@ -54,11 +54,11 @@ class Source(Protocol):
         that counts as having come.
         """
 
-    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone. To be called again until it is so: True."""
 
-    def acquit(self, partition: Partition, offset: int) -> bool:
-        """Take back what `put_on_trial` noted: the record is left to its next owner, and nobody died of it.
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:
+        """Take back what `note_isolated_run` noted: the record is left to its next owner, and nobody died of it.
 
         To be called again until it is so, by who can wait: True.
         """

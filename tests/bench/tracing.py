@@ -81,10 +81,10 @@ class Source:
 
     def release(self, partition: Partition) -> None: ...
 
-    def acquit(self, partition: Partition, offset: int) -> bool:
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:
         return True
 
-    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         return True
 
     def close(self) -> None: ...

@@ -181,7 +181,7 @@ class Member:
         self.poll_until(lambda: not self.source.is_marking(partitions))
 
     def try_alone(self, partition: Partition, offset: int) -> None:
-        self.poll_until(lambda: self.source.put_on_trial(partition, offset))
+        self.poll_until(lambda: self.source.note_isolated_run(partition, offset))
 
 
 def hand_out(stage: Stage, partition: Partition, times: int) -> None:
@@ -416,7 +416,7 @@ def test_the_note_of_an_attempt_is_no_result_of_a_commit(stage: Stage) -> None:
 
     member.read(partition, 10)
     member.settle_marks(partition)
-    member.source.put_on_trial(partition, 0)
+    member.source.note_isolated_run(partition, 0)
     is_marking = member.source.is_marking([partition])
     member.try_alone(partition, 0)
 
@@ -502,7 +502,7 @@ def with_a_trial(stage: Stage, partition: Partition) -> Member:
     member = Member(stage)
     member.read(partition, 10)
     member.try_alone(partition, 0)
-    member.told.last_act = lambda: member.source.acquit(partition, 0)
+    member.told.last_act = lambda: member.source.withdraw_note(partition, 0)
     return member
 
 
@@ -529,7 +529,7 @@ def test_whoever_can_wait_knows_when_a_trial_is_taken_back(stage: Stage) -> None
     partition = stage.partitions[0]
     member = with_a_trial(stage, partition)
 
-    member.poll_until(lambda: member.source.acquit(partition, 0))
+    member.poll_until(lambda: member.source.withdraw_note(partition, 0))
     member.source.close()
 
     expect_nobody_convicted(stage, partition)

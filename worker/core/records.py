@@ -234,10 +234,10 @@ class Ending(NamedTuple):
 class Suspect(NamedTuple):
     """A partition whose records ended the process `attempts` times in a row before any of them was settled.
 
-    Those before offset `until` run alone. The one at `convicted`, if any, ended the process while it ran alone.
+    Those before offset `until` run alone. The one at `poison`, if any, ended the process while it ran alone.
     """
 
     partition: Partition
     attempts: int
-    convicted: int | None
+    poison: int | None
     until: int

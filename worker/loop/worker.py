@@ -215,7 +215,7 @@ class Worker:
                 innocent.append(record)
                 continue
             place = self._ledger.track(record, 1, len(record.value or b""), now)
-            if record.offset == suspect.convicted:
+            if record.offset == suspect.poison:
                 self._refuse([(place, self._codec.refuse(record, Code.INTERNAL, CONVICTED))])
             elif self._trials.add(record, place):
                 self._source.withhold(record.partition)
@@ -230,7 +230,7 @@ class Worker:
         self._next_look = now + LOOK_AGAIN_AFTER
         passed: list[tuple[Place, Outcome]] = []
         for partition, position in self._source.positions().items():
-            if self._ledger.is_passed_by(partition, position):
+            if self._ledger.is_behind(partition, position):
                 nothing = nothing_owed(partition, position - 1)
                 passed.append((self._ledger.track(nothing.record, 0, 0, now, records=0), nothing))
         self._answer(passed)
@@ -332,7 +332,7 @@ class Worker:
         """Whether the group knows that this record runs next. The note is a commit: no other one may follow it."""
         trial.is_called = True
         self._ledger.committed({trial.record.partition: trial.record.offset})
-        return self._source.put_on_trial(trial.record.partition, trial.record.offset)
+        return self._source.note_isolated_run(trial.record.partition, trial.record.offset)
 
     def _begin_trial(self, trial: Trial, now: float) -> None:
         self._pace()
@@ -348,7 +348,7 @@ class Worker:
     def _acquit(self, trial: Trial | None, leaving: Collection[Partition]) -> None:
         """A record whose trial is broken off has ended nothing."""
         if trial is not None and trial.record.partition in leaving and self._is_owed_a_word(trial):
-            self._source.acquit(trial.record.partition, trial.record.offset)
+            self._source.withdraw_note(trial.record.partition, trial.record.offset)
 
     def _is_owed_a_word(self, trial: Trial) -> bool:
         """Whether it was called, and its record is not settled, nor may be: a word is a commit, and would undo that."""
@@ -365,7 +365,7 @@ class Worker:
             return
         with suppress(Stop):
             while self._trials.current is trial and self._clock() < deadline:
-                if self._source.acquit(trial.record.partition, trial.record.offset):
+                if self._source.withdraw_note(trial.record.partition, trial.record.offset):
                     return
                 self._source.poll(1, SHORTEST_WAIT)
 

@@ -192,7 +192,7 @@ class WorkerEvents:
                 partition=str(suspect.partition),
                 attempts=suspect.attempts,
                 until=suspect.until,
-                convicted=suspect.convicted,
+                convicted=suspect.poison,
             )
 
     def _rebalanced(self, event: str) -> None:

@@ -127,11 +127,11 @@ class SimSource:
                 found[partition] = held.position
         return found
 
-    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         held = self.held[partition]
         return self._note(held, (offset, f"attempts={held.attempts + 1} trial"))
 
-    def acquit(self, partition: Partition, offset: int) -> bool:
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:
         held = self.held[partition]
         note = offset, f"attempts={held.attempts + 1}"
         if self._own.get(partition) == note:

@@ -174,14 +174,14 @@ def test_the_ledger_shows_itself() -> None:
 def test_a_reader_passes_a_partition_by_beyond_what_was_received_and_settled() -> None:
     """Of one where something is owed a commit must wait; where it reached that far there is nothing to commit."""
     ledger = OffsetLedger()
-    assert ledger.is_passed_by(P0, 1)
+    assert ledger.is_behind(P0, 1)
     [place] = track(ledger, 3)
-    assert not ledger.is_passed_by(P0, 5)
+    assert not ledger.is_behind(P0, 5)
 
     settle(ledger, place)
 
-    assert not ledger.is_passed_by(P0, 4)
-    assert ledger.is_passed_by(P0, 5)
+    assert not ledger.is_behind(P0, 4)
+    assert ledger.is_behind(P0, 5)
 
 
 def test_a_place_of_no_record_counts_nowhere() -> None:

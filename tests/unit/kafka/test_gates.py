@@ -82,7 +82,7 @@ def test_a_partition_that_comes_back_from_another_is_a_new_attempt(world: World)
 def test_who_reads_his_own_mark_is_alive(world: World) -> None:
     """A partition that left and came back, and that nobody began meanwhile, has ended no process."""
     running(world)
-    world.source.put_on_trial(P, 0)
+    world.source.note_isolated_run(P, 0)
     world.client.commits.clear()
     world.lose(P)
     world.assign(P)
@@ -275,26 +275,26 @@ def test_a_trial_is_noted_once_the_group_has_taken_it(world: World) -> None:
     world.client.commits.clear()
     world.client.hears_at_once = False
 
-    assert not world.source.put_on_trial(P, 5)
+    assert not world.source.note_isolated_run(P, 5)
     assert world.marks == [[(0, 5, "attempts=4 trial")]]
-    assert not world.source.put_on_trial(P, 5)
+    assert not world.source.note_isolated_run(P, 5)
     world.marks_heard()
 
-    assert world.source.put_on_trial(P, 5)
-    assert not world.source.put_on_trial(P, 6)
+    assert world.source.note_isolated_run(P, 5)
+    assert not world.source.note_isolated_run(P, 6)
     assert world.marks == [[(0, 6, "attempts=4 trial")]]
 
 
 def test_a_trial_that_is_refused_is_noted_again(world: World) -> None:
     """Not at once: the group is busy."""
     running(world)
-    world.source.put_on_trial(P, 5)
+    world.source.note_isolated_run(P, 5)
     world.marks_heard(REFUSED)
 
-    assert not world.source.put_on_trial(P, 5)
+    assert not world.source.note_isolated_run(P, 5)
     assert not world.marks
     world.clock.now += 1.0
-    assert not world.source.put_on_trial(P, 5)
+    assert not world.source.note_isolated_run(P, 5)
 
     assert world.marks == [[(0, 5, "attempts=1 trial")]]
     assert not world.source.commit_results()
@@ -305,7 +305,7 @@ def test_nothing_is_noted_of_a_partition_that_has_left(world: World) -> None:
     running(world)
     world.revoke(P)
 
-    assert not world.source.put_on_trial(P, 5)
+    assert not world.source.note_isolated_run(P, 5)
 
     assert not world.marks
 

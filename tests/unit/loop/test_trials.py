@@ -366,11 +366,11 @@ def test_a_stop_waits_a_while_for_the_group_to_take_a_trial_back(monkeypatch: py
     world.lanes.seconds = lambda: 1000.0
     asked_at: list[float] = []
 
-    def acquit(_partition: Partition, _offset: int) -> bool:
+    def withdraw_note(_partition: Partition, _offset: int) -> bool:
         asked_at.append(world.clock.now)
         return len(asked_at) > refused
 
-    monkeypatch.setattr(world.source, "acquit", acquit)
+    monkeypatch.setattr(world.source, "withdraw_note", withdraw_note)
     while not world.lanes.in_flight:
         world.turn()
     world.signals.stop_asked = True

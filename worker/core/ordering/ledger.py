@@ -149,7 +149,7 @@ class OffsetLedger:
         for line in self._known(offsets):
             line.committed = max(line.committed, offsets[line.partition])
 
-    def is_passed_by(self, partition: Partition, position: int) -> bool:
+    def is_behind(self, partition: Partition, position: int) -> bool:
         """Whether what was received of the partition is settled, and does not reach as far as this next offset."""
         line = self._lines.get(partition)
         return line is None or (line.oldest is None and line.next_offset < position)

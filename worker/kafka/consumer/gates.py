@@ -173,7 +173,7 @@ class Gates:
             if (gate := self._gates.get(partition)) is not None:
                 gate.is_adrift = True
 
-    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone; see `Source`."""
         gate = self._gates.get(partition)
         if gate is None or gate.attempts is None:
@@ -181,7 +181,7 @@ class Gates:
         mark = self._own[partition] = Mark(offset, Attempts(gate.attempts, is_trial=True))
         return self._marks.note(partition, mark)
 
-    def acquit(self, partition: Partition, offset: int) -> bool:
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:
         """Note that its trial was broken off; see `Source`. Sent behind that note, it takes its place."""
         gate = self._gates.get(partition)
         mark = Mark(offset, Attempts(0 if gate is None or gate.attempts is None else gate.attempts))

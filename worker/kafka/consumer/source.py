@@ -139,16 +139,16 @@ class KafkaSource:
             return {}
         return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
-    def put_on_trial(self, partition: Partition, offset: int) -> bool:
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone. To be called again until it is so: True."""
-        return self._gates.put_on_trial(partition, offset)
+        return self._gates.note_isolated_run(partition, offset)
 
-    def acquit(self, partition: Partition, offset: int) -> bool:
-        """Take back what `put_on_trial` noted: the record is left to its next owner, and nobody died of it.
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:
+        """Take back what `note_isolated_run` noted: the record is left to its next owner, and nobody died of it.
 
         To be called again until it is so, by who can wait: True.
         """
-        return self._gates.acquit(partition, offset)
+        return self._gates.withdraw_note(partition, offset)
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         """Whether a commit of our own is under way for one of these: arriving late, it would undo a transaction's."""

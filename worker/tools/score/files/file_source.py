@@ -60,11 +60,11 @@ class FileSource:
         """Nothing is ever passed over."""
         return {}
 
-    def put_on_trial(self, partition: Partition, offset: int) -> bool:  # noqa: ARG002  # as the loop would call it
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:  # noqa: ARG002  # as the loop would call it
         """As little."""
         return True
 
-    def acquit(self, partition: Partition, offset: int) -> bool:  # noqa: ARG002  # as the loop would call it
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:  # noqa: ARG002  # as the loop would call it
         """As little."""
         return True
 
