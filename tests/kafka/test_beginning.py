@@ -102,8 +102,8 @@ def test_check_lives_when_the_coordinator_has_moved(misled: tuple[Cluster, Misle
 ASKING = """
 import logging, sys, time
 from confluent_kafka import KafkaException
-from worker.kafka.admin_answers import described_group
-from worker.kafka.client_log import ClientLog
+from worker.kafka.cluster.admin_answers import described_group
+from worker.kafka.client.log import ClientLog
 from worker.settings import Connection
 try:
     described_group(Connection(bootstrap_servers=sys.argv[1]), "group", 0.5, ClientLog(logging.getLogger()))
