@@ -31,8 +31,9 @@ from worker.core.tensors.signature import Signature, TensorSpec
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.loop.quarantine import Trials
-from worker.loop.worker import Conduct, Worker
+from worker.loop.composition import compose
+from worker.loop.conduct import Conduct
+from worker.loop.suspects import Suspects
 
 P0 = Partition("requests", 0)
 P1 = Partition("requests", 1)
@@ -154,20 +155,22 @@ class World:
         self.ledger = LEDGERS[self.order]()
         self.outlook = Outlook(self.conduct.lanes)
         self.batcher = Batcher(self.policy, self.outlook.needed)
-        self.trials = Trials(self.policy, self.bounds.records)
+        self.suspects = Suspects(self.policy, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
         self.codec = RowCodec(
             dead_letters=self.dead_letters, joins=self.joins and self.order != "key", rejections=rejections
         )
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
-        self.worker = Worker(
+        self.worker = compose(
             source=self.source,
+            offsets=self.source,
+            notes=self.source,
             codec=self.codec,
             ledger=self.ledger,
             intake=self.intake,
             batcher=self.batcher,
-            trials=self.trials,
+            suspects=self.suspects,
             stacker=stacker(),
             lanes=self.lanes,
             punctuality=Punctuality(self.outlook, self.clock),
@@ -178,6 +181,8 @@ class World:
             conduct=self.conduct,
             clock=self.clock,
         )
+        self.admission = self.worker._admission
+        self.quarantine = self.worker._quarantine
 
     def _at_least_once(self) -> AtLeastOnce:
         return AtLeastOnce(

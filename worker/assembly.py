@@ -35,12 +35,14 @@ from worker.kafka import (
     poll_interval,
     resolve_transactional_id,
 )
-from worker.loop.quarantine import Trials
-from worker.loop.worker import Conduct, Worker
+from worker.loop.composition import compose
+from worker.loop.conduct import Conduct
+from worker.loop.suspects import Suspects
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
 
 if TYPE_CHECKING:
+    from worker.loop.worker import Worker
     from worker.ports import Delivery
     from worker.telemetry.tracing.spans import Tracing
     from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
@@ -95,13 +97,15 @@ def assemble(
     rejections = Rejections(settings.delivery.rejection_limit)
     codecs = speaks(model.signature, wire, tell=events.rejected, rejections=rejections)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
-    return Worker(
+    return compose(
         source=source,
+        offsets=source,
+        notes=source,
         codec=codec,
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
         batcher=batcher,
-        trials=Trials(policy, bounds.records + RESERVE),
+        suspects=Suspects(policy, bounds.records + RESERVE),
         stacker=Stacker(
             model.signature,
             refuse_non_finite_input=settings.model.non_finite_input == "reject",

@@ -15,7 +15,7 @@ from worker.core.records import Batch, CommitResult, Finished, Partition, Record
 
 
 class Source(Protocol):
-    """The consumer."""
+    """Where records come from: a consumer, a file."""
 
     def subscribe(self, assignments: Assignments) -> None: ...
 
@@ -32,14 +32,41 @@ class Source(Protocol):
 
     def resume(self) -> None: ...
 
+    def close(self) -> None:
+        """Leave the group, if there is one. Calls `revoked` for what is still held."""
+
+
+class Offsets(Protocol):
+    """How far the group is with each partition."""
+
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Begin an asynchronous commit of next offsets; its result comes from `commit_results` after a later poll."""
 
     def commit_results(self) -> Sequence[CommitResult]:
         """The results since the last call, in order."""
 
+    def positions(self) -> Mapping[Partition, int]:
+        """The next offset of each partition of which something came since its assignment or rewind, and nothing waits.
+
+        The client goes past what is no record (markers of transactions) and what may not be read (what was aborted):
+        that counts as having come.
+        """
+
     def rewind(self, partitions: Sequence[Partition]) -> None:
         """Read these again from what the group has committed. Until that is known, nothing of them comes."""
+
+
+class IsolationNotes(Protocol):
+    """What an isolated run needs of the group: a note that outlives the process, and a partition that waits."""
+
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
+        """Note with the group that this record is about to run alone. To be called again until it is so: True."""
+
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:
+        """Take back what `note_isolated_run` noted: the record is left to its next owner, and ended no process.
+
+        To be called again until it is so, by who can wait: True.
+        """
 
     def withhold(self, partition: Partition) -> None:
         """Stop fetching this one, until `release`, `rewind` or its next assignment."""
@@ -47,30 +74,11 @@ class Source(Protocol):
     def release(self, partition: Partition) -> None:
         """Fetch it again."""
 
-    def positions(self) -> Mapping[Partition, int]:
-        """The next offset of each partition of which something came since its assignment or rewind, and nothing waits.
-
-        The client goes past what is no record (markers of transactions) and what nobody may read (what was aborted):
-        that counts as having come.
-        """
-
-    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        """Note with the group that this record is about to run alone. To be called again until it is so: True."""
-
-    def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        """Take back what `note_isolated_run` noted: the record is left to its next owner, and nobody died of it.
-
-        To be called again until it is so, by who can wait: True.
-        """
-
-    def close(self) -> None:
-        """Leave the group. Calls `revoked` for what is still held."""
-
 
 class Assignments(Protocol):
     """What a source calls, inside `poll` and `close`, when partitions come and go. The worker is one.
 
-    `suspected` comes before any record of those partitions. `revoked` brings running batches home, so it may raise a
+    `suspected` comes before any record of those partitions. `revoked` finishes running batches, so it may raise a
     `Stop`.
     """
 
@@ -96,23 +104,23 @@ class Codec(Protocol):
 
 
 class Lanes(Protocol):
-    """The inference threads. Batches start in the order submitted and come home in any order."""
+    """The inference threads. Batches start in the order submitted and finish in any order."""
 
     @property
     def in_flight(self) -> int:
         """Batches submitted and not yet fetched by `finished`; probes are not counted."""
 
     def submit(self, batch: Batch) -> None:
-        """Queue a batch; one that will be brief may be run at once, and is home then."""
+        """Queue a batch; one that will be brief may be run at once, and is finished then."""
 
     def resubmit(self, halves: Sequence[Batch]) -> None:
         """Put the halves of a failed batch at the head of the queue, in order."""
 
     def probe(self) -> None:
-        """Run the warm-up batch next; it comes home as a `Finished` without a batch."""
+        """Run the warm-up batch next; it is returned as a `Finished` without a batch."""
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        """What has come home, waiting at most `timeout` seconds for the first; at once when nothing is out."""
+        """What is finished, waiting at most `timeout` seconds for the first; at once when nothing is out."""
 
 
 class Delivery(Protocol):
@@ -129,12 +137,12 @@ class Delivery(Protocol):
     def send(self, places: Sequence[Place]) -> None: ...
 
     def turn(self, now: float, timeout: float) -> Sequence[Partition]:
-        """Settle and commit what is due. Returns partitions that lost their way: forgotten here, to be read again."""
+        """Settle and commit what is due. Returns partitions whose answers were taken back: to be read again."""
 
     def push(self) -> None:
         """No more outcomes are coming for now: none that was sent should wait for company."""
 
-    def hasten(self, *, is_urgent: bool) -> None:
+    def commit_promptly(self, *, is_urgent: bool) -> None:
         """While it is urgent, commit as soon as there is something to commit."""
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
@@ -147,7 +155,7 @@ class Delivery(Protocol):
 
 
 class Events(Protocol):
-    """What the loop tells whoever watches: a few calls per batch, and one per rejection."""
+    """What the loop reports to logs and metrics: a few calls per batch, and one per rejection."""
 
     def assigned(self, partitions: Sequence[Partition]) -> None: ...
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None: ...

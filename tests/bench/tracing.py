@@ -44,8 +44,9 @@ from worker.core.records import Batch, CommitResult, Finished, Message, Partitio
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
-from worker.loop.quarantine import Trials
-from worker.loop.worker import Conduct, Worker
+from worker.loop.composition import compose
+from worker.loop.conduct import Conduct
+from worker.loop.suspects import Suspects
 from worker.ports import Assignments
 from worker.telemetry.tracing.spans import ServedModel, Tracing, start
 from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink
@@ -161,13 +162,15 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
     parts = Codecs(model, Wire("answers", "g", default_content_type=OCTETS), lambda _: None), Lanes(), Sink()
     codec, lanes, sink = parts if tracing is None else _traced(tracing, *parts)
     policy = BatchPolicy(BATCH, 1 << 24, 0.0)
-    worker = Worker(
+    worker = compose(
         source=source,
+        offsets=source,
+        notes=source,
         codec=codec,
         ledger=ledger,
         intake=Intake(Bounds(20_000, 131_072, 1 << 26), ledger, chunk=BATCH),
         batcher=Batcher(policy),
-        trials=Trials(policy, most_in_flight=1_000),
+        suspects=Suspects(policy, most_in_flight=1_000),
         stacker=Stacker(model),
         lanes=lanes,
         punctuality=Punctuality(Outlook(), time.time),

@@ -14,7 +14,7 @@ from tests.kafka.cluster import Cluster, Sent, fresh
 from worker.core.records import CommitResult, Partition, Record, Suspect
 from worker.delivery.exactly_once import Group
 from worker.kafka import KafkaSource, Membership
-from worker.ports import Assignments, Source
+from worker.ports import Assignments, IsolationNotes, Offsets, Source
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
 
@@ -56,7 +56,7 @@ class Told:
         return False
 
 
-class Consumer(Source, Group, Protocol):
+class Consumer(Source, Offsets, IsolationNotes, Group, Protocol):
     """What the loop and the transactions ask of it."""
 
 

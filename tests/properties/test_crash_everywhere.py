@@ -18,7 +18,7 @@ from tests.properties.simulation.lives import MISHAPS, Crash, Lives, Scenario, t
 from tests.properties.simulation.process import Fate
 from tests.properties.simulation.replica import Setup
 from worker.core.batching.batcher import BatchPolicy
-from worker.loop.worker import Conduct
+from worker.loop.conduct import Conduct
 
 GUARANTEES = {
     "at_least_once": Setup(commit_interval=0.004),

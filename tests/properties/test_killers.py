@@ -16,7 +16,7 @@ from tests.properties.simulation.process import Fate
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Setup
 from worker.core.failures import KafkaFatal
 from worker.core.records import Record
-from worker.loop.worker import Conduct
+from worker.loop.conduct import Conduct
 
 IN_A_BATCH = floats(KILLER)
 IN_A_LARGE_REQUEST = floats(*[1.0] * 7, KILLER)  # cut into three pieces, the last one kills

@@ -23,7 +23,8 @@ from worker.core.batching.intake import RESERVE, Bounds
 from worker.core.failures import DeadlineMissed, ModelBroken
 from worker.core.ordering.loose import LEDGERS, Order
 from worker.core.records import Message, Partition, Record
-from worker.loop.worker import CONVICTED, Conduct
+from worker.loop.conduct import Conduct
+from worker.loop.quarantine import POISONOUS
 
 PARTITIONS = (P0, P1, Q0)
 BAD = (POISON, NONSENSE, SHORT, math.nan)
@@ -239,7 +240,7 @@ class WorkerMachine(RuleBasedStateMachine):
             self.answered[found.partition].add(found.offset)
             right = expected_answer(found.value)
             status = dict(message.headers)["status"]
-            if message.value == CONVICTED.encode():
+            if message.value == POISONOUS.encode():
                 met("a record is convicted")
                 assert was_tried
             else:

@@ -26,7 +26,8 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import Model
 from worker.kafka import Membership, Topics
-from worker.loop.worker import Conduct, Worker
+from worker.loop.conduct import Conduct
+from worker.loop.worker import Worker
 from worker.settings import Settings, load
 from worker.signals import StopSignals
 
@@ -108,7 +109,11 @@ class Assembled:
             tracing=None,
             closing=self.closing,
         )
-        self.held: dict[str, Any] = vars(self.worker)
+        nouns = [self.worker._dispatch, self.worker._outcomes, self.worker._quarantine]
+        decoding = self.worker._admission._decoding
+        self.held: dict[str, Any] = {
+            name: part for noun in [decoding, *nouns, self.worker] for name, part in vars(noun).items()
+        }
 
     @property
     def conduct(self) -> Conduct:
@@ -189,7 +194,7 @@ def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
 
     assert intake._bounds == Bounds(1001, 2002, 3_000_003)
     assert intake._chunk == 48
-    assert assembled.held["_trials"]._most_in_flight == 1001 + RESERVE
+    assert assembled.held["_suspects"]._most_in_flight == 1001 + RESERVE
     assert (assembled.conduct.lanes, assembled.conduct.inflight_batches) == (3, 5)
     assert len(assembled.held["_lanes"]._threads) == 3
 

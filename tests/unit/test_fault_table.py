@@ -17,7 +17,7 @@ _NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
 ROWS = [(int(number), where) for number, where in _ROW.findall((TESTS / "README.md").read_text())]
 
 # The rooms that decide, and those that act on it. The others show times to people.
-DECIDING = ("core", "codecs", "delivery", "inference", "kafka", "loop/worker.py")
+DECIDING = ("core", "codecs", "delivery", "inference", "kafka", "loop")
 JUMPING = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 
 

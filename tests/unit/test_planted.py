@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition
 from tests.builders import P0, P1, World
 from tests.unit.delivery import test_at_least_once, test_exactly_once
 from tests.unit.kafka import scripted, test_gates, test_sink, test_transactions
-from tests.unit.loop import test_trials, test_turning
+from tests.unit.loop import test_isolated_runs, test_turning
 from worker.core.batching.intake import Intake
 from worker.core.ordering.ledger import Place
 from worker.core.records import Message, Partition
@@ -28,12 +28,12 @@ from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.offsets.marks import Marks
 from worker.kafka.producer.receipts import Receipt
 from worker.kafka.transactions.producer import TransactionalProducer
-from worker.loop.quarantine import Trials
-from worker.loop.worker import Worker
+from worker.loop.quarantine import Quarantine
+from worker.loop.suspects import Suspects
 
 _produce = KafkaSink._produce
 _make = KafkaTransactions.__init__
-_add = Trials.add
+_add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
 _note = Marks.note
 
@@ -51,7 +51,7 @@ def _take_the_member_once(self: KafkaTransactions, *arguments: Any) -> None:
     _make(self, kafka, topics, name, timeout_ms, lambda: taken, *others)
 
 
-def _withhold_none(self: Trials, record: Any, place: Place) -> bool:
+def _withhold_none(self: Suspects, record: Any, place: Place) -> bool:
     _add(self, record, place)
     return False
 
@@ -66,8 +66,8 @@ def _commit_beside_a_mark(self: ExactlyOnce, now: float) -> bool:
     return self._is_complete or now >= self._commit_due
 
 
-def _take_back_what_is_in_doubt(_: Worker, trial: Any) -> bool:
-    return bool(trial.is_called)
+def _withdraw_what_is_in_doubt(_: Quarantine, run: Any) -> bool:
+    return bool(run.is_called)
 
 
 def _believe_that_it_is_noted(self: Marks, partition: Partition, mark: Any) -> bool:
@@ -143,16 +143,16 @@ PLANTED: Mapping[str, Planted] = {
         on_transactions(test_transactions.test_what_is_open_at_the_end_is_taken_back),
     ),
     "a suspect's records are all taken": Planted(
-        Trials,
+        Suspects,
         "add",
         _withhold_none,
-        lambda _: test_trials.test_many_records_of_a_suspect_stay_with_kafka(exactly_once=False),
+        lambda _: test_isolated_runs.test_many_records_of_a_suspect_stay_with_kafka(exactly_once=False),
     ),
-    "a trial that may have been committed is taken back": Planted(
-        Worker,
-        "_is_owed_a_word",
-        _take_back_what_is_in_doubt,
-        lambda _: test_trials.test_a_trial_whose_transaction_may_have_been_committed_is_not_taken_back(),
+    "the note of a record that may have been committed is withdrawn": Planted(
+        Quarantine,
+        "_has_note",
+        _withdraw_what_is_in_doubt,
+        lambda _: test_isolated_runs.test_a_trial_whose_transaction_may_have_been_committed_is_not_taken_back(),
     ),
     "how large records are is never learned": Planted(
         Intake,

@@ -122,7 +122,7 @@ class AtLeastOnce:
         """Nothing is unsettled or uncommitted; what was committed for partitions that left is theirs to hear of."""
         return not self._ledger.records and not self._ledger.committable()
 
-    def hasten(self, *, is_urgent: bool) -> None:
+    def commit_promptly(self, *, is_urgent: bool) -> None:
         """While it is urgent, commit as soon as there is something to commit."""
         self._is_urgent = is_urgent
         if is_urgent:

@@ -168,7 +168,7 @@ class ExactlyOnce:
         """Nothing is unsettled or uncommitted."""
         return not (self._ledger.records or self._inside or self._waiting or self._astray)
 
-    def hasten(self, *, is_urgent: bool) -> None:
+    def commit_promptly(self, *, is_urgent: bool) -> None:
         """While it is urgent, commit as soon as there is something to commit."""
         self._is_urgent = is_urgent
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from worker.core.records import Rejection, Request
 
-# Failures in a row before the device itself is asked. A bisect of 64 requests fails up to 7 times in a row for one
-# culprit, so twenty are no single bad request; a probe costs one run of the warm-up batch.
+# Failures in a row before the device itself is asked. Halving a batch of 64 requests fails up to 7 times in a row for
+# one bad request, so twenty are not that; a probe costs one run of the warm-up batch.
 PATIENCE = 20
 
 Held = tuple[Request, Rejection]
 
 
-class Suspicion:
+class DeviceCheck:
     """The failures in a row and the rejections they caused, held back; whether a probe is out. Owned by the loop."""
 
     def __init__(self) -> None:
@@ -45,5 +45,5 @@ class Suspicion:
         return True
 
     def probed(self) -> None:
-        """The warm-up batch came home."""
+        """The warm-up batch has run."""
         self.is_probing = False

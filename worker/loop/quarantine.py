@@ -1,57 +1,53 @@
 """Records that may end the process run alone, so that the one that does is known.
 
-A partition is suspect when its records ended the process several times before any of them was settled. Which one it was
-nobody knows: they shared batches, and the process is gone. So the records of suspects are set aside, undecoded, and
-tried one at a time, with nothing else in the lanes, and nothing else decoded meanwhile:
+The records of suspect partitions (`suspects.py`) are set aside, undecoded, and run one at a time, with nothing else in
+the lanes, and nothing else decoded meanwhile:
 
     earlier records settled ─▶ lanes empty ─▶ the group notes it ─▶ decode, run ─▶ answer committed ─▶ the next
 
-What a poll brings in that time is postponed. A process that dies meanwhile leaves that note behind. Its successor finds
-the record convicted and answers it with an error, without decoding or running it. Pure, and owned by the loop.
+A process that dies meanwhile leaves that note behind. Its successor finds the record marked as poison, and answers it
+with an error, without decoding or running it. A run that is broken off for another reason has its note withdrawn.
+
+Takes records from `Admission` and gives isolated runs to `Dispatch`. Owns the suspects and their notes with the group.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 
-from worker.core.batching.batcher import Batcher, BatchPolicy, Group
-from worker.core.ordering.ledger import Place
-from worker.core.records import Partition, Record, Request, Suspect
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.failures import Code
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Partition, Record, Rejection, Suspect
+from worker.loop.dispatch import Dispatch
+from worker.loop.outcomes import Outcomes
+from worker.loop.suspects import IsolatedRun, Suspects
+from worker.ports import Codec, IsolationNotes
 
-# Records of one suspect that wait, while further ones stay with Kafka: a trial takes tens of milliseconds, and what
-# waits here counts against the bounds that all partitions share.
-MOST_WAITING = 64
-# Records that wait for the end of a trial before all fetching stops: its answer may take as long as a broker is away.
-MOST_POSTPONED = 256
-# The same in bytes of values, of which a record may have a mebibyte and more.
-MOST_BYTES_POSTPONED = 16 * 1024 * 1024
+POISONOUS = "this request ended the worker's process while it ran alone; it is not run again"
 
 
-@dataclass(slots=True, eq=False)
-class Trial:
-    """One record set aside. `is_called`: the group is told of it; `is_begun`: it was decoded, and runs or ran."""
+class Quarantine:
+    """Runs the records of suspects alone. Without `notes` there is no group that names suspects: it stays empty."""
 
-    record: Record
-    place: Place
-    is_called: bool = False
-    is_begun: bool = False
-
-
-class Trials:
-    """The suspects, and their records in the order taken. The first one is the only one that may run."""
-
-    def __init__(self, policy: BatchPolicy, most_in_flight: int) -> None:
-        """`most_in_flight`: the most records taken and not settled, so the most among which the culprit can be."""
-        self._most_in_flight = most_in_flight
-        self._suspects: dict[Partition, Suspect] = {}
-        self._claimed: Counter[Partition] = Counter()  # records of suspects, since they began or were rewound
-        self._trials: deque[Trial] = deque()
-        self._waiting: Counter[Partition] = Counter()
-        self._withheld: set[Partition] = set()  # told to wait
-        self._pieces = Batcher(policy)  # of the request on trial: one, unless it is larger than a batch
-        self._postponed: list[Record] = []
+    def __init__(
+        self,
+        *,
+        suspects: Suspects,
+        notes: IsolationNotes | None,
+        codec: Codec,
+        ledger: OffsetLedger,
+        outcomes: Outcomes,
+        dispatch: Dispatch,
+        punctuality: Punctuality,
+    ) -> None:
+        self._suspects = suspects
+        self._notes = notes
+        self._codec = codec
+        self._ledger = ledger
+        self._outcomes = outcomes
+        self._dispatch = dispatch
+        self._punctuality = punctuality
 
     @property
     def has_suspects(self) -> bool:
@@ -59,96 +55,101 @@ class Trials:
         return bool(self._suspects)
 
     @property
-    def current(self) -> Trial | None:
-        """The record that is tried next, or now."""
-        return self._trials[0] if self._trials else None
+    def current(self) -> IsolatedRun | None:
+        """The record that runs alone next, or now."""
+        return self._suspects.current
 
     @property
-    def is_sitting(self) -> bool:
-        """Whether a process that dies now would convict the record on trial."""
-        return bool(self._trials) and self._trials[0].is_called
+    def is_exclusive(self) -> bool:
+        """Whether a process that dies now would leave the current record marked as poison."""
+        run = self._suspects.current
+        return run is not None and run.is_called
 
     @property
-    def has_postponed_enough(self) -> bool:
-        """Whether no more should come until the trial is over."""
-        if not self._postponed:  # as in nearly every turn
+    def awaits_kafka(self) -> bool:
+        """Whether the isolated run waits for its note, or for the commit of its answer."""
+        return self.is_exclusive and not self._dispatch.in_flight
+
+    def suspect(self, suspects: Sequence[Suspect]) -> None:
+        """From now on the records of these partitions run alone."""
+        self._suspects.suspect(suspects)
+
+    def set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
+        """Keep the records of suspects, undecoded. Returns the others."""
+        others: list[Record] = []
+        for record in records:
+            suspect = self._suspects.claims(record)
+            if suspect is None:
+                others.append(record)
+                continue
+            place = self._ledger.track(record, 1, len(record.value or b""), now)
+            if record.offset == suspect.poison:
+                self._outcomes.refuse([(place, self._codec.refuse(record, Code.INTERNAL, POISONOUS))])
+            elif self._suspects.add(record, place):
+                self._group.withhold(record.partition)
+        return others
+
+    def advance(self, run: IsolatedRun, now: float) -> bool:
+        """Take the next step of the current run. Whether the lanes are to be left to it alone."""
+        if not self._ledger.is_next(run.place) and not run.is_begun:
+            return False  # until the records before it are settled, others may run
+        if self._dispatch.in_flight:
+            return True
+        if not run.is_begun and self._is_noted(run):
+            run.is_begun = True
+            self._begin(run, now)
+        if (group := self._suspects.next_group()) is not None:
+            self._dispatch.start(group, now)
+        elif self._ledger.is_done(run.place):
+            if self._suspects.end():
+                self._group.release(run.record.partition)
             return False
-        size = sum(len(record.value or b"") for record in self._postponed)
-        return len(self._postponed) >= MOST_POSTPONED or size >= MOST_BYTES_POSTPONED
+        return True
 
-    def postpone(self, records: Sequence[Record]) -> None:
-        """Keep what came while a record was on trial."""
-        self._postponed += records
+    def forget(self, partitions: Collection[Partition]) -> IsolatedRun | None:
+        """These leave, or are read again. Returns the isolated run that this breaks off, for `withdraw`."""
+        run = self._suspects.current
+        self._suspects.forget(partitions)
+        return run if run is not None and run.record.partition in partitions else None
 
-    def resume(self) -> Sequence[Record]:
-        """What was postponed, in the order it came, if it may be taken now."""
-        if not self._postponed or self.is_sitting:
-            return ()
-        postponed, self._postponed = self._postponed, []
-        return postponed
+    def release(self, partitions: Collection[Partition]) -> None:
+        """These are no suspects any more, or another member's."""
+        self._suspects.release(partitions)
 
-    def suspect(self, suspects: Iterable[Suspect]) -> None:
-        """From now on the records of these partitions are set aside, until their suspicion ends."""
-        self._suspects.update((suspect.partition, suspect) for suspect in suspects)
+    def withdraw(self, run: IsolatedRun) -> bool:
+        """Its record is not what ends this: take back the note. To be called again until it is so, by who can wait.
 
-    def claims(self, record: Record) -> Suspect | None:
-        """The suspect this record belongs to; None for most. To be asked once for each record.
-
-        A record past its end clears a suspect, and so do as many as a process holds: it begins again where this time it
-        ended, should that have been too few.
+        Nothing is to be done for a record that was not called, or is settled, or may be: to withdraw is to commit the
+        record's own offset, and would undo a later one.
         """
-        partition = record.partition
-        suspect = self._suspects.get(partition)
-        if suspect is None:
-            return None
-        if record.offset >= suspect.until or self._claimed[partition] >= self._most_in_flight:
-            self.acquit([partition])
-            return None
-        self._claimed[partition] += 1
-        return suspect
+        if not self._has_note(run):
+            return True
+        return self._group.withdraw_note(run.record.partition, run.record.offset)
 
-    def add(self, record: Record, place: Place) -> bool:
-        """Set a record aside. True when its partition has enough waiting here: once, until `end` says the opposite."""
-        partition = record.partition
-        self._trials.append(Trial(record, place))
-        self._waiting[partition] += 1
-        is_enough = self._waiting[partition] >= MOST_WAITING and partition not in self._withheld
-        if is_enough:
-            self._withheld.add(partition)
-        return is_enough
+    def leave_note(self) -> None:
+        """This process ends of an error that was not foreseen: what it noted of the current record is to stay."""
+        self._suspects.drop_runs()
 
-    def run(self, request: Request, now: float) -> None:
-        """The record on trial is this request; `next_group` gives what to run."""
-        self._pieces.add(request, now)
+    def _has_note(self, run: IsolatedRun) -> bool:
+        return run.is_called and self._outcomes.is_unsettled(run.place)
 
-    def next_group(self) -> Group | None:
-        """What of the request on trial has not run yet."""
-        return self._pieces.drain()
+    def _is_noted(self, run: IsolatedRun) -> bool:
+        """Whether the group knows that this record runs next. The note is a commit: no other one may follow it."""
+        run.is_called = True
+        self._ledger.committed({run.record.partition: run.record.offset})
+        return self._group.note_isolated_run(run.record.partition, run.record.offset)
 
-    def end(self) -> bool:
-        """The record on trial is answered for good. True when its partition had enough waiting here and has few now."""
-        partition = self._trials.popleft().record.partition
-        self._waiting[partition] -= 1
-        is_few = self._waiting[partition] <= MOST_WAITING // 2 and partition in self._withheld
-        if is_few:
-            self._withheld.remove(partition)
-        return is_few
+    def _begin(self, run: IsolatedRun, now: float) -> None:
+        request = self._codec.decode(run.record)
+        if isinstance(request, Rejection):
+            self._outcomes.refuse([(run.place, request)])
+            return
+        request.place = run.place
+        if request.timeout is not None:
+            self._punctuality.give_deadline(request, now)
+        self._suspects.begin(request, now)
 
-    def forget(self, partitions: Collection[Partition]) -> None:
-        """These are not ours any more, or are read again; a suspect that stays ours stays one."""
-        self._pieces.forget(partitions)
-        self._trials = deque(trial for trial in self._trials if trial.record.partition not in partitions)
-        self._postponed = [record for record in self._postponed if record.partition not in partitions]
-        for partition in partitions:
-            del self._waiting[partition]
-            del self._claimed[partition]
-        self._withheld.difference_update(partitions)
-
-    def convict(self) -> None:
-        """This process ends of an error that nobody expected: what it noted of the record on trial is to stay."""
-        self._trials.clear()
-
-    def acquit(self, partitions: Iterable[Partition]) -> None:
-        """These are no suspects any more, or somebody else's."""
-        for partition in partitions:
-            self._suspects.pop(partition, None)
+    @property
+    def _group(self) -> IsolationNotes:
+        assert self._notes is not None, "only a group names suspects"
+        return self._notes

@@ -27,7 +27,7 @@ from tests.properties.simulation.process import World
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER
 from worker.core.ordering.loose import Order
 from worker.core.records import Message, Partition, Record
-from worker.loop.worker import CONVICTED
+from worker.loop.quarantine import POISONOUS
 
 SILENT = b"skip"
 Position = tuple[Partition, int]
@@ -201,7 +201,7 @@ class Checker:
             )
             return
         self._errors.add(position)
-        if message.value == CONVICTED.encode():
+        if message.value == POISONOUS.encode():
             self.convicted.add(position)
             self._require(position in self.may_be_convicted, f"{_name(position)} is convicted, and nobody died of it")
         else:

@@ -20,7 +20,9 @@ from worker.core.records import Ending, Message, Outcome, Partition, Prediction,
 from worker.core.tensors.stacking import Reassembly
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.loop.quarantine import Trials
+from worker.loop.admission import Admission
+from worker.loop.quarantine import Quarantine
+from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
 
 # The tests that may catch one.
@@ -174,27 +176,27 @@ def _doubt_nothing(_: ExactlyOnce, __: Partition) -> bool:
     return False
 
 
-# Trials
+# Isolated runs
 
-_is_noted = Worker._is_noted
+_is_noted = Quarantine._is_noted
 
 
-def _run_before_it_is_noted(self: Worker, trial: Any) -> bool:
-    _is_noted(self, trial)
+def _run_before_it_is_noted(self: Quarantine, run: Any) -> bool:
+    _is_noted(self, run)
     return True
 
 
-def _take_in_beside_a_trial(self: Worker) -> int:
-    room = 0 if self._has_backlog else self._intake.room()
-    now = self._clock()
-    records = self._source.poll(room, self._patience(now)) if room else self._glance(now)
+def _take_beside_an_isolated_run(self: Worker) -> bool:
+    admission, now = self._admission, self._clock()
+    room = 0 if self._dispatch.has_backlog else admission._intake.room()
+    records = self._source.poll(room, admission._patience(now)) if room else admission._glance(now)
     if records:
-        self._take(records, self._clock())
-    return len(records)
+        admission._decoding.take(records, self._clock())
+    return bool(records)
 
 
-def _lose_what_was_postponed(self: Trials) -> Sequence[Record]:
-    if not self.is_sitting:
+def _lose_what_was_postponed(self: Admission) -> Sequence[Record]:
+    if not self._quarantine.is_exclusive:
         self._postponed = []
     return ()
 
@@ -207,7 +209,7 @@ AT_LEAST_ONCE = (
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
     Mutant("the first piece of a request answers for it", Reassembly, "collect", _answer_with_the_first_piece, KILLERS),
-    Mutant("what came beside a trial is lost", Trials, "resume", _lose_what_was_postponed, KILLERS),
+    Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),
 )
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
 LOOSE = (Mutant("a commit past a record that is not settled", LooseLedger, "settle", _settle_past_the_unsettled),)
@@ -222,10 +224,10 @@ EXACTLY_ONCE = (
     Mutant("a partition begins beside its ending transaction", ExactlyOnce, "is_in_doubt", _doubt_nothing, REBALANCE),
     Mutant("a failed transaction counts as committed", ExactlyOnce, "_hear", _believe_in_success),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
-    Mutant("a trial begins before it is noted", Worker, "_is_noted", _run_before_it_is_noted, KILLERS),
-    Mutant("others are decoded beside a trial", Worker, "_take_in", _take_in_beside_a_trial, KILLERS),
-    Mutant("a trial survives the rewind of its record", Trials, "forget", None, KILLERS),
-    Mutant("suspects are not tried", Trials, "suspect", None, KILLERS),
-    Mutant("what came beside a trial is lost", Trials, "resume", _lose_what_was_postponed, KILLERS),
+    Mutant("a record runs alone before it is noted", Quarantine, "_is_noted", _run_before_it_is_noted, KILLERS),
+    Mutant("others are decoded beside an isolated run", Worker, "_take_in", _take_beside_an_isolated_run, KILLERS),
+    Mutant("an isolated run survives the rewind of its record", Suspects, "forget", None, KILLERS),
+    Mutant("suspects do not run alone", Suspects, "suspect", None, KILLERS),
+    Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),
     Mutant("the first piece of a request answers for it", Reassembly, "collect", _answer_with_the_first_piece, KILLERS),
 )

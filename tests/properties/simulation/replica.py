@@ -25,8 +25,9 @@ from worker.core.records import Array, Record, Rejection, Request
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.loop.quarantine import Trials
-from worker.loop.worker import Conduct, Worker
+from worker.loop.composition import compose
+from worker.loop.conduct import Conduct
+from worker.loop.suspects import Suspects
 from worker.ports import Delivery
 
 KILLER = 999.0  # a row that ends the process while its batch runs
@@ -173,13 +174,15 @@ class Replica:
         self.outlook = Outlook(setup.conduct.lanes)
         self.batcher = Batcher(setup.policy, self.outlook.needed)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once()
-        self.worker = Worker(
+        self.worker = compose(
             source=self.client,
+            offsets=self.client,
+            notes=self.client,
             codec=self.codec,
             ledger=self.ledger,
             intake=Intake(setup.bounds, self.ledger, CHUNK),
             batcher=self.batcher,
-            trials=Trials(setup.policy, setup.bounds.records + RESERVE),
+            suspects=Suspects(setup.policy, setup.bounds.records + RESERVE),
             stacker=stacker(),
             lanes=watched(process, self.lanes),
             punctuality=Punctuality(self.outlook, clock),

@@ -23,7 +23,7 @@ from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.intake import Bounds
 from worker.core.ordering.loose import Order
 from worker.core.records import Partition
-from worker.loop.worker import Conduct
+from worker.loop.conduct import Conduct
 
 PARTITIONS = (P0, P1, Q0)
 KEYS = (b"a", b"b", None)

@@ -197,7 +197,7 @@ def test_reports_are_due_soon_while_answers_are_on_the_way(world: World) -> None
 
 def test_a_drain_commits_at_once(world: World) -> None:
     """From the drain on no commit waits for the interval, and idle means committed."""
-    world.delivery.hasten(is_urgent=True)
+    world.delivery.commit_promptly(is_urgent=True)
     send(world, 4)
 
     turn_after(world, 0.002)

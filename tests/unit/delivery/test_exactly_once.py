@@ -547,7 +547,7 @@ def test_when_it_is_urgent_nothing_waits_for_the_interval(world: World) -> None:
     turn(world)
     assert not world.transactions.is_ending
 
-    world.delivery.hasten(is_urgent=True)
+    world.delivery.commit_promptly(is_urgent=True)
     turn(world)
 
     assert world.transactions.is_ending

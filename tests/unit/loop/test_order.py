@@ -11,7 +11,7 @@ from tests.builders import P0, World, record
 from tests.fakes import Broker
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.ordering.loose import Order
-from worker.loop.worker import Conduct
+from worker.loop.conduct import Conduct
 
 # One record to a batch, and two lanes.
 POLICY = BatchPolicy(max_rows=1, max_bytes=1 << 20, linger=0.0)

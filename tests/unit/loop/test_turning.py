@@ -11,7 +11,8 @@ from tests.fakes import CommitFate
 from worker.core.batching.intake import RESERVE
 from worker.core.ordering.loose import Order
 from worker.core.records import ClosedBy
-from worker.loop.worker import LOOK_AGAIN_AFTER, POLL_SLICE, REPORT_WAIT, SHORTEST_WAIT
+from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
+from worker.loop.worker import LOOK_AGAIN_AFTER, REPORT_WAIT
 
 FAR = 1e9
 

@@ -22,7 +22,7 @@ from worker.core.records import Message, Partition, Record
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.loop.worker import Worker
+from worker.loop.composition import compose
 from worker.telemetry.tracing.spans import ServedModel, Tracing
 from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 
@@ -59,13 +59,15 @@ class Followed:
         self.sink = TracedSink(world.sink, tracing)
         self.transactions = TracedTransactions(world.transactions, tracing)
         world.delivery = self._exactly_once() if world.exactly_once else self._at_least_once()
-        world.worker = Worker(
+        world.worker = compose(
             source=world.source,
+            offsets=world.source,
+            notes=world.source,
             codec=codec,
             ledger=world.ledger,
             intake=world.intake,
             batcher=world.batcher,
-            trials=world.trials,
+            suspects=world.suspects,
             stacker=stacker(),
             lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
             punctuality=Punctuality(Outlook(), world.clock),

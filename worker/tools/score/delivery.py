@@ -48,8 +48,8 @@ class FileDelivery:
         """What is written stays written."""
         return ()
 
-    def hasten(self, *, is_urgent: bool) -> None:
-        """There is no commit to hasten."""
+    def commit_promptly(self, *, is_urgent: bool) -> None:
+        """There is no commit."""
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:  # noqa: ARG002  # a file stays
         """Nobody takes a file away."""

@@ -22,8 +22,10 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.inference import InferenceLanes, Model
-from worker.loop.quarantine import Trials
-from worker.loop.worker import LANE_SLICE, Conduct, Worker
+from worker.loop.composition import compose
+from worker.loop.conduct import LANE_SLICE, Conduct
+from worker.loop.suspects import Suspects
+from worker.loop.worker import Worker
 from worker.settings import ScoringSettings
 from worker.signals import StopSignals
 from worker.tools.score.delivery import FileDelivery, Writer
@@ -125,13 +127,13 @@ class Scorer:
         )
         outlook = Outlook(batching.lanes)
         bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
-        return Worker(
+        return compose(
             source=source,
             codec=LineCodec(self.codecs),
             ledger=ledger,
             intake=Intake(bounds, ledger, chunk=CHUNK),
             batcher=Batcher(policy, outlook.needed),
-            trials=Trials(policy, bounds.records),
+            suspects=Suspects(policy, bounds.records),
             stacker=Stacker(
                 self.signature,
                 refuse_non_finite_input=model.non_finite_input == "reject",

@@ -1,10 +1,10 @@
-"""What a file need not do as a `Source`: it has no group, no rebalance and no offsets to commit."""
+"""What all files that are scored have in common as a `Source`: they are not shared, and can be paused."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from worker.core.records import CommitResult, Partition, Record
+from worker.core.records import Record
 from worker.ports import Assignments
 
 
@@ -30,7 +30,7 @@ class FileSource:
         raise NotImplementedError
 
     def subscribe(self, assignments: Assignments) -> None:
-        """There is nobody to share a file with."""
+        """A file has one reader, so no partitions come and go."""
 
     def pause(self) -> None:
         """From now on a poll brings nothing."""
@@ -39,34 +39,6 @@ class FileSource:
     def resume(self) -> None:
         """From now on it brings records again."""
         self._is_paused = False
-
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """How far a file is answered stands in the file of its answers."""
-
-    def commit_results(self) -> Sequence[CommitResult]:
-        """None: nothing is committed."""
-        return ()
-
-    def rewind(self, partitions: Sequence[Partition]) -> None:
-        """Never asked for: what is written stays written."""
-
-    def withhold(self, partition: Partition) -> None:
-        """Never asked for: a file has no suspects."""
-
-    def release(self, partition: Partition) -> None:
-        """As little."""
-
-    def positions(self) -> Mapping[Partition, int]:
-        """Nothing is ever passed over."""
-        return {}
-
-    def note_isolated_run(self, partition: Partition, offset: int) -> bool:  # noqa: ARG002  # as the loop would call it
-        """As little."""
-        return True
-
-    def withdraw_note(self, partition: Partition, offset: int) -> bool:  # noqa: ARG002  # as the loop would call it
-        """As little."""
-        return True
 
     def close(self) -> None:
         """The file is its opener's."""

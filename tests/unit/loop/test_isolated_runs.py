@@ -11,7 +11,8 @@ from tests.builders import P0, P1, POISON, World, floats, record, sources
 from tests.fakes import Broker, Clock, TransactionFate
 from worker.core.failures import Code, DeadlineMissed, KafkaFatal
 from worker.core.records import Partition, Record, Rejection, Request
-from worker.loop.quarantine import MOST_BYTES_POSTPONED, MOST_POSTPONED, MOST_WAITING
+from worker.loop.admission import MOST_BYTES_POSTPONED, MOST_POSTPONED
+from worker.loop.suspects import MOST_WAITING
 from worker.loop.worker import WITHDRAW_TIMEOUT
 
 MOST_AT_ONCE = 20
@@ -57,7 +58,7 @@ def test_nothing_else_is_in_the_lanes_beside_a_record_on_trial(*, exactly_once: 
     seen: list[tuple[bool, int]] = []
     for _ in range(3000):
         world.turn()
-        trial = world.trials.current
+        trial = world.quarantine.current
         is_running = trial is not None and trial.is_begun and not world.ledger.is_done(trial.place)
         seen.append((is_running, world.lanes.in_flight))
 
@@ -75,7 +76,7 @@ def test_what_comes_during_a_long_trial_is_bounded() -> None:
     most = 0
     for _ in range(1200):
         world.turn()
-        most = max(most, len(world.trials._postponed))
+        most = max(most, len(world.admission._postponed))
     assert MOST_POSTPONED <= most <= MOST_POSTPONED + MOST_AT_ONCE
     assert world.events.pauses[:1] == [True]
 
@@ -95,7 +96,7 @@ def test_what_comes_during_a_long_trial_is_bounded_in_bytes() -> None:
     most = 0
     for _ in range(1200):
         world.turn()
-        most = max(most, sum(len(one.value or b"") for one in world.trials._postponed))
+        most = max(most, sum(len(one.value or b"") for one in world.admission._postponed))
 
     assert MOST_BYTES_POSTPONED <= most <= MOST_BYTES_POSTPONED + len(large)
     assert world.events.pauses[:1] == [True]
@@ -109,7 +110,7 @@ def test_the_group_knows_of_a_trial_before_it_begins(*, exactly_once: bool) -> N
     notes = set()
     for _ in range(600):
         world.turn()
-        if world.lanes.in_flight and (trial := world.trials.current) is not None and trial.is_begun:
+        if world.lanes.in_flight and (trial := world.quarantine.current) is not None and trial.is_begun:
             notes.add((trial.record.offset, world.broker.committed[P0], world.broker.attempts[P0]))
 
     assert notes == {(at, at, (4, True)) for at in range(3)}
@@ -152,7 +153,7 @@ def test_what_comes_after_the_suspicion_shares_batches_again(*, exactly_once: bo
     world.turn_for(1.0)
 
     assert runs_with(world, P0)[3:] == [[f"requests/0/{at}" for at in range(3, 7)]]
-    assert not world.trials.has_suspects
+    assert not world.quarantine.has_suspects
 
 
 @both_guarantees
@@ -200,8 +201,8 @@ def test_a_suspect_that_leaves_is_another_ones_suspect(*, exactly_once: bool) ->
     world.source.revoke(P0)
     world.turn_for(1.0)
 
-    assert world.trials.current is None
-    assert not world.trials.has_suspects
+    assert world.quarantine.current is None
+    assert not world.quarantine.has_suspects
     answered = world.answered()
     assert [source for source in answered if source.startswith("requests/1")] == [f"requests/1/{n}" for n in range(3)]
     assert [source for source in answered if source.startswith("requests/0")] == ["requests/0/0"]
@@ -213,7 +214,7 @@ def test_a_suspect_lost_in_a_trial_disturbs_nobody(*, exactly_once: bool) -> Non
     """What runs comes home to no line; the other partitions go on."""
     world = suspect_world(exactly_once=exactly_once)
     world.lanes.seconds = lambda: 0.5
-    while not world.lanes.in_flight or world.trials.current is None or not world.trials.current.is_begun:
+    while not world.lanes.in_flight or world.quarantine.current is None or not world.quarantine.current.is_begun:
         world.turn()
 
     world.source.lose(P0)
@@ -258,7 +259,7 @@ def test_nothing_is_decoded_beside_a_record_on_trial(*, exactly_once: bool) -> N
     decode = world.codec.decode
 
     def watched(taken: Record) -> Request | Rejection:
-        trial = world.trials.current
+        trial = world.quarantine.current
         decoded.append((taken.source, trial.record.source if trial is not None and trial.is_called else None))
         return decode(taken)
 
@@ -275,7 +276,7 @@ def test_what_is_postponed_and_taken_away_is_not_answered() -> None:
     """A record that came during a trial leaves with its partition."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 0.5
-    while not world.trials.is_sitting:
+    while not world.quarantine.is_exclusive:
         world.turn()
     world.broker.append(record(1, partition=P1), record(2, partition=P1))
     world.turn(5)
@@ -330,7 +331,7 @@ def test_a_trial_whose_transaction_may_have_been_committed_is_not_taken_back() -
     """The client could not say how it ended. It was committed, and a word of ours would undo its offset."""
     world = suspect_world(exactly_once=True, records=2)
     fates = iter([TransactionFate(is_committed=True, failure="the coordinator moved")])
-    while not world.trials.is_sitting:
+    while not world.quarantine.is_exclusive:
         world.turn()
     world.transactions.fate = lambda: next(fates, TransactionFate())
 
@@ -344,10 +345,10 @@ def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_tri
     """The partition on trial moves away in a poll, which brings further records of another one."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 0.3
-    while not world.trials.is_sitting:
+    while not world.quarantine.is_exclusive:
         world.turn()
     world.broker.append(record(1, partition=P1), record(2, partition=P1))
-    while len(world.trials._postponed) < 2:
+    while len(world.admission._postponed) < 2:
         world.turn()
 
     world.broker.append(record(3, partition=P1))
@@ -398,7 +399,7 @@ def test_a_trial_whose_answer_is_on_the_way_is_not_taken_back() -> None:
     """A commit outside of the transaction that is ending would undo it."""
     world = suspect_world(exactly_once=True, records=1)
     world.transactions.fate = lambda: TransactionFate(heard_after=1000.0)
-    while not world.transactions.is_ending or not world.trials.is_sitting:
+    while not world.transactions.is_ending or not world.quarantine.is_exclusive:
         world.turn()
     while not any(source == "requests/0/0" for source in sources(world.transactions.inside)):
         world.turn()

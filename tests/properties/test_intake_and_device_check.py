@@ -1,4 +1,4 @@
-"""Back-pressure and suspicion through any history."""
+"""Back-pressure and the device check through any history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.builders import CHUNK, record, rejection, request
 from tests.meeting import meeting, met
 from worker.core.batching.intake import RESERVE, Bounds, Intake
 from worker.core.ordering.ledger import OffsetLedger
-from worker.loop.device_check import PATIENCE, Suspicion
+from worker.loop.device_check import PATIENCE, DeviceCheck
 
 # Fetching pauses when each glance of a stall has brought a record for so long, so stalls are drawn as such.
 STEPS = st.lists(
@@ -63,9 +63,9 @@ def test_what_is_taken_never_passes_bound_and_reserve(bound: int, steps: list[tu
 
 
 # Failures in a row are drawn as such: as many as it takes come of single events hardly ever.
-FAILURES = st.lists(st.sampled_from(["culprit", "split"]), min_size=PATIENCE - 1, max_size=PATIENCE + 3)
+FAILURES = st.lists(st.sampled_from(["single", "split"]), min_size=PATIENCE - 1, max_size=PATIENCE + 3)
 EVENTS = st.lists(
-    st.sampled_from(["culprit", "split", "success", "ask", "probed"]).map(lambda event: [event])
+    st.sampled_from(["single", "split", "success", "ask", "probed"]).map(lambda event: [event])
     | st.tuples(FAILURES, st.integers(0, 3)).map(lambda both: [*both[0], *["ask"] * both[1]])
     | st.just(["ask", "probed"]),
     max_size=12,
@@ -78,19 +78,19 @@ EVENTS = st.lists(
 @given(EVENTS)
 def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> None:
     """No rejection leaves before a success or a probe, none twice, and none stays once the lanes are idle."""
-    suspicion = Suspicion()
+    check = DeviceCheck()
     waiting: list[int] = []
     failures = probes_out = 0
     for number, event in enumerate(events):
-        if event == "culprit":
+        if event == "single":
             waiting.append(number)
             failures += 1
-            suspicion.failed((request(number), rejection(number)))
+            check.failed((request(number), rejection(number)))
         elif event == "split":
             failures += 1
-            suspicion.failed()
+            check.failed()
         elif event == "ask":
-            wanted = suspicion.wants_probe(lanes_are_idle=False)
+            wanted = check.wants_probe(lanes_are_idle=False)
             met("a probe", is_so=wanted)
             met("asked again while a probe is out", is_so=failures >= PATIENCE and probes_out > 0)
             assert wanted == (failures >= PATIENCE and not probes_out)
@@ -99,9 +99,9 @@ def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> Non
             met("a success while a probe is out", is_so=event == "success" and probes_out > 0)
             if event == "probed":
                 met("a probe that clears suspects", is_so=bool(waiting))
-                suspicion.probed()
+                check.probed()
                 probes_out = 0
-            assert [r.record.offset for r, _ in suspicion.cleared()] == waiting
+            assert [r.record.offset for r, _ in check.cleared()] == waiting
             waiting, failures = [], 0
     if not probes_out:
-        assert suspicion.wants_probe(lanes_are_idle=True) == (bool(waiting) or failures >= PATIENCE)
+        assert check.wants_probe(lanes_are_idle=True) == (bool(waiting) or failures >= PATIENCE)

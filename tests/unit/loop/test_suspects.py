@@ -1,0 +1,124 @@
+"""Who is suspect, whose turn it is, and when it is over."""
+
+from __future__ import annotations
+
+from tests.builders import P0, P1, POLICY, record, request
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Partition, Suspect
+from worker.loop.suspects import MOST_WAITING, Suspects
+
+MOST_IN_FLIGHT = 500
+
+
+def suspects_of(until: int = 10, poison: int | None = None, partition: Partition = P0) -> Suspects:
+    suspects = Suspects(POLICY, MOST_IN_FLIGHT)
+    suspects.suspect([Suspect(partition, 3, poison, until)])
+    return suspects
+
+
+def add(suspects: Suspects, offset: int, partition: Partition = P0) -> bool:
+    place = OffsetLedger().track(record(offset, partition=partition), 1, 4, 0.0)
+    return suspects.add(record(offset, partition=partition), place)
+
+
+def in_order(suspects: Suspects) -> list[str]:
+    """Ends all suspects, in their order."""
+    sources = []
+    while (trial := suspects.current) is not None:
+        sources.append(trial.record.source)
+        suspects.end()
+    return sources
+
+
+def test_the_records_of_a_suspect_are_claimed() -> None:
+    """Those of other partitions are not."""
+    suspects = suspects_of(poison=4)
+
+    assert suspects.claims(record(4)) == Suspect(P0, 3, 4, 10)
+    assert suspects.claims(record(4, partition=P1)) is None
+
+
+def test_suspicion_ends_with_what_could_have_been_under_way() -> None:
+    """A record that came later cannot have ended an earlier process; from it on the partition is as any other."""
+    suspects = suspects_of(until=10)
+
+    assert suspects.claims(record(9)) is not None
+    assert suspects.claims(record(10)) is None
+    assert not suspects
+
+
+def test_no_more_is_suspect_than_a_process_holds() -> None:
+    """A backlog that grew while the process died again and again is not tried one by one."""
+    suspects = suspects_of(until=1_000_000)
+
+    claimed = [suspects.claims(record(at * 1_000)) is not None for at in range(MOST_IN_FLIGHT + 2)]
+
+    assert claimed == [True] * MOST_IN_FLIGHT + [False] * 2
+
+
+def test_a_partition_that_is_read_again_is_counted_again() -> None:
+    """The same records come once more."""
+    suspects = suspects_of(until=1_000_000)
+    for at in range(MOST_IN_FLIGHT):
+        suspects.claims(record(at))
+    suspects.forget([P0])
+
+    assert suspects.claims(record(0)) is not None
+
+
+def test_records_are_tried_in_the_order_taken() -> None:
+    """Whatever their partitions."""
+    suspects = suspects_of()
+    suspects.suspect([Suspect(P1, 3, None, 10)])
+
+    add(suspects, 0)
+    add(suspects, 5, P1)
+    add(suspects, 1)
+
+    assert in_order(suspects) == ["requests/0/0", "requests/1/5", "requests/0/1"]
+
+
+def test_a_partition_with_many_waiting_is_to_be_withheld_and_released() -> None:
+    """It is said once each way: at the bound, and when half of it is tried."""
+    suspects = suspects_of(until=1000)
+
+    added = [add(suspects, at) for at in range(MOST_WAITING)]
+    ended = [suspects.end() for _ in range(MOST_WAITING)]
+
+    assert added == [False] * (MOST_WAITING - 1) + [True]
+    assert ended.index(True) == MOST_WAITING // 2 - 1
+    assert ended.count(True) == 1
+
+
+def test_a_partition_that_leaves_takes_its_trials_with_it() -> None:
+    """Also the pieces of the one that runs; another partition's stay."""
+    suspects = suspects_of()
+    add(suspects, 0)
+    add(suspects, 0, P1)
+    suspects.begin(request(0, rows=9), 0.0)
+
+    suspects.forget([P0])
+
+    assert suspects.next_group() is None
+    assert in_order(suspects) == ["requests/1/0"]
+
+
+def test_a_partition_that_is_read_again_stays_suspect() -> None:
+    """Forgetting its records is no acquittal; leaving is one."""
+    suspects = suspects_of()
+
+    suspects.forget([P0])
+    assert suspects
+    suspects.release([P0])
+
+    assert not suspects
+
+
+def test_a_request_larger_than_a_batch_is_tried_in_pieces() -> None:
+    """One group after the other, until nothing is left."""
+    suspects = suspects_of()
+    suspects.begin(request(0, rows=9), 0.0)
+
+    groups = [suspects.next_group() for _ in range(4)]
+
+    assert [group.rows if group else None for group in groups] == [4, 4, 1, None]

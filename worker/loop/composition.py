@@ -1,0 +1,105 @@
+"""The loop put together of its nouns, the same for a worker between topics and one between files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from worker.core.batching.batcher import Batcher
+from worker.core.batching.intake import Intake
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.rejections import Rejections
+from worker.core.tensors.stacking import Stacker
+from worker.loop.admission import Admission
+from worker.loop.conduct import Conduct
+from worker.loop.decoding import Decoding
+from worker.loop.dispatch import Dispatch
+from worker.loop.outcomes import Outcomes
+from worker.loop.quarantine import Quarantine
+from worker.loop.suspects import Suspects
+from worker.loop.worker import Worker
+from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source
+
+
+def compose(  # noqa: PLR0913  # names every part once
+    *,
+    source: Source,
+    offsets: Offsets | None = None,
+    notes: IsolationNotes | None = None,
+    codec: Codec,
+    ledger: OffsetLedger,
+    intake: Intake,
+    batcher: Batcher,
+    suspects: Suspects,
+    stacker: Stacker,
+    lanes: Lanes,
+    punctuality: Punctuality,
+    delivery: Delivery,
+    rejections: Rejections,
+    events: Events,
+    signals: Signals,
+    conduct: Conduct,
+    clock: Callable[[], float],
+) -> Worker:
+    """A worker of these parts. Without a group there are no `offsets` and no `notes`."""
+    outcomes = Outcomes(
+        ledger=ledger,
+        delivery=delivery,
+        rejections=rejections,
+        stacker=stacker,
+        batcher=batcher,
+        punctuality=punctuality,
+        events=events,
+        clock=clock,
+    )
+    dispatch = Dispatch(
+        batcher=batcher,
+        stacker=stacker,
+        lanes=lanes,
+        intake=intake,
+        punctuality=punctuality,
+        outcomes=outcomes,
+        events=events,
+        conduct=conduct,
+    )
+    quarantine = Quarantine(
+        suspects=suspects,
+        notes=notes,
+        codec=codec,
+        ledger=ledger,
+        outcomes=outcomes,
+        dispatch=dispatch,
+        punctuality=punctuality,
+    )
+    decoding = Decoding(
+        quarantine=quarantine,
+        codec=codec,
+        ledger=ledger,
+        intake=intake,
+        stage=batcher,
+        punctuality=punctuality,
+        outcomes=outcomes,
+    )
+    admission = Admission(
+        source=source,
+        intake=intake,
+        decoding=decoding,
+        quarantine=quarantine,
+        dispatch=dispatch,
+        delivery=delivery,
+        events=events,
+    )
+    return Worker(
+        source=source,
+        offsets=offsets,
+        admission=admission,
+        dispatch=dispatch,
+        outcomes=outcomes,
+        quarantine=quarantine,
+        ledger=ledger,
+        delivery=delivery,
+        events=events,
+        signals=signals,
+        conduct=conduct,
+        clock=clock,
+    )

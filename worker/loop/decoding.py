@@ -1,0 +1,114 @@
+"""Records become requests: decoded, given a place in the ledger and a deadline, and handed on to gather in batches.
+
+    records ─▶ codec.decode_all ─▶ still in time? ─▶ ledger.track ─▶ stage.add
+       │               └───── refusals ─────┴──────▶ Outcomes
+       └─ those of suspects ─▶ Quarantine
+
+Called by `Admission`, which says how many and when. Owns nothing; what it hands on belongs to the stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from worker.core.batching.intake import Intake
+from worker.core.batching.runs import Run
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.ordering.ledger import OffsetLedger, Place
+from worker.core.records import Partition, Record, Rejection, Request
+from worker.core.tensors.buckets import Shapes
+from worker.loop.outcomes import Outcomes
+from worker.loop.quarantine import Quarantine
+from worker.ports import Codec
+
+
+class Stage(Protocol):
+    """Where requests go on to: the batcher, or what stands before it, holds one back and adds it later."""
+
+    @property
+    def backlog(self) -> int:
+        """Full groups that wait for a lane."""
+
+    def room(self, run: Run) -> int:
+        """How many of the run's records to add at once."""
+
+    def shapes(self, request: Request) -> Shapes:
+        """Those of the batch that the request will share."""
+
+    def add(self, request: Request, now: float) -> None: ...
+    def forget(self, partitions: Collection[Partition]) -> None: ...
+
+
+class Decoding:
+    """Takes records: from here on each is owed an answer."""
+
+    def __init__(
+        self,
+        *,
+        quarantine: Quarantine,
+        codec: Codec,
+        ledger: OffsetLedger,
+        intake: Intake,
+        stage: Stage,
+        punctuality: Punctuality,
+        outcomes: Outcomes,
+    ) -> None:
+        self._quarantine = quarantine
+        self._codec = codec
+        self._intake = intake
+        self._ledger = ledger
+        self._stage = stage
+        self._punctuality = punctuality
+        self._outcomes = outcomes
+
+    def take(self, records: Sequence[Record], now: float) -> None:
+        """Decode these, and hand on what can be answered in time."""
+        track, add, quarantine = self._ledger.track, self._stage.add, self._quarantine
+        rows, size = self._ledger.rows, self._ledger.size
+        others = quarantine.set_aside(records, now) if quarantine.has_suspects else records
+        for request in self._codec.decode_all(others):
+            record = request.record
+            if isinstance(request, Rejection):
+                place = track(record, 0, len(record.value or b""), now)
+                self._outcomes.refuse([(place, request)])
+            elif isinstance(request, Run):
+                self._take_run(request, now)
+            elif request.timeout is None or self._is_in_time(request, now):
+                request.place = track(record, request.rows, request.size, now)
+                add(request, now)
+        self._intake.took(len(records), self._ledger.rows - rows, self._ledger.size - size)
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """Drop what waits of these partitions."""
+        self._stage.forget(partitions)
+
+    def _take_run(self, run: Run, now: float) -> None:
+        """Take it in as few parts as there are batches that it fills."""
+        rest: Run | None = run
+        while rest is not None:
+            first, rest = rest.cut(self._stage.room(rest))
+            if not first.timeouts:
+                self._add_run(first, now)
+                continue
+            shapes, backlog = self._stage.shapes(first), self._stage.backlog
+            for part in self._punctuality.sifted(first, shapes, backlog, now):
+                if isinstance(part, Run):
+                    self._add_run(part, now)
+                else:
+                    self._outcomes.refuse([(self._track_refused(request, now), why) for request, why in part])
+
+    def _add_run(self, run: Run, now: float) -> None:
+        request = run if len(run.records) > 1 else run.only
+        request.place = self._ledger.track(run.records[-1], run.rows, run.size, now, len(run.records))
+        self._stage.add(request, now)
+
+    def _is_in_time(self, request: Request, now: float) -> bool:
+        """Whether it can be answered in time. If not it is taken only to be refused at once."""
+        refusal = self._punctuality.refusal(request, self._stage.shapes(request), self._stage.backlog, now)
+        if refusal is not None:
+            self._outcomes.refuse([(self._track_refused(request, now), refusal)])
+        return refusal is None
+
+    def _track_refused(self, request: Request, now: float) -> Place:
+        return self._ledger.track(request.record, 0, request.size, now)

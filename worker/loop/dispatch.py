@@ -1,0 +1,144 @@
+"""Groups that are due become batches in the lanes, and finished batches come back.
+
+    batcher.due ─▶ still in time? ─▶ stacker.stack ─▶ lanes.submit ┈(thread)┈▶ lanes.finished
+                         └──────── refusals ───────▶ Outcomes
+
+Owns what is out in the lanes. Never answers: what may not run, and what has run, is for `Outcomes` to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from worker.core.batching.batcher import Batcher, Group
+from worker.core.batching.intake import Intake
+from worker.core.batching.runs import Run
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.records import Batch, Finished, Partition, Request
+from worker.core.tensors.stacking import Stacker
+from worker.loop.conduct import Conduct
+from worker.loop.outcomes import Outcomes
+from worker.ports import Events, Lanes
+
+
+class Dispatch:
+    """Fills the lanes. Owns the batches that are in them."""
+
+    def __init__(  # noqa: PLR0913  # where groups come from, where they go, and what may keep them back
+        self,
+        *,
+        batcher: Batcher,
+        stacker: Stacker,
+        lanes: Lanes,
+        intake: Intake,
+        punctuality: Punctuality,
+        outcomes: Outcomes,
+        events: Events,
+        conduct: Conduct,
+    ) -> None:
+        self._batcher = batcher
+        self._stacker = stacker
+        self._lanes = lanes
+        self._intake = intake
+        self._punctuality = punctuality
+        self._outcomes = outcomes
+        self._events = events
+        self._conduct = conduct
+        self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
+        self._is_draining = False
+
+    @property
+    def in_flight(self) -> int:
+        """Batches in the lanes."""
+        return self._lanes.in_flight
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a lane has something to do, be it the warm-up batch."""
+        return bool(self._out) or self._outcomes.device.is_probing
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether the lanes have enough ahead of them: what comes next may stay with Kafka."""
+        return self._batcher.backlog >= self._conduct.inflight_batches
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs, and no full group waits to."""
+        return not (self._lanes.in_flight or self._batcher.backlog)
+
+    @property
+    def next_due(self) -> float | None:
+        """When something waits no longer for company; None while nothing waits."""
+        return self._batcher.next_due
+
+    def holds(self, partitions: Collection[Partition]) -> bool:
+        """Whether a batch in the lanes has rows of these partitions."""
+        return any(r.record.partition in partitions for batch in self._out.values() for r in batch.requests)
+
+    def drain(self) -> None:
+        """From now on nothing waits for company any more."""
+        self._is_draining = True
+
+    def hand_out(self, now: float) -> None:
+        """Fill the lanes with what is due."""
+        while self._lanes.in_flight < self._conduct.inflight_batches:
+            group = self._next_group(now)
+            if group is None:
+                return
+            self.start(group, now)
+
+    def start(self, group: Group, now: float) -> None:
+        """Stack the group and give it to a lane; what of it may not run is refused."""
+        requests = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.requests
+        batch, refused = self._stacker.stack(requests, group.closed_by)
+        if refused and any(isinstance(request, Run) for request, _ in refused):
+            batch, refused = self._stacker.stack(self._outcomes.apart(requests), group.closed_by)
+        if refused:
+            self._outcomes.refuse_requests(refused)
+        if batch is not None:
+            self._out[id(batch)] = batch
+            self._lanes.submit(batch)
+            self._punctuality.handed_out(batch, now)
+            self._events.batch_closed(batch, now - group.opened_at)
+
+    def resubmit(self, halves: Sequence[Batch], now: float) -> None:
+        """Run the halves of a failed batch next, in its slot."""
+        self._out.update((id(half), half) for half in halves)
+        self._lanes.resubmit(halves)
+        for half in halves:
+            self._punctuality.handed_out(half, now)
+
+    def probe_if_wanted(self) -> None:
+        """Run the warm-up batch again when the device check asks for it."""
+        if self._outcomes.device.wants_probe(lanes_are_idle=not self._lanes.in_flight):
+            self._lanes.probe()
+
+    def finished(self, timeout: float) -> Sequence[Finished]:
+        """What the lanes have finished, waiting at most `timeout` seconds for the first."""
+        return self._lanes.finished(timeout)
+
+    def collect(self, finished: Sequence[Finished], now: float) -> None:
+        """These have left the lanes, and are still to be answered."""
+        self._punctuality.came_home(finished, now)
+        for run in finished:
+            if run.batch is not None:
+                del self._out[id(run.batch)]
+
+    def look_back(self, now: float) -> None:
+        """Let the batcher learn how long to wait for company."""
+        self._batcher.look_back(now)
+
+    def _next_group(self, now: float) -> Group | None:
+        if self._is_draining:
+            return self._batcher.drain()
+        if self._lanes.in_flight >= self._conduct.lanes:
+            return self._batcher.ahead(now)
+        return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
+
+    def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:
+        """What of the group would be finished before its deadline; the others are refused."""
+        running, late = self._punctuality.triaged(group.requests, group.bucket.shapes, now, self._outcomes.apart)
+        if late:
+            self._outcomes.refuse_requests(late)
+        return running

@@ -1,0 +1,188 @@
+"""Finished batches and refusals become outcomes, each for the place of its record, and leave in the ledger's order.
+
+| a run gave                            | then |
+|---|---|
+| usable outputs                        | each request gets its own rows, or an error where those are not finite |
+| none, of several requests             | the batch is halved, until the request on which the model fails is alone |
+| none, of one request                  | the device check (`device_check.py`) holds its error until the device works |
+| none, for want of memory              | one request is halved, too; later batches of these shapes are smaller |
+| outputs of a piece of a large request | they wait for the other pieces, and are answered as one |
+
+Takes what the lanes and the checks before them say, gives places to the delivery, and returns the halves to run next.
+Owns the device check. Never touches a lane, and never reads a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from worker.core.batching.batcher import Batcher
+from worker.core.batching.runs import Run, unravel
+from worker.core.deadlines.punctuality import Punctuality
+from worker.core.failures import Code, ModelBroken, RunFailure
+from worker.core.ordering.ledger import OffsetLedger, Place
+from worker.core.records import Array, Batch, Finished, Outcome, Partition, Rejection, Request, nothing_owed
+from worker.core.rejections import Rejections
+from worker.core.tensors.stacking import Split, Stacker, halve, reject
+from worker.loop.device_check import DeviceCheck
+from worker.ports import Delivery, Events
+
+
+class Outcomes:
+    """Decides what each record is answered. Owns the device check."""
+
+    def __init__(  # noqa: PLR0913  # what is answered, by whom, and who learns from a run
+        self,
+        *,
+        ledger: OffsetLedger,
+        delivery: Delivery,
+        rejections: Rejections,
+        stacker: Stacker,
+        batcher: Batcher,
+        punctuality: Punctuality,
+        events: Events,
+        clock: Callable[[], float],
+    ) -> None:
+        self._ledger = ledger
+        self._delivery = delivery
+        self._rejections = rejections
+        self._stacker = stacker
+        self._batcher = batcher
+        self._punctuality = punctuality
+        self._events = events
+        self._clock = clock
+        self.device = DeviceCheck()
+
+    def conclude(self, finished: Finished, now: float) -> Sequence[Batch]:
+        """Answer what a run gave. Returns the halves to run next if it failed; nearly always none.
+
+        Raises `ModelBroken` when the warm-up batch failed, and `TooManyRejections`.
+        """
+        batch, outputs, failure, seconds = finished
+        if batch is None:
+            self._judge_device(failure)
+            return ()
+        split = self._split(batch, outputs) if outputs is not None else failure
+        assert split is not None
+        self._events.batch_ran(batch.rows, seconds, split.for_log if isinstance(split, RunFailure) else None)
+        if isinstance(split, RunFailure):
+            self._punctuality.failed(batch)
+            return self._smaller(batch, split)
+        self._batcher.ran(batch, seconds, now)
+        self._answer_split(split)
+        if late := self._punctuality.answered(batch, self._clock()):
+            self._events.answered_late(late)
+        return ()
+
+    def refuse_requests(self, refused: Iterable[tuple[Request, Outcome]]) -> None:
+        """Answer these with their rejections; a request cut into pieces once."""
+        self.refuse(self._whole(refused))
+
+    def refuse(self, rejections: Sequence[tuple[Place, Outcome]]) -> None:
+        """Answer the records at these places with their rejections, each counted once."""
+        for place, rejection in rejections:
+            assert isinstance(rejection, Rejection)
+            if not rejection.is_silent and self._ledger.knows(place):
+                self._events.rejected(rejection)
+        self._answer(rejections)
+
+    def commit_past_gaps(self, positions: Mapping[Partition, int], now: float) -> None:
+        """Let commits go past offsets that hold no record for us: markers of transactions, and what these took back.
+
+        Else the lag behind a publisher that uses transactions would never be 0. To be called when all that the source
+        gave is in the ledger, for a commit may go as far as the source has come where nothing is owed.
+        """
+        gaps: list[tuple[Place, Outcome]] = []
+        for partition, position in positions.items():
+            if self._ledger.is_behind(partition, position):
+                nothing = nothing_owed(partition, position - 1)
+                gaps.append((self._ledger.track(nothing.record, 0, 0, now, records=0), nothing))
+        self._answer(gaps)
+
+    def is_unsettled(self, place: Place) -> bool:
+        """Whether its answer is not durable, and cannot be."""
+        is_in_doubt = place.is_in_doubt or self._delivery.is_in_doubt(place.line.partition)
+        return not is_in_doubt and not self._ledger.is_settled(place)
+
+    def check(self) -> None:
+        """Raises `TooManyRejections` when the operator's limit was reached."""
+        self._rejections.check()
+
+    def take_back(self) -> None:
+        """Answers that had left were taken back, and will leave again: then their rejections count."""
+        self._rejections.take_back()
+
+    def apart(self, requests: Sequence[Request]) -> Sequence[Request]:
+        """The requests with each `Run` replaced by a request for each of its records."""
+        return unravel(requests, self._ledger) if _has_runs(requests) else requests
+
+    def _split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
+        split = self._stacker.split(batch, outputs)
+        if isinstance(split, Split) and split.refused and _has_runs(request for request, _ in split.refused):
+            split = self._stacker.split(self._batch_apart(batch), outputs)
+        return split
+
+    def _batch_apart(self, batch: Batch) -> Batch:
+        return replace(batch, requests=self.apart(batch.requests))
+
+    def _answer_split(self, split: Split) -> None:
+        """A run gave usable output: answer, unless it is nothing but rejections, which do not prove the device."""
+        if not split.predicted:
+            self.device.failed(*split.refused)
+            return
+        self.refuse_requests([*self.device.cleared(), *split.refused])
+        self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
+
+    def _smaller(self, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+        """The halves of a failed batch, until one request is alone; its neighbours get their results on the way."""
+        batch = self._batch_apart(batch)
+        wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
+        if wants_memory:
+            self._batcher.ran_out_of_memory(batch)
+        if len(batch.requests) == 1 and not (wants_memory and batch.rows > 1):
+            self.device.failed((batch.requests[0], reject(batch.requests[0], failure)))
+            return ()
+        self.device.failed()
+        return halve(batch)
+
+    def _judge_device(self, failure: RunFailure | None) -> None:
+        """The warm-up batch ran again: if even that fails, no request is to blame."""
+        self.device.probed()
+        self._events.device_probed(failure.message if failure else None)
+        if failure is not None:
+            raise ModelBroken(
+                f"the model fails on its own warm-up batch, which ran at start: {failure.message}. The device or the "
+                "deployment is broken; the requests that failed with it are unanswered and will be read again."
+            )
+        self.refuse_requests(self.device.cleared())
+
+    def _whole(self, judged: Iterable[tuple[Request, Outcome]]) -> list[tuple[Place, Outcome]]:
+        """Places and outcomes; a request cut into pieces appears once, when its last piece is finished."""
+        ready: list[tuple[Place, Outcome]] = []
+        for request, outcome in judged:
+            assert request.place is not None
+            if request.reassembly is None:
+                ready.append((request.place, outcome))
+            elif (whole := _reassembled(request, outcome)) is not None:
+                if isinstance(whole, Rejection) and whole is not outcome:  # its parts do not fit together
+                    self._events.rejected(whole)
+                ready.append((request.place, whole))
+        return ready
+
+    def _answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
+        if leaving := self._ledger.answer(outcomes):
+            self._delivery.send(leaving)
+            self._rejections.check()
+
+
+def _has_runs(requests: Iterable[Request]) -> bool:
+    return any(isinstance(request, Run) for request in requests)
+
+
+def _reassembled(piece: Request, outcome: Outcome) -> Outcome | None:
+    """The outcome of the whole request, once it is known. A piece that was cut again is put together first."""
+    whole: Outcome | None = outcome
+    while piece.reassembly is not None and whole is not None:
+        whole, piece = piece.reassembly.collect(piece, whole), piece.reassembly.request
+    return whole
