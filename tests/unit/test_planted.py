@@ -16,7 +16,10 @@ from confluent_kafka import TopicPartition
 
 from tests.builders import P0, P1, World
 from tests.unit.delivery import test_at_least_once, test_exactly_once
-from tests.unit.kafka import scripted, test_gates, test_sink, test_transactions
+from tests.unit.kafka import scripted
+from tests.unit.kafka.consumer import test_gates
+from tests.unit.kafka.producer import test_sink
+from tests.unit.kafka.transactions import test_transactions
 from tests.unit.loop import test_isolated_runs, test_turning
 from worker.core.batching.intake import Intake
 from worker.core.ordering.ledger import Place
@@ -25,7 +28,7 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.kafka import KafkaSink, KafkaTransactions
 from worker.kafka.consumer.pauses import By, Pauses
-from worker.kafka.offsets.marks import Marks
+from worker.kafka.offsets.notes import Notes
 from worker.kafka.producer.receipts import Receipt
 from worker.kafka.transactions.producer import TransactionalProducer
 from worker.loop.quarantine import Quarantine
@@ -35,7 +38,7 @@ _produce = KafkaSink._produce
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
-_note = Marks.note
+_note = Notes.note
 
 
 def _nothing(*_: object, **__: object) -> None: ...
@@ -70,8 +73,8 @@ def _withdraw_what_is_in_doubt(_: Quarantine, run: Any) -> bool:
     return bool(run.is_called)
 
 
-def _believe_that_it_is_noted(self: Marks, partition: Partition, mark: Any) -> bool:
-    _note(self, partition, mark)
+def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:
+    _note(self, partition, note)
     return True
 
 
@@ -175,7 +178,7 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_exactly_once.test_a_transaction_waits_for_a_commit_outside_of_it(test_exactly_once.world_of()),
     ),
     "records are handed out before their attempt is marked": Planted(
-        Marks,
+        Notes,
         "note",
         _believe_that_it_is_noted,
         on_a_source(test_gates.test_nothing_is_handed_out_before_its_attempt_is_marked),

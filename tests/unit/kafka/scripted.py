@@ -13,13 +13,13 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
-from tests.unit.kafka.test_client_config import settings
+from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition, Suspect
 from worker.kafka import Membership
 from worker.kafka.client.statistics import Watcher
-from worker.kafka.consumer import batch_end, beginning, source
+from worker.kafka.consumer import batch_end, source
 from worker.kafka.consumer.source import KafkaSource
-from worker.kafka.offsets import inquiry
+from worker.kafka.offsets import standing_lookup
 
 P, Q = Partition("r", 0), Partition("r", 1)
 DAMAGED = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
@@ -330,9 +330,9 @@ def new_world(
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    monkeypatch.setattr(inquiry, "in_background", background or (lambda work: work()))
+    monkeypatch.setattr(standing_lookup, "in_background", background or (lambda work: work()))
     monkeypatch.setattr(batch_end, "in_background", background or (lambda work: work()))
-    monkeypatch.setattr(beginning, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
+    monkeypatch.setattr(standing_lookup, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
     made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, watcher, clock)
     made.subscribe(assignments := Quiet())

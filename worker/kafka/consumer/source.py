@@ -24,16 +24,14 @@ from worker.kafka.client.login_files import LoginFiles
 from worker.kafka.client.statistics import Watcher, read_consumer
 from worker.kafka.consumer.batch_end import BatchEnds, looking
 from worker.kafka.consumer.beginning import begin_at_once
-from worker.kafka.consumer.flowing import Flowing
 from worker.kafka.consumer.gates import Gates
-from worker.kafka.consumer.incoming import partition_of, to_records
+from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.lost_places import LostPlaces
 from worker.kafka.consumer.membership import Membership, StandBy, fall_back
 from worker.kafka.consumer.pauses import By, Pauses
+from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
 from worker.kafka.consumer.unreadable import Unreadable
-from worker.kafka.offsets.commits import Commits
-from worker.kafka.offsets.inquiry import Inquiry
-from worker.kafka.offsets.marks import Marks
+from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
 
@@ -84,7 +82,7 @@ class KafkaSource:
         if self._gates.is_waiting:
             self._gates.attend(self._told)
         # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
-        has_ready = self._gates.has_ready
+        has_ready = self._held.has_ready
         most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
         if share := self._unreadable.share(most):
             most, patience = most - share, 0.0
@@ -94,13 +92,13 @@ class KafkaSource:
         if self._flowing.strangers:
             records = self._gates.admit(records)
         if has_ready:
-            records = self._gates.behind(records, max_records)
+            records = self._held.behind(records, max_records)
         if self._is_assignment_new:  # not in the callback, which comes before the client has the new partitions
             self._is_assignment_new = False
             self._pauses.settle()
         if self._gates.is_waiting:
             self._gates.attend(self._told)
-            records = [*records, *self._gates.ready(max_records - len(records))]
+            records = [*records, *self._held.ready(max_records - len(records))]
         return records
 
     def pause(self) -> None:
@@ -141,18 +139,18 @@ class KafkaSource:
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         """Note with the group that this record is about to run alone. To be called again until it is so: True."""
-        return self._gates.note_isolated_run(partition, offset)
+        return self._offsets.note_isolated_run(partition, offset)
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
         """Take back what `note_isolated_run` noted: the record is left to its next owner, and nobody died of it.
 
         To be called again until it is so, by who can wait: True.
         """
-        return self._gates.withdraw_note(partition, offset)
+        return self._offsets.withdraw_note(partition, offset)
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         """Whether a commit of our own is under way for one of these: arriving late, it would undo a transaction's."""
-        return self._marks.is_under_way(partitions)
+        return self._offsets.is_marking(partitions)
 
     def member(self) -> Any:
         """Who we are in the group at this moment, as a transactional producer takes it."""
@@ -160,11 +158,11 @@ class KafkaSource:
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         """Begin an asynchronous commit of next offsets; its result comes from `commit_results` after a later poll."""
-        self._commits.begin(offsets)
+        self._offsets.commit(offsets)
 
     def commit_results(self) -> Sequence[CommitResult]:
         """The results since the last call, in order."""
-        return self._commits.results()
+        return self._offsets.commit_results()
 
     def close(self) -> None:
         """Leave the group. Calls `revoked` for what is still held.
@@ -196,17 +194,17 @@ class KafkaSource:
     def _open(self) -> None:
         """A consumer, and all that holds on to it."""
         self._consumer = consumer = self._new_consumer()
-        self._marks, self._pauses = Marks(consumer, self._clock), Pauses(consumer)
-        self._commits = Commits(consumer, self._flowing, self._marks)
+        self._offsets = KafkaOffsets(consumer, self._new_asking_client, self._log, self._clock)
+        self._pauses, self._held = Pauses(consumer), HeldRecords()
         ends = BatchEnds(self._new_looker, self._log)
         self._unreadable = Unreadable(consumer, self._flowing, self._pauses, ends, self._log)
         self._gates = Gates(
             consumer,
             self._flowing,
-            self._marks,
+            self._held,
+            self._offsets,
             self._pauses,
             self._unreadable,
-            Inquiry(consumer, self._new_inquirer, self._log),
             self._log,
             starts_at_end=self._kafka.auto_offset_reset == "latest",
             clock=self._clock,
@@ -218,7 +216,7 @@ class KafkaSource:
         with configuring("consumer"):
             return Consumer({**config, **callbacks}, logger=self._lost_places)
 
-    def _new_inquirer(self) -> Consumer:
+    def _new_asking_client(self) -> Consumer:
         """A client that never joins the group. What it would log of the cluster, the consumer does."""
         return Consumer({**consumer_config(self._kafka, self.membership), "statistics.interval.ms": 0, "log_level": 0})
 
@@ -312,7 +310,7 @@ class KafkaSource:
         self._is_assignment_new = self._was_assigned = True
         self._stand_by.is_known()
         self._tell("assigned", positions)
-        beginning = begin_at_once(consumer, positions, self._kafka, self._log)
+        beginning = begin_at_once(consumer, positions, self._offsets, self._kafka, self._log)
         for at in beginning.known:
             self._gates.begin(self._flowing.named(at.topic, at.partition), at.offset)
         self._gates.adrift([self._flowing.named(at.topic, at.partition) for at in beginning.unknown])
@@ -360,7 +358,7 @@ class KafkaSource:
         except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this
             self._failure = self._failure or error
         if what != "assigned":  # until here the delivery may ask what is under way for them
-            for memory in (self._pauses, self._unreadable, self._marks, self._gates):
+            for memory in (self._pauses, self._unreadable, self._offsets, self._gates):
                 memory.forget(partitions)
 
     @property
@@ -369,7 +367,7 @@ class KafkaSource:
         return self._assignments
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
-        for wrong in self._commits.heard(error, positions):
+        for wrong in self._offsets.heard(error, positions):
             if refusal(wrong) is not None:
                 self._hear(wrong)
 

@@ -20,8 +20,8 @@ from worker.core.records import Partition, Record
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.consumer.batch_end import BatchEnds, Question
-from worker.kafka.consumer.flowing import Flowing
 from worker.kafka.consumer.pauses import By, Pauses
+from worker.kafka.consumer.to_records import Flowing
 
 ATTEMPTS = 3
 

@@ -1,1 +1,1 @@
-"""What the group stores for a partition: its offset, and what is noted beside it."""
+"""What the group stores for a partition, an offset and a note beside it: `KafkaOffsets` alone reads and writes it."""

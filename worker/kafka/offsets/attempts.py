@@ -20,13 +20,13 @@ _TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?")
 
 
 class Attempts(NamedTuple):
-    """As a commit's metadata says it."""
+    """As a commit's metadata says it. `is_isolated`: the record at the offset was about to run alone."""
 
     times: int
-    is_trial: bool = False
+    is_isolated: bool = False
 
     def __str__(self) -> str:
-        return f"attempts={self.times}{' trial' if self.is_trial else ''}"
+        return f"attempts={self.times}{' trial' if self.is_isolated else ''}"
 
 
 NONE = Attempts(0)

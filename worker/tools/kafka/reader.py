@@ -19,7 +19,7 @@ from worker.kafka.client.config import MOST_UNPACKED, Config
 from worker.kafka.client.errors import UNREADABLE
 from worker.kafka.client.plain import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
 from worker.kafka.consumer.batch_end import Question, find_end, looking
-from worker.kafka.consumer.incoming import headers_of
+from worker.kafka.consumer.to_records import headers_of
 from worker.kafka.consumer.unreadable import Failures
 from worker.settings import Connection
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.unit.kafka.test_client_config import settings
+from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition
 from worker.tools.kafka import reader

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as Report
 
 from tests.contract.test_sink import places
-from tests.unit.kafka.test_client_config import settings
+from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal, LimitLowered
 from worker.core.message_runs import MessageRun
 from worker.core.ordering.ledger import Place

@@ -1,12 +1,12 @@
-"""Where the group stands, and a question that it does not answer at once asked beside the loop.
+"""Asks the group where it stands; a question that it does not answer at once is asked beside the loop.
 
-The group may be long in telling: while the transaction of a dead replica is open, it says nothing about what that one
-was about to commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). The client waits for it. So did the
-loop, and with it every partition that had nothing to do with it: 5.3 of 7 s, in turns of up to 2 s (measured).
+The answer may take long: while the transaction of a dead replica is open, the group says nothing about what that
+replica was about to commit, until the broker ends it (`DELIVERY__TRANSACTION_TIMEOUT_MS`). A loop that waited for it
+held up every partition that had nothing to do with it: 5.3 of 7 s, in turns of up to 2 s (measured 2026).
 
-Beside it each partition is asked about alone: what is open holds up its own partitions, and no others that came with
-them. It takes a client of its own, which never joins the group: the consumer lets nobody else in while it is asked, and
-a `poll` waits until the question is over (confluent-kafka 2.16, measured).
+Beside the loop each partition is asked about alone: an open transaction holds up its own partitions and no others. It
+takes a client of its own, which never joins the group: while the consumer is asked, a `poll` of it waits until the
+question is over (confluent-kafka 2.16, measured 2026).
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.offsets.attempts import NONE, Attempts, read_attempts
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
-# and back elsewhere. While answers come late it does so for each fifth question, lest all hang on the other client.
+# and back elsewhere. While answers come late it does so for each fifth question: the other client may be broken.
 QUICK, QUICK_AGAIN = 0.3, 5
 # Beside the loop: for all together, for one of them, and for one after the other.
 TOGETHER, ALONE, PATIENT = 1.0, 0.25, 1.5
+# At an assignment: from a question that was not answered to the next one.
+ASK_AGAIN_AFTER = 0.1
 
 
 class GroupStanding(NamedTuple):
@@ -49,15 +51,22 @@ class Answer(NamedTuple):
     standings: Mapping[Partition, GroupStanding]
 
 
+class Told(NamedTuple):
+    """The partitions of an assignment of which the group told where it stands, and those of which it did not."""
+
+    known: Sequence[TopicPartition] = ()
+    unknown: Sequence[TopicPartition] = ()
+
+
 Found: TypeAlias = "list[TopicPartition] | Exception"
 
 
 def in_background(work: Callable[[], None]) -> None:
     """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
-    Thread(target=work, name="inquiry", daemon=True).start()
+    Thread(target=work, name="standing-lookup", daemon=True).start()
 
 
-class Inquiry:
+class StandingLookup:
     """One question at a time. Used by the loop's thread; owns a client that another thread uses."""
 
     def __init__(self, consumer: Consumer, new_client: Callable[[], Consumer], log: ClientLog) -> None:
@@ -70,6 +79,25 @@ class Inquiry:
         self._wanted: dict[Partition, None] = {}  # in order
         self._found: Queue[Found] = Queue()
         self.is_under_way = False
+
+    def now(self, assigned: Sequence[TopicPartition], patience: float) -> Told:
+        """What the group tells within `patience` seconds. Raises `RuntimeError` when the consumer is closed.
+
+        It is asked again: a coordinator that has moved says so in 0.3 ms, and is found anew while we wait.
+        """
+        give_up_at = time.monotonic() + patience
+        while True:
+            told = self._try(assigned, max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
+            if not told.unknown or time.monotonic() + ASK_AGAIN_AFTER >= give_up_at:
+                return told
+            time.sleep(ASK_AGAIN_AFTER)
+
+    def _try(self, assigned: Sequence[TopicPartition], timeout: float) -> Told:
+        try:
+            found = self._consumer.committed(list(assigned), timeout)
+        except KafkaException:
+            return Told((), list(assigned))
+        return Told([at for at in found if at.error is None], [at for at in found if at.error is not None])
 
     def ask(self, partitions: Sequence[Partition]) -> None:
         """Ask about these. Nothing may be under way."""
@@ -117,7 +145,7 @@ class Inquiry:
             if not isinstance(found, list):
                 self._found.put((_each_alone(client, places) if len(places) > 1 else []) or found)
                 return
-        except Exception as error:  # noqa: BLE001  # whoever asked is told
+        except Exception as error:  # noqa: BLE001  # the loop says why it has no answer
             self._found.put(error)
             return
         self._client = None

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from tests.unit.kafka.test_client_config import settings
+from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.kafka.client.config import consumer_config
 from worker.kafka.consumer.batch_end import Question, Search, find_end, looking

@@ -10,10 +10,11 @@ from confluent_kafka import KafkaError
 
 from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.records import Partition, Suspect
-from worker.kafka.consumer.gates import ASK_AGAIN_AFTER, MOST_BYTES_HELD, MOST_HELD
+from worker.kafka.consumer.gates import ASK_AGAIN_AFTER
+from worker.kafka.consumer.held_records import MOST_BYTES_HELD, MOST_HELD
 from worker.kafka.consumer.pauses import By
-from worker.kafka.offsets.inquiry import TOGETHER
-from worker.kafka.offsets.marks import PATIENCE
+from worker.kafka.offsets.notes import PATIENCE
+from worker.kafka.offsets.standing_lookup import TOGETHER
 
 REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 LATE = Partition(P.topic, 2)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
-from tests.unit.kafka.test_client_config import settings
+from tests.unit.kafka.client.test_config import settings
 from worker.kafka.client.connecting import Contact
 from worker.kafka.client.plain import client_log
 from worker.kafka.cluster import topics

@@ -7,7 +7,7 @@ import pytest
 from worker.kafka.offsets.attempts import Attempts, read_attempts
 
 
-@pytest.mark.parametrize("attempts", [Attempts(0), Attempts(1), Attempts(12), Attempts(4, is_trial=True)])
+@pytest.mark.parametrize("attempts", [Attempts(0), Attempts(1), Attempts(12), Attempts(4, is_isolated=True)])
 def test_what_is_written_is_read(attempts: Attempts) -> None:
     """The next process understands this one."""
     assert read_attempts(str(attempts)) == attempts
@@ -16,7 +16,7 @@ def test_what_is_written_is_read(attempts: Attempts) -> None:
 def test_the_text_does_not_change() -> None:
     """It stays in the group when the worker is updated."""
     assert str(Attempts(3)) == "attempts=3"
-    assert str(Attempts(4, is_trial=True)) == "attempts=4 trial"
+    assert str(Attempts(4, is_isolated=True)) == "attempts=4 trial"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.kafka.test_client_config import settings
+from tests.unit.kafka.client.test_config import settings
 from worker.kafka.consumer.membership import StandBy, choose_membership, fall_back
 
 UP, AWAY = "up", "query-coord"

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.fakes import Onlooker
-from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
+from tests.unit.kafka.producer.test_outstanding import BELOW, WELL, text, topic
 from worker.kafka.client.log import ClientLog
 from worker.kafka.producer.outstanding import Outstanding
 from worker.kafka.producer.producing import ANY_PARTITION, partition_of, tell, why_refused

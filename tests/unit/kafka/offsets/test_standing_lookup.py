@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.unit.kafka.scripted import P, Q, World, new_world
 from worker.core.records import Partition
 from worker.kafka.consumer import source
-from worker.kafka.offsets import inquiry
-from worker.kafka.offsets.inquiry import ALONE, PATIENT, QUICK, QUICK_AGAIN, TOGETHER
+from worker.kafka.offsets import standing_lookup
+from worker.kafka.offsets.standing_lookup import ALONE, PATIENT, QUICK, QUICK_AGAIN, TOGETHER
 
 Work = Callable[[], None]
 
@@ -74,7 +74,7 @@ def test_time_is_over_before_many_have_been_asked_about(monkeypatch: pytest.Monk
     world.client.group = dict.fromkeys(many, (3, ""))
     world.assign(*many)
     world.client.open = set(range(98))
-    monkeypatch.setattr(inquiry, "time", SimpleNamespace(monotonic=lambda: ALONE * len(world.client.asked)))
+    monkeypatch.setattr(standing_lookup, "time", SimpleNamespace(monotonic=lambda: ALONE * len(world.client.asked)))
 
     world.brings(*[(partition, 3) for partition in many])
     alone = [asked for asked in world.client.asked if len(asked) == 1]

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tests.contract.test_sink import places
 from tests.fakes import Onlooker
-from tests.unit.kafka.test_outstanding import BELOW, WELL, text, topic
-from tests.unit.kafka.test_transaction_errors import trouble
+from tests.unit.kafka.producer.test_outstanding import BELOW, WELL, text, topic
+from tests.unit.kafka.transactions.test_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
 from worker.core.ordering.ledger import Place
 from worker.core.records import Ending, Message, Partition

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.kafka.test_client_config import settings
+from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import BadConfiguration
 from worker.kafka.client import connecting
 from worker.kafka.client.connecting import Contact, connect

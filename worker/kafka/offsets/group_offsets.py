@@ -1,0 +1,154 @@
+"""Everything that this worker writes to the group's store, and asks of it: for each partition an offset and a note.
+
+| writer | offset | note (`attempts.py`) | when |
+|---|---|---|---|
+| the delivery, `commit` | the next to be read | none: there was progress | all before it is settled |
+| the gates, `begin_attempt` | where the group stands | `attempts=n` | before an assignment's first record |
+| the gates, `note_start` | the end, under `latest` | `attempts=0` | before anything is read |
+| the quarantine, `note_isolated_run` | the record's own | `attempts=n trial` | before it runs alone |
+| the quarantine, `withdraw_note` | the same | `attempts=n` | it is left to its next owner |
+
+Kafka keeps the commit that came last. So the delivery commits nothing of a partition before its attempt is noted, and
+no note is sent once the delivery may commit (but for `withdraw_note`, of a partition that commits nothing then).
+Exactly once, offsets go with the transaction (`transactions/`), which waits while `is_marking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from worker.core.records import CommitResult, Partition
+from worker.kafka.client.errors import words_of
+from worker.kafka.client.log import ClientLog
+from worker.kafka.offsets.attempts import NONE, Attempts, read_attempts
+from worker.kafka.offsets.notes import Note, Notes
+from worker.kafka.offsets.standing_lookup import Answer, GroupStanding, StandingLookup, Told
+
+
+class KafkaOffsets:
+    """Owns what is under way to the group and what it answered. One for each consumer; used by the loop's thread."""
+
+    def __init__(
+        self, consumer: Consumer, new_client: Callable[[], Consumer], log: ClientLog, clock: Callable[[], float]
+    ) -> None:
+        """`new_client` makes one that never joins the group: it asks beside the loop."""
+        self._consumer = consumer
+        self._notes = Notes(consumer, clock)
+        self._lookup = StandingLookup(consumer, new_client, log)
+        self._results: list[CommitResult] = []
+        self._attempts: dict[Partition, int] = {}  # the one under way, once it was begun
+        self._last_sent: dict[Partition, Note] = {}  # also of what left and may come back
+
+    # Commits of the delivery
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Begin an asynchronous commit of next offsets; never raises. Its result comes from `commit_results`."""
+        positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+        try:
+            self._consumer.commit(offsets=positions, asynchronous=True)
+        except (KafkaException, RuntimeError) as error:  # it never left; RuntimeError when the consumer is closed
+            self._results.append(CommitResult({}, dict.fromkeys(offsets, words_of(error))))
+
+    def commit_results(self) -> Sequence[CommitResult]:
+        """The results since the last call, in order."""
+        results, self._results = self._results, []
+        return results
+
+    def heard(self, error: KafkaError | None, positions: Sequence[TopicPartition]) -> Sequence[KafkaError]:
+        """One commit came back. Returns what was wrong with it, also with a note.
+
+        The client gives the results of all commits in one callback, failed or not, with the text that went along
+        (measured 2026, on the mock too): by that text notes are told from commits of the delivery.
+        """
+        committed: dict[Partition, int] = {}
+        failed: dict[Partition, str] = {}
+        for at in positions:
+            partition = Partition(at.topic, at.partition)
+            wrong = error or at.error
+            if (attempts := read_attempts(at.metadata)) is not None:
+                self._notes.heard(partition, Note(at.offset, attempts), is_taken=wrong is None)
+            elif wrong is None:
+                committed[partition] = at.offset
+            else:
+                failed[partition] = wrong.str()
+        if committed or failed:
+            self._results.append(CommitResult(committed, failed))
+        return [wrong for at in positions if (wrong := error or at.error) is not None]
+
+    # Where the group stands
+
+    def at_assignment(self, assigned: Sequence[TopicPartition], patience: float) -> Told:
+        """What the group tells of these within `patience` seconds. Raises `RuntimeError` on a closed consumer."""
+        return self._lookup.now(assigned, patience)
+
+    def ask(self, partitions: Sequence[Partition]) -> None:
+        """Ask where the group stands with these. Nothing may be asked already (`is_asking`)."""
+        self._lookup.ask(partitions)
+
+    def answer(self) -> Answer | None:
+        """What it says; None while nothing has come."""
+        return self._lookup.answer()
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether an answer is to come."""
+        return self._lookup.is_under_way
+
+    def disregard(self, partitions: Sequence[Partition]) -> None:
+        """What is being asked about these is not wanted any more: things have moved on since."""
+        self._lookup.forget(partitions)
+
+    # Attempts and isolated runs
+
+    def earlier_attempts(self, partition: Partition, offset: int, standing: GroupStanding) -> Attempts:
+        """How often it was begun at this offset before, by processes that died of it or with it."""
+        if self._last_sent.get(partition) == Note(offset, standing.attempts):
+            # Our own note: no other process began it since, and we are alive.
+            return Attempts(standing.attempts.times - 1)
+        return standing.attempts
+
+    def begin_attempt(self, partition: Partition, offset: int, earlier: Attempts) -> Note:
+        """One attempt more, as a note to be taken before a record is handed out: call `note` until it is.
+
+        An isolated run stays noted until it is settled: this process may die before it is.
+        """
+        self._attempts[partition] = earlier.times + 1
+        note = self._last_sent[partition] = Note(offset, Attempts(earlier.times + 1, earlier.is_isolated))
+        return note
+
+    def note(self, partition: Partition, note: Note) -> bool:
+        """To be called until the group has taken it: True."""
+        return self._notes.note(partition, note)
+
+    def note_start(self, partition: Partition, offset: int) -> bool:
+        """Store where a partition without an offset begins. To be called until the group has taken it: True."""
+        return self._notes.note(partition, Note(offset, NONE))
+
+    def note_isolated_run(self, partition: Partition, offset: int) -> bool:
+        """Note that this record is about to run alone. To be called until the group has taken it: True."""
+        if (attempts := self._attempts.get(partition)) is None:
+            return False
+        note = self._last_sent[partition] = Note(offset, Attempts(attempts, is_isolated=True))
+        return self._notes.note(partition, note)
+
+    def withdraw_note(self, partition: Partition, offset: int) -> bool:
+        """Note that the isolated run was broken off. Sent behind the note of that run, it takes its place."""
+        note = Note(offset, Attempts(self._attempts.get(partition, 0)))
+        if self._last_sent.get(partition) == note:
+            return self._notes.note(partition, note)
+        self._last_sent[partition] = note
+        self._notes.send(partition, note)
+        return False
+
+    def is_marking(self, partitions: Collection[Partition]) -> bool:
+        """Whether a note is under way for one of these: arriving late, it would undo a transaction's commit."""
+        return self._notes.is_under_way(partitions)
+
+    def forget(self, partitions: Sequence[Partition]) -> None:
+        """They are not ours any more."""
+        self.disregard(partitions)
+        self._notes.forget(partitions)
+        for partition in partitions:
+            self._attempts.pop(partition, None)
