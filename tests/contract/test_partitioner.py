@@ -16,7 +16,7 @@ from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.client.config import Config, producer_config, transaction_config
 from worker.kafka.client.log import ClientLog
 from worker.kafka.producer import sink
-from worker.kafka.transactions.producer import TransactionalProducer
+from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
 from worker.tools.bench.plain_loop import PlainLoop
 from worker.tools.dead_letters import replay_group

@@ -26,7 +26,7 @@ from worker.commands.check.command import examined
 from worker.commands.check.examples import publish_function, sent
 from worker.core.records import Partition, Record, Request
 from worker.inference import load
-from worker.kafka.cluster.topics import why_unreachable
+from worker.kafka.cluster.examination import why_unreachable
 from worker.settings import ModelSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
 
@@ -269,7 +269,7 @@ def test_a_broker_that_calls_itself_by_an_address_out_of_reach_is_refused(
 ) -> None:
     """The first contact works, and every other would wait for ever: the usual trouble with containers and tunnels."""
     monkeypatch.setattr(
-        "worker.kafka.cluster.topics.why_unreachable", lambda *_: why_unreachable("127.0.0.1", free_port())
+        "worker.kafka.cluster.examination.why_unreachable", lambda *_: why_unreachable("127.0.0.1", free_port())
     )
 
     result = check(deployment.environment, "--json")

@@ -20,8 +20,8 @@ from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Message
 from worker.kafka import KafkaSink, KafkaSource, examine
 from worker.kafka.client.connecting import connect
-from worker.kafka.cluster.topics import judge
-from worker.kafka.cluster.versions import known_requests
+from worker.kafka.cluster.api_versions import known_requests
+from worker.kafka.cluster.examination import judge
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
 

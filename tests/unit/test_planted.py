@@ -19,7 +19,7 @@ from tests.unit.delivery import test_at_least_once, test_exactly_once
 from tests.unit.kafka import scripted
 from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
-from tests.unit.kafka.transactions import test_transactions
+from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_isolated_runs, test_turning
 from worker.core.batching.intake import Intake
 from worker.core.ordering.ledger import Place
@@ -30,7 +30,7 @@ from worker.kafka import KafkaSink, KafkaTransactions
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.offsets.notes import Notes
 from worker.kafka.producer.receipts import Receipt
-from worker.kafka.transactions.producer import TransactionalProducer
+from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 
@@ -107,9 +107,9 @@ def on_a_source(test: Callable[[scripted.World], None]) -> Check:
     return run
 
 
-def on_transactions(test: Callable[[test_transactions.Stage], None]) -> Check:
+def on_transactions(test: Callable[[test_kafka_transactions.Stage], None]) -> Check:
     def run(patch: pytest.MonkeyPatch) -> None:
-        stage = test_transactions.Stage(patch)
+        stage = test_kafka_transactions.Stage(patch)
         try:
             test(stage)
         finally:
@@ -137,13 +137,13 @@ PLANTED: Mapping[str, Planted] = {
         KafkaTransactions,
         "__init__",
         _take_the_member_once,
-        on_transactions(test_transactions.test_each_transaction_is_committed_by_the_member_of_that_moment),
+        on_transactions(test_kafka_transactions.test_each_transaction_is_committed_by_the_member_of_that_moment),
     ),
     "a transaction is left open at the end": Planted(
         KafkaTransactions,
         "abort",
         _nothing,
-        on_transactions(test_transactions.test_what_is_open_at_the_end_is_taken_back),
+        on_transactions(test_kafka_transactions.test_what_is_open_at_the_end_is_taken_back),
     ),
     "a suspect's records are all taken": Planted(
         Suspects,

@@ -1,12 +1,22 @@
-"""Everything that talks to Kafka. Nothing else imports confluent_kafka."""
+"""Everything of the worker that talks to Kafka: nothing else that `run` reaches imports confluent_kafka.
+
+| room | what it is for |
+|---|---|
+| `consumer` | requests in: the consumer polled, and which partitions may give records |
+| `offsets` | what the group stores for a partition, an offset and a note beside it: read and written here alone |
+| `producer` | answers out at least once: the idempotent producer, and which of its messages are durable |
+| `transactions` | answers out exactly once: the transactional producer, and the thread that ends its transactions |
+| `client` | what every client has in common: configuration, log, statistics, errors, login, first contact |
+| `cluster` | the cluster before the group is joined: topics, limits, rights, versions, group protocol |
+"""
 
 from worker.kafka.client.config import poll_interval
-from worker.kafka.cluster.topics import Topics, examine
-from worker.kafka.consumer.membership import Membership
+from worker.kafka.cluster.examination import Topics, examine
+from worker.kafka.cluster.membership import Membership
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink
+from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_id import cost_of_a_kill, resolve_transactional_id
-from worker.kafka.transactions.transactions import KafkaTransactions
 
 __all__ = [
     "KafkaSink",

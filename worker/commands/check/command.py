@@ -24,13 +24,13 @@ from worker.core.batching.limits import Limit
 from worker.core.failures import Stop
 from worker.core.records import Array
 from worker.inference import Model, independence, load_as_set
+from worker.kafka.client.command_clients import NO_LOG
 from worker.kafka.client.connecting import Contact, connect
-from worker.kafka.client.plain import NO_LOG
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.advice import advice
 from worker.kafka.cluster.capabilities import capabilities, try_clients
+from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
 from worker.kafka.cluster.survey import survey
-from worker.kafka.cluster.topics import START_TIMEOUT, Topics, judge
 from worker.kafka.transactions.transactional_id import cost_of_a_kill
 from worker.settings import DeliverySettings, KafkaSettings, ScoringSettings, Settings, effective, load_parts
 from worker.telemetry import try_address

@@ -13,7 +13,7 @@ from worker.commands.check.report import DeliveryFacts, Report
 from worker.core.failures import Stop
 from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
 from worker.kafka.cluster.capabilities import try_transactions
-from worker.kafka.cluster.topics import Topics
+from worker.kafka.cluster.examination import Topics
 from worker.kafka.transactions.transactional_id import TransactionalId, resolve_transactional_id
 from worker.settings import DeliverySettings, KafkaSettings
 

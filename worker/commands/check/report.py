@@ -14,8 +14,8 @@ from worker.codecs.examples import EncodedRequest, Encoding
 from worker.core.failures import Stop
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.capabilities import Capabilities
+from worker.kafka.cluster.membership import Membership
 from worker.kafka.cluster.survey import Survey
-from worker.kafka.consumer.membership import Membership
 from worker.settings import Effective
 
 

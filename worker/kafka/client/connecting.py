@@ -18,8 +18,9 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 
 from worker.core.failures import BadConfiguration
 from worker.core.secrets import without_login
-from worker.kafka.client.config import SECURITY, admin_config, denied_keys
+from worker.kafka.client.config import SECURITY, admin_config
 from worker.kafka.client.connection_failures import explained, failure_in
+from worker.kafka.client.denied_keys import denied_keys
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.settings import Connection

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from worker.kafka.client.tls import why_untrusted
+from worker.kafka.client.untrusted_certificate import why_untrusted
 from worker.settings import Connection
 
 # A listener that closes the connection at our first word speaks another protocol, or is shutting down and soon gone.

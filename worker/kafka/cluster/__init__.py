@@ -1,1 +1,1 @@
-"""The cluster as an operator sees it: topics, limits, rights, versions."""
+"""The cluster before the group is joined: its topics, limits, rights and versions, and the protocol of the group."""

@@ -19,10 +19,10 @@ from worker.core.failures import KafkaFatal
 from worker.kafka.client.config import consumer_config, producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.cluster.topics import Topics
-from worker.kafka.cluster.versions import known_requests
+from worker.kafka.cluster.api_versions import known_requests
+from worker.kafka.cluster.examination import Topics
+from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_id import TransactionalId
-from worker.kafka.transactions.transactions import KafkaTransactions
 from worker.settings import KafkaSettings
 
 # The newest of these that a broker knows dates it: (request's number, its version) by release, as the KIPs say.

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
 from confluent_kafka.admin._metadata import TopicMetadata
 
+from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config
 from worker.kafka.client.connecting import Contact
-from worker.kafka.client.plain import client_log, open_client
 from worker.kafka.cluster.access import used
 from worker.kafka.cluster.admin_answers import group_if_told, told, topic_configs
 from worker.settings import KafkaSettings

@@ -1,1 +1,1 @@
-"""Where requests come from: one consumer in a group."""
+"""Requests in: one consumer in a group, polled, and which of its partitions may give records."""

@@ -40,7 +40,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.to_records import Flowing
-from worker.kafka.consumer.unreadable import Unreadable
+from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.attempts import SUSPECT_FROM
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.kafka.offsets.notes import Note

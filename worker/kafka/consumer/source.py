@@ -1,8 +1,8 @@
 """Where requests come from: one consumer in a group, polled by the loop's thread alone.
 
-Owns the consumer. Never decides how far the group has come: what it commits by itself are notes beside the offset where
-the group stands (`marks.py`). Never raises out of a callback of the client: an exception there silently skips the batch
-that was being fetched (measured, 27 of 27). Callbacks record what went wrong, and the `poll` they ran in raises it; its
+Owns the consumer, and what is made anew with it. What the group stores is left to `KafkaOffsets`; never decides how
+far the group has come. Never raises out of a callback of the client: an exception there silently skips the batch that
+was being fetched (27 of 27, measured 2026). Callbacks record what went wrong, and the `poll` they ran in raises it; its
 records are dropped unanswered and come again.
 """
 
@@ -16,21 +16,22 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from worker.core.failures import KafkaFatal, Stop
-from worker.core.records import CommitResult, Partition, Record, Standing
+from worker.core.records import CommitResult, Partition, Record
 from worker.kafka.client.config import consumer_config
 from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
-from worker.kafka.client.statistics import Watcher, read_consumer
+from worker.kafka.client.statistics import Watcher
+from worker.kafka.cluster.membership import Membership, fall_back
 from worker.kafka.consumer.batch_end import BatchEnds, looking
-from worker.kafka.consumer.beginning import begin_at_once
+from worker.kafka.consumer.deleted_records import DeletedRecords
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.held_records import HeldRecords
-from worker.kafka.consumer.lost_places import LostPlaces
-from worker.kafka.consumer.membership import Membership, StandBy, fall_back
 from worker.kafka.consumer.pauses import By, Pauses
+from worker.kafka.consumer.reports import Reports, StandBy
+from worker.kafka.consumer.starting_offsets import begin_at_once
 from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
-from worker.kafka.consumer.unreadable import Unreadable
+from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
@@ -47,13 +48,13 @@ class KafkaSource:
         watcher: Watcher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`watcher` is told once a second how far behind we are, and what is lost; None: nobody asks."""
+        """`watcher` is told once a second how far behind we are, and what is lost; None: there is none."""
         self.membership = membership
         self._watcher = watcher
         self._kafka = kafka
         self._clock = clock
         self._log = ClientLog(logger)
-        self._lost_places = LostPlaces(self._log, clock)
+        self._deleted = DeletedRecords(self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
@@ -209,12 +210,13 @@ class KafkaSource:
             starts_at_end=self._kafka.auto_offset_reset == "latest",
             clock=self._clock,
         )
+        self._reports = Reports(self._watcher, self._deleted, self._gates.begun, self._log)
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)
         callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
         with configuring("consumer"):
-            return Consumer({**config, **callbacks}, logger=self._lost_places)
+            return Consumer({**config, **callbacks}, logger=self._deleted)
 
     def _new_asking_client(self) -> Consumer:
         """A client that never joins the group. What it would log of the cluster, the consumer does."""
@@ -322,30 +324,11 @@ class KafkaSource:
         self._stand_by.lost()
         self._tell("lost", positions)
 
-    def _on_statistics(self, statistics: str) -> None:
-        try:
-            seen = read_consumer(statistics)
-            if self._watcher is not None:
-                self._watcher.consumer_seen(seen.connections, self._since_assigned(seen.standings))
-        except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
-            self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
-            return
-        if self._watcher is not None:
-            self._lost_places.tell(self._consumer, self._watcher)
+    def _on_statistics(self, report: str) -> None:
+        coordinator = self._reports.heard(self._consumer, report)
         is_in_the_dark = self._assignments is not None and self.membership.protocol == "consumer"
-        if is_in_the_dark and self._stand_by.heard(seen.coordinator):
+        if is_in_the_dark and coordinator is not None and self._stand_by.heard(coordinator):
             self._tell("assigned", [])
-
-    def _since_assigned(self, standings: Mapping[Partition, Standing]) -> Mapping[Partition, Standing]:
-        """Of a partition that comes back the client still has its own last commit, whatever others did meanwhile.
-
-        What the group has beyond the end is of records that are gone (`gates.py`): nothing is read up to there.
-        """
-        return {
-            partition: seen._replace(next_offset=max(seen.next_offset, begun)) if begun <= seen.end else seen
-            for partition, seen in standings.items()
-            for begun in (self._gates.begun(partition),)
-        }
 
     def _tell(self, what: str, positions: list[TopicPartition]) -> None:
         partitions = [self._flowing.named(at.topic, at.partition) for at in positions]

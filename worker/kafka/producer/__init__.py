@@ -1,1 +1,1 @@
-"""Where answers go at least once: one idempotent producer."""
+"""Answers out at least once: one idempotent producer, and which of its messages are durable."""

@@ -1,7 +1,7 @@
 """Where answers go: one idempotent producer, used by the loop's thread alone.
 
 Owns the producer and the messages it has no room for. An answer is durable when its delivery report says so, and by
-nothing else: `flush() == 0` proves nothing (measured). `receipts.py` keeps what reports say, `poll` hands it on. A
+nothing else: `flush() == 0` proves nothing (seen 2026). `receipts.py` keeps what reports say, `poll` hands it on. A
 broker that is away is waited for; a refusal is fatal.
 """
 
@@ -21,10 +21,10 @@ from worker.kafka.client.config import producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import Watcher
-from worker.kafka.cluster.topics import Topics
-from worker.kafka.producer.outstanding import Outstanding
-from worker.kafka.producer.producing import broken, partition_of, tell
+from worker.kafka.cluster.examination import Topics
+from worker.kafka.producer.destination import broken, partition_of
 from worker.kafka.producer.receipts import Receipt, Receipts
+from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.settings import KafkaSettings
 
 # Only while a flush is under way does the client send what waits for its `linger.ms`, and it counts in milliseconds.
@@ -39,9 +39,9 @@ class KafkaSink:
     def __init__(
         self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, watcher: Watcher | None = None
     ) -> None:
-        """`watcher` is told once a second what is not acknowledged yet; None: nobody asks."""
+        """`watcher` is told once a second what is not acknowledged yet; None: there is none."""
         self._watcher = watcher
-        self._outstanding = Outstanding()
+        self._unacknowledged = Unacknowledged()
         self._partitions: Mapping[str, int] = topics.partitions
         self._log = ClientLog(logger)
         self._receipts = Receipts()
@@ -137,7 +137,7 @@ class KafkaSink:
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""
-        tell(self._watcher, self._log, self._outstanding, statistics)
+        self._unacknowledged.tell(self._watcher, self._log, statistics)
 
     def __repr__(self) -> str:
         refusal = self._receipts.refusal

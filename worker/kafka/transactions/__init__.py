@@ -1,1 +1,1 @@
-"""Where answers go exactly once: transactions, and the thread that ends them."""
+"""Answers out exactly once: one transactional producer, and the thread that ends its transactions."""

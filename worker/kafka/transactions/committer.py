@@ -24,8 +24,8 @@ from worker.core.failures import KafkaFatal, LimitLowered
 from worker.core.records import Ending
 from worker.kafka.client.log import ClientLog
 from worker.kafka.transactions.errors import Reaction, Trouble, is_owner_alive, why_closed, why_fenced, why_refused
-from worker.kafka.transactions.producer import TransactionalProducer
 from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
 
 # Seconds of one call to the client. Between two of them the committer hears what the client has to say of a broker that

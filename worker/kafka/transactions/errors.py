@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from worker.kafka.client.errors import refusal
 from worker.kafka.cluster.access import missing, needed_for_transactions
-from worker.kafka.producer.producing import is_too_large
+from worker.kafka.producer.destination import is_too_large
 from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.settings import Connection
 

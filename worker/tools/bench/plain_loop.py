@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from worker.core.failures import KafkaFatal
 from worker.core.records import Headers
+from worker.kafka.client.command_clients import client_log, is_closed, open_client, reach, why_unusable
 from worker.kafka.client.config import Config
-from worker.kafka.client.plain import client_log, is_closed, open_client, reach, why_unusable
 from worker.settings import Connection
 
 _STATUS = ("status", b"ok")

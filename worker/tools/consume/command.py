@@ -19,7 +19,7 @@ from sys import maxsize
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
-from worker.kafka.client.plain import ANSWER_TIMEOUT
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT
 from worker.settings import ClientSettings, load_client
 from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_line import check_idle, signature_if_any, with_options

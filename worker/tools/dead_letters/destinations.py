@@ -9,11 +9,11 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 
+from worker.kafka.client.command_clients import client_log, why_unusable
 from worker.kafka.client.config import admin_config
 from worker.kafka.client.errors import words_of
-from worker.kafka.client.plain import client_log, why_unusable
 from worker.kafka.cluster.admin_answers import record_limits, told
-from worker.kafka.cluster.topics import CAUTIOUS_LIMIT, START_TIMEOUT
+from worker.kafka.cluster.examination import CAUTIOUS_LIMIT, START_TIMEOUT
 from worker.settings import TOPIC_NAME, Connection
 
 

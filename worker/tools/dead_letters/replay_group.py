@@ -22,8 +22,8 @@ from confluent_kafka import Message as Report
 
 from worker.core.failures import BadConfiguration, Incomplete, KafkaFatal
 from worker.core.records import Message, Partition
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client
 from worker.kafka.client.config import Config
-from worker.kafka.client.plain import ANSWER_TIMEOUT, client_log, open_client
 from worker.kafka.cluster.admin_answers import group_if_told
 from worker.settings import Connection
 

@@ -16,8 +16,8 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from worker.core.failures import BadConfiguration
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
 from worker.kafka.client.connecting import connect
-from worker.kafka.client.plain import ANSWER_TIMEOUT, NO_LOG
 from worker.settings import Connection
 
 # A topic that never came to be, a group that nobody joined: gone, as they should be.

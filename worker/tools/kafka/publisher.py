@@ -16,9 +16,9 @@ from confluent_kafka import Message as Report
 
 from worker.core.failures import KafkaFatal
 from worker.core.records import Headers
+from worker.kafka.client.command_clients import client_log, open_client, reach, record_limit
 from worker.kafka.client.config import Config
-from worker.kafka.client.plain import client_log, open_client, reach, record_limit
-from worker.kafka.producer.producing import broken
+from worker.kafka.producer.destination import broken
 from worker.settings import Connection
 
 # A broker that is away may come back: what has waited for it so long, seconds, is given up.

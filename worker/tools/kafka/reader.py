@@ -15,12 +15,12 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition, Record
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
 from worker.kafka.client.config import MOST_UNPACKED, Config
 from worker.kafka.client.errors import UNREADABLE
-from worker.kafka.client.plain import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
 from worker.kafka.consumer.batch_end import Question, find_end, looking
 from worker.kafka.consumer.to_records import headers_of
-from worker.kafka.consumer.unreadable import Failures
+from worker.kafka.consumer.unreadable_batches import Failures
 from worker.settings import Connection
 
 # The most that one read takes: enough to keep up with any publisher, small enough to come back soon.

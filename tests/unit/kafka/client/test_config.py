@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from worker.kafka.client.config import (
-    DENIED,
     admin_config,
     consumer_config,
-    denied_keys,
     poll_interval,
     producer_config,
     transaction_config,
 )
-from worker.kafka.consumer.membership import Membership
+from worker.kafka.client.denied_keys import DENIED, denied_keys
+from worker.kafka.cluster.membership import Membership
 from worker.settings import KafkaSettings
 
 CONSUMER = Membership("consumer", "test", None)

@@ -8,9 +8,9 @@ import pytest
 
 from worker.kafka.cluster.access import acl_command, missing, needed, needed_for_transactions, principal, wished
 from worker.kafka.cluster.advice import advice, duration
+from worker.kafka.cluster.examination import Topics
+from worker.kafka.cluster.membership import Membership
 from worker.kafka.cluster.survey import GroupFacts, Progress, Survey, TopicFacts
-from worker.kafka.cluster.topics import Topics
-from worker.kafka.consumer.membership import Membership
 from worker.kafka.transactions.transactional_id import resolve_transactional_id
 from worker.settings import KafkaSettings
 

@@ -1,13 +1,11 @@
-"""How a worker belongs to its group, and how it notices that it does."""
+"""How a worker belongs to its group."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.unit.kafka.client.test_config import settings
-from worker.kafka.consumer.membership import StandBy, choose_membership, fall_back
-
-UP, AWAY = "up", "query-coord"
+from worker.kafka.cluster.membership import choose_membership, fall_back
 
 
 @pytest.mark.parametrize(
@@ -49,34 +47,3 @@ def test_one_line_says_which_protocol_why_and_for_how_long() -> None:
     )
     assert "after an unknown time" in str(untold)
     assert fall_back("API version not supported").protocol == "classic"
-
-
-def test_a_stand_by_is_in_once_its_coordinator_was_up_twice() -> None:
-    """Once may be before the first heartbeat; told it is only once."""
-    stand_by = StandBy()
-
-    assert [stand_by.heard(said) for said in (AWAY, UP, AWAY, UP, UP, UP)] == [False, False, False, False, True, False]
-
-
-def test_whoever_got_partitions_is_no_stand_by() -> None:
-    """Its callback has told already."""
-    stand_by = StandBy()
-
-    stand_by.is_known()
-
-    assert not any(stand_by.heard(UP) for _ in range(3))
-
-
-def test_a_member_that_was_lost_joins_again() -> None:
-    """Being in the group is not for ever."""
-    stand_by = StandBy()
-    stand_by.is_known()
-
-    stand_by.lost()
-
-    assert [stand_by.heard(UP) for _ in range(2)] == [False, True]
-
-
-def test_statistics_before_the_group_say_nothing() -> None:
-    """The client speaks before it knows of a group."""
-    assert not StandBy().heard("")

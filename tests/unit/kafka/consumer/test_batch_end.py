@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.kafka.client.config import consumer_config
+from worker.kafka.cluster.membership import Membership
 from worker.kafka.consumer.batch_end import Question, Search, find_end, looking
-from worker.kafka.consumer.membership import Membership
 
 P = Partition("requests", 0)
 DAMAGED, UNKNOWN_CODEC = KafkaError(KafkaError._BAD_COMPRESSION), KafkaError(KafkaError._NOT_IMPLEMENTED)

@@ -20,8 +20,8 @@ from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.client.log import ClientLog
 from worker.kafka.producer import sink
 from worker.kafka.producer.receipts import Receipt
-from worker.kafka.transactions import producer as transactional_producer
-from worker.kafka.transactions.producer import TransactionalProducer
+from worker.kafka.transactions import transactional_producer
+from worker.kafka.transactions.transactional_producer import TransactionalProducer
 
 Headers = list[tuple[str, bytes | None]]
 

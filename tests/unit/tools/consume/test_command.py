@@ -9,7 +9,7 @@ import pytest
 
 from worker.core.failures import Incomplete
 from worker.core.records import Partition, Record
-from worker.kafka.client.plain import ANSWER_TIMEOUT
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT
 from worker.tools.consume import command as consume
 from worker.tools.consume.command import Patience, Wish, _Search, _Tail
 from worker.tools.kafka.reader import Reader

@@ -11,10 +11,10 @@ from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, 
 
 from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings
+from worker.kafka.client.command_clients import client_log
 from worker.kafka.client.connecting import Contact
-from worker.kafka.client.plain import client_log
-from worker.kafka.cluster import topics
-from worker.kafka.cluster.topics import judge
+from worker.kafka.cluster import examination
+from worker.kafka.cluster.examination import judge
 
 ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
@@ -42,7 +42,7 @@ class Broker:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The module's own time."""
     clock = Clock()
-    monkeypatch.setattr(topics, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
+    monkeypatch.setattr(examination, "time", SimpleNamespace(monotonic=clock, sleep=clock.wait))
     return clock
 
 
@@ -62,4 +62,4 @@ def test_topics_that_are_not_there_are_waited_for_once(clock: Clock) -> None:
 
     assert len(problems(Broker(clock, began + 1000.0))) == 2
 
-    assert clock.now - began == pytest.approx(topics.NEW_TOPIC_TIMEOUT, abs=0.3)
+    assert clock.now - began == pytest.approx(examination.NEW_TOPIC_TIMEOUT, abs=0.3)

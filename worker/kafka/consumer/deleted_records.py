@@ -25,7 +25,7 @@ ASK_TIMEOUT = 1.0
 ASK_AGAIN_AFTER = 10.0
 
 
-class LostPlaces:
+class DeletedRecords:
     """What the client's log says of them, until it is told. Owned by the source, and the logger of its consumer."""
 
     def __init__(self, log: ClientLog, clock: Callable[[], float] = time.monotonic) -> None:

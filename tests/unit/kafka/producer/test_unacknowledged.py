@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from worker.kafka.producer.outstanding import Outstanding, ProducerStatistics
+from worker.kafka.producer.unacknowledged import ProducerStatistics, Unacknowledged
 
 NOTHING = (0, 0, 0)
 # txmsgs and acked_msgid of both partitions: the last second in which all was well, and those after it.
@@ -42,7 +42,7 @@ def text(
     return json.dumps({"name": client, "msg_cnt": messages, "brokers": brokers, "topics": topics})
 
 
-def below(outstanding: Outstanding, connection: str = "UP") -> list[ProducerStatistics]:
+def below(outstanding: Unacknowledged, connection: str = "UP") -> list[ProducerStatistics]:
     """What is read while the topic is below its minimum."""
     outstanding.read(text(0, answers=topic(WELL)))
     return [outstanding.read(text(119, connection=connection, answers=topic(sent))) for sent in BELOW]
@@ -52,17 +52,17 @@ def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
     """Whether it waits for company, to be sent, or for its acknowledgement."""
     said = text(14, answers=topic([(4, 0), (4, 0)], (1, 2, 4)), rejected=topic([(0, 0)]))
 
-    assert Outstanding().read(said) == (1, {"answers": 14, "rejected": 0}, {})
+    assert Unacknowledged().read(said) == (1, {"answers": 14, "rejected": 0}, {})
 
 
 def test_the_first_statistics_say_little() -> None:
     """The client speaks before it knows of a broker or a topic."""
-    assert Outstanding().read("{}") == (0, {}, {})
+    assert Unacknowledged().read("{}") == (0, {}, {})
 
 
 def test_what_waits_to_be_sent_again_is_undelivered() -> None:
     """In each second, though no partition counts it; and no more when it is acknowledged."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
 
     seen = below(outstanding)
 
@@ -72,7 +72,7 @@ def test_what_waits_to_be_sent_again_is_undelivered() -> None:
 
 def test_what_a_silent_broker_was_sent_is_undelivered_until_it_is_sent_again() -> None:
     """A minute on its way, in the end counted nowhere, as long as the next connection takes."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     sent = [(90, 50), (92, 52)]  # the last acknowledgements came in the same second
     on_its_way = text(80, answers=topic(sent, (0, 0, 40)))
 
@@ -83,7 +83,7 @@ def test_what_a_silent_broker_was_sent_is_undelivered_until_it_is_sent_again() -
 
 def test_what_is_counted_by_its_partition_is_not_counted_twice() -> None:
     """At times some of it is under way."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     below(outstanding)
 
     seen = outstanding.read(text(119, answers=topic(BELOW[-1], (0, 30, 20))))
@@ -93,7 +93,7 @@ def test_what_is_counted_by_its_partition_is_not_counted_twice() -> None:
 
 def test_a_topic_that_takes_is_not_charged_with_what_another_does_not() -> None:
     """What waits for its report is in no partition's count either."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     outstanding.read(text(0, answers=topic(WELL), rejected=topic([(5, 5)])))
 
     seen = outstanding.read(text(20, answers=topic(BELOW[0]), rejected=topic([(9, 9)])))
@@ -103,14 +103,14 @@ def test_a_topic_that_takes_is_not_charged_with_what_another_does_not() -> None:
 
 def test_topics_that_take_nothing_side_by_side_have_it_all() -> None:
     """The split is unknown, and none of them is said to be well."""
-    seen = Outstanding().read(text(20, answers=topic([(40, 0)]), rejected=topic([(7, 0)])))
+    seen = Unacknowledged().read(text(20, answers=topic([(40, 0)]), rejected=topic([(7, 0)])))
 
     assert seen.undelivered == {"answers": 20, "rejected": 20}
 
 
 def test_reports_that_wait_are_no_undelivered_messages() -> None:
     """Where every partition acknowledges."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     outstanding.read(text(0, answers=topic(WELL)))
 
     assert outstanding.read(text(7, answers=topic([(34, 34), (36, 36)]))).undelivered == {"answers": 0}
@@ -118,12 +118,12 @@ def test_reports_that_wait_are_no_undelivered_messages() -> None:
 
 def test_a_topic_that_takes_nothing_of_what_it_is_sent_again_is_named() -> None:
     """Once it has gone on for four seconds, with how many of its partitions do so."""
-    assert [each.refusing for each in below(Outstanding())] == [{}, {}, {}, {"answers": 2}, {"answers": 2}]
+    assert [each.refusing for each in below(Unacknowledged())] == [{}, {}, {}, {"answers": 2}, {"answers": 2}]
 
 
 def test_it_is_not_named_in_a_second_in_which_nothing_was_sent() -> None:
     """Then the broker may be away, which is told otherwise; what waits for it counts."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     below(outstanding)
 
     assert outstanding.read(text(119, answers=topic(BELOW[-1]))) == (1, {"answers": 119}, {})
@@ -131,12 +131,12 @@ def test_it_is_not_named_in_a_second_in_which_nothing_was_sent() -> None:
 
 def test_it_is_not_named_while_no_broker_is_there() -> None:
     """That is told otherwise."""
-    assert [each.refusing for each in below(Outstanding(), "TRY_CONNECT")] == [{}] * len(BELOW)
+    assert [each.refusing for each in below(Unacknowledged(), "TRY_CONNECT")] == [{}] * len(BELOW)
 
 
 def test_a_slow_topic_is_not_one_that_is_sent_all_again() -> None:
     """What waits for its acknowledgement is counted by its partition."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
 
     seen = [outstanding.read(text(sent, answers=topic([(sent, 0)], (0, 0, sent)))) for sent in range(1, 9)]
 
@@ -146,7 +146,7 @@ def test_a_slow_topic_is_not_one_that_is_sent_all_again() -> None:
 
 def test_an_acknowledgement_begins_the_count_anew() -> None:
     """A topic that takes now and then is slow, and not shut."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     below(outstanding)
     outstanding.read(text(50, answers=topic(AGAIN)))
 
@@ -165,7 +165,7 @@ def test_an_acknowledgement_begins_the_count_anew() -> None:
 )
 def test_what_a_transaction_s_producer_gave_up_waits_until_its_transaction_has_ended(later: str) -> None:
     """Nothing is left to send meanwhile, and no request of the transaction has its answer."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     below(outstanding)
 
     assert [outstanding.read(later).undelivered for _ in range(3)] == [{"answers": 119}] * 3
@@ -177,7 +177,7 @@ def test_what_a_transaction_s_producer_gave_up_waits_until_its_transaction_has_e
 
 def test_another_client_is_not_charged_with_what_its_predecessor_sent() -> None:
     """It counts from nothing, and may have sent more or less by the next second."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     below(outstanding)
     outstanding.forget()
 
@@ -189,7 +189,7 @@ def test_another_client_is_not_charged_with_what_its_predecessor_sent() -> None:
 
 def test_a_topic_that_takes_again_owes_nothing_that_was_given_up() -> None:
     """Its requests were answered anew."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     below(outstanding)
     outstanding.read(text(0, client="rdkafka#producer-2"))
 
@@ -200,7 +200,7 @@ def test_a_topic_that_takes_again_owes_nothing_that_was_given_up() -> None:
 
 def test_what_is_left_of_a_transaction_that_ended_is_not_given_up() -> None:
     """Its last messages were under way in one text, and taken back with it by the next."""
-    outstanding = Outstanding()
+    outstanding = Unacknowledged()
     outstanding.read(text(50, answers=topic([(50, 0)], (0, 0, 50))))
     outstanding.forget()
 

@@ -9,7 +9,7 @@ own numbers change:
     or some are counted                         own
     acknowledged grows                          it takes messages again
 
-Pure: reads one text after another, tells nobody.
+Reads one text after another, in the thread that polls the client; asks no broker.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from worker.core.records import Partition
-from worker.kafka.client.statistics import connections_of, partitions_of
+from worker.kafka.client.log import ClientLog
+from worker.kafka.client.statistics import Watcher, connections_of, partitions_of
 
-# In so many texts must a partition be sent again in vain before that is told. They come once a second, and the client
+# In so many texts must a partition be sent again in vain before that is logged. They come once a second, and the client
 # tries again once a second at least: a leader that moves takes less.
 _VAIN_TEXTS = 4
 
@@ -47,11 +48,11 @@ class _Seen(NamedTuple):
     vain_texts: int = 0
 
 
-class Outstanding:
+class Unacknowledged:
     """What one producer waits for, or one after the other. Owns what is remembered from text to text.
 
-    Nobody knows how the messages counted nowhere are split between several topics that stand still: each is said to
-    have them all.
+    The client does not say how the messages counted nowhere are split between several topics that stand still: each is
+    said to have them all.
 
     A transaction's producer gives up what it could not send in time, and another one takes its place, which has nothing
     to send before the brokers have taken the transaction back. For as long as they let it wait, what was given up
@@ -63,6 +64,27 @@ class Outstanding:
         self._partitions: dict[Partition, _Seen] = {}
         self._waiting: Mapping[str, int] = {}  # the topics that stand
         self._given_up: dict[str, int] = {}
+
+    def tell(self, watcher: Watcher | None, log: ClientLog, text: str) -> None:
+        """Tell the watcher what the producer said, and log topics that take nothing: the client itself is silent.
+
+        Raises nothing, whatever the text holds: no answer should be lost for a number on a page.
+        """
+        if watcher is None:
+            return
+        try:
+            seen = self.read(text)
+            watcher.producer_seen(seen.connections, seen.undelivered)
+        except Exception as error:  # noqa: BLE001  # see above
+            log.tell("statistics", f"the producer's statistics are not understood: {error!r}")
+            return
+        for topic, partitions in seen.refusing.items():
+            log.tell(
+                f"refusing {topic}",
+                f"topic {topic} takes nothing of what is sent to {partitions} of its partitions again and again; up to "
+                f"{seen.undelivered[topic]} messages wait for it; has it as many in-sync replicas as its "
+                "min.insync.replicas asks for? kafka-topics.sh --describe --under-min-isr-partitions",
+            )
 
     def read(self, text: str) -> ProducerStatistics:
         """What the producer said, in the light of what it said before."""
@@ -90,7 +112,7 @@ class Outstanding:
         return ProducerStatistics(connections, undelivered, self._refusing(before) if connections else {})
 
     def forget(self) -> None:
-        """The transaction has ended: nobody waits for what is left of it."""
+        """The transaction has ended: what is left of it is not waited for any more."""
         self._given_up.clear()
         self._let_stand()
 
@@ -131,7 +153,7 @@ class Outstanding:
         return {at.topic for at, seen in self._partitions.items() if seen.is_standing}
 
     def __repr__(self) -> str:
-        return f"<Outstanding of {self._client} waiting={self._waiting} given_up={self._given_up}>"
+        return f"<Unacknowledged of {self._client} waiting={self._waiting} given_up={self._given_up}>"
 
 
 def _counted(found: Mapping[str, Any]) -> int:

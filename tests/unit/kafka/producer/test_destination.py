@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.fakes import Onlooker
-from tests.unit.kafka.producer.test_outstanding import BELOW, WELL, text, topic
+from tests.unit.kafka.producer.test_unacknowledged import BELOW, WELL, text, topic
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.outstanding import Outstanding
-from worker.kafka.producer.producing import ANY_PARTITION, partition_of, tell, why_refused
+from worker.kafka.producer.destination import ANY_PARTITION, partition_of, why_refused
+from worker.kafka.producer.unacknowledged import Unacknowledged
 
 
 def test_a_key_decides() -> None:
@@ -47,10 +47,10 @@ def test_a_limit_that_was_lowered_is_told_with_its_cure() -> None:
 
 def test_a_topic_that_takes_nothing_is_told_with_what_may_mend_it(caplog: pytest.LogCaptureFixture) -> None:
     """The client is silent of it: it tries again and waits. Once, as all that repeats itself."""
-    onlooker, log, outstanding = Onlooker(), ClientLog(logging.getLogger("kafka"), lambda: 1.0), Outstanding()
+    onlooker, log, outstanding = Onlooker(), ClientLog(logging.getLogger("kafka"), lambda: 1.0), Unacknowledged()
 
     for sent in [WELL, *BELOW]:
-        tell(onlooker, log, outstanding, text(119 if sent != WELL else 0, answers=topic(sent)))
+        outstanding.tell(onlooker, log, text(119 if sent != WELL else 0, answers=topic(sent)))
 
     assert onlooker.undelivered == {"answers": 119}
     assert onlooker.connections == 1
@@ -64,6 +64,6 @@ def test_a_topic_that_takes_nothing_is_told_with_what_may_mend_it(caplog: pytest
 
 def test_statistics_that_cannot_be_read_are_told_and_passed_over(caplog: pytest.LogCaptureFixture) -> None:
     """An exception would come out of whatever call serves the client."""
-    tell(Onlooker(), ClientLog(logging.getLogger("kafka")), Outstanding(), '{"topics": {"answers": {}}}')
+    Unacknowledged().tell(Onlooker(), ClientLog(logging.getLogger("kafka")), '{"topics": {"answers": {}}}')
 
     assert caplog.messages == ["the producer's statistics are not understood: KeyError('partitions')"]

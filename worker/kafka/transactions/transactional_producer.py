@@ -20,7 +20,7 @@ from worker.core.records import Message
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.producing import is_too_large, partition_of, why_refused
+from worker.kafka.producer.destination import is_too_large, partition_of, why_refused
 from worker.kafka.transactions.errors import Trouble, trouble_of
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in

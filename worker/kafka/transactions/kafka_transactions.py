@@ -22,12 +22,11 @@ from worker.core.records import Ending, Message, Partition
 from worker.kafka.client.config import transaction_config
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import Watcher
-from worker.kafka.cluster.topics import START_TIMEOUT, Topics
-from worker.kafka.producer.outstanding import Outstanding
-from worker.kafka.producer.producing import tell
+from worker.kafka.cluster.examination import START_TIMEOUT, Topics
+from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.kafka.transactions.committer import Asked, Committer
-from worker.kafka.transactions.producer import TransactionalProducer
 from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
 
 
@@ -53,7 +52,7 @@ class KafkaTransactions:
         self._timeout_ms = timeout_ms
         self._member = member
         self._watcher = watcher
-        self._outstanding = Outstanding()
+        self._unacknowledged = Unacknowledged()
         self._log = ClientLog(logger)
         self._partitions = topics.partitions
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
@@ -113,7 +112,7 @@ class KafkaTransactions:
             if told is None and self._committer.is_stuck():
                 self._abandon()
             if isinstance(told, Ending):
-                self._outstanding.forget()
+                self._unacknowledged.forget()
             if told is None or isinstance(told, Ending):
                 return told
             self._dead = told
@@ -141,7 +140,7 @@ class KafkaTransactions:
     def _tell(self) -> None:
         statistics, self._statistics = self._statistics, None
         if statistics is not None:
-            tell(self._watcher, self._log, self._outstanding, statistics)
+            self._unacknowledged.tell(self._watcher, self._log, statistics)
 
     def _new_committer(self, failure: str | None = None) -> Committer:
         return Committer(self._kafka, self._name, self._timeout_ms, self._new_producer, self._log, failure)

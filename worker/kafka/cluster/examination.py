@@ -28,8 +28,8 @@ from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.errors import words_of
 from worker.kafka.cluster.access import Finding, Right, create_command, missing, needed, used, written
 from worker.kafka.cluster.admin_answers import described_group, record_limits
-from worker.kafka.cluster.versions import fences_by_group, known_requests
-from worker.kafka.consumer.membership import Membership, choose_membership
+from worker.kafka.cluster.api_versions import fences_by_group, known_requests
+from worker.kafka.cluster.membership import Membership, choose_membership
 from worker.settings import KafkaSettings
 
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from worker.core.failures import BadConfiguration
-from worker.kafka.client.config import Config, admin_config, denied_keys
+from worker.kafka.client.config import Config, admin_config
 from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.denied_keys import denied_keys
 from worker.kafka.client.errors import GONE, configuring
 from worker.kafka.client.log import ClientLog
 from worker.kafka.cluster.admin_answers import record_limits

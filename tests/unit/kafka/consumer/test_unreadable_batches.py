@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.unit.kafka.scripted import DAMAGED, Incoming, P, Q, World, new_world
-from worker.kafka.consumer.unreadable import PIECE, Failures
+from worker.kafka.consumer.unreadable_batches import PIECE, Failures
 
 
 def test_a_batch_is_given_up_the_third_time() -> None:

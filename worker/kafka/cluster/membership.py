@@ -54,33 +54,3 @@ def _why_classic(kafka: KafkaSettings, *, is_absent: bool) -> str | None:
         # replica that came back at once was refused for good there, and had its partitions after 0.1 s here (measured).
         return "WORKER_KAFKA__GROUP_INSTANCE_ID is set, and a killed static member comes back at once only there"
     return "the broker has no KIP-848" if is_absent else None
-
-
-class StandBy:
-    """Notices that we are in the group though it has no partition for us: under KIP-848 no callback says so (measured).
-
-    The client's statistics do: a member whose coordinator is up has joined within a few hundred milliseconds, or an
-    error has said why not. Not so a classic member: its coordinator is up long before all others have joined anew, and
-    then a callback tells it. Owned by the source.
-    """
-
-    def __init__(self) -> None:
-        self._is_known = False
-        self._sightings = 0
-
-    def is_known(self) -> None:
-        """A callback told whoever must know."""
-        self._is_known = True
-
-    def lost(self) -> None:
-        """We are out, and the client joins again."""
-        self._is_known = False
-        self._sightings = 0
-
-    def heard(self, coordinator: str) -> bool:
-        """Whether to tell now that we are in: the second time in a row that the coordinator is up, and then no more."""
-        if self._is_known:
-            return False
-        self._sightings = self._sightings + 1 if coordinator == "up" else 0
-        self._is_known = self._sightings >= 2
-        return self._is_known

@@ -13,13 +13,13 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tests.contract.test_sink import places
 from tests.fakes import Onlooker
-from tests.unit.kafka.producer.test_outstanding import BELOW, WELL, text, topic
+from tests.unit.kafka.producer.test_unacknowledged import BELOW, WELL, text, topic
 from tests.unit.kafka.transactions.test_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
 from worker.core.ordering.ledger import Place
 from worker.core.records import Ending, Message, Partition
 from worker.kafka import KafkaTransactions, Membership, Topics
-from worker.kafka.transactions import committer, transactions
+from worker.kafka.transactions import committer, kafka_transactions
 from worker.kafka.transactions.errors import Trouble
 from worker.kafka.transactions.transactional_id import TransactionalId, resolve_transactional_id
 from worker.settings import KafkaSettings
@@ -99,7 +99,7 @@ class Stage:
         member: Callable[[], object] = lambda: "member",
     ) -> KafkaTransactions:
         coming = iter(producers)
-        self._monkeypatch.setattr(transactions, "TransactionalProducer", lambda *_: next(coming))
+        self._monkeypatch.setattr(kafka_transactions, "TransactionalProducer", lambda *_: next(coming))
         kafka = KafkaSettings(
             bootstrap_servers="127.0.0.1:1", request_topics=("requests",), response_topic="answers", group_id="g"
         )

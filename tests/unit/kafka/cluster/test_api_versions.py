@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.kafka.cluster.versions import fences_by_group
+from worker.kafka.cluster.api_versions import fences_by_group
 
 
 def test_a_broker_too_old_to_know_who_commits_does_not_fence_by_group() -> None:

@@ -1,4 +1,4 @@
-"""What every producer of answers does in the same way: where an answer goes, and what is told of it once a second."""
+"""Where an answer goes, and why it may never get there: the same for both guarantees."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ from confluent_kafka import KafkaError
 
 from worker.core.failures import KafkaFatal
 from worker.kafka.client.errors import GONE
-from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import Watcher
-from worker.kafka.producer.outstanding import Outstanding
 
 ANY_PARTITION = -1  # the partitioner's choice
 
@@ -41,27 +38,5 @@ def why_refused(topic: str | None, error: KafkaError) -> str:
 
 
 def broken(error: Exception) -> KafkaFatal:
-    """A broken producer raises a `SystemError` around the `KafkaException` that has the reason (measured)."""
+    """A broken producer raises a `SystemError` around the `KafkaException` that has the reason (seen 2026)."""
     return KafkaFatal(f"the producer failed: {error.__cause__ or error}; start again")
-
-
-def tell(watcher: Watcher | None, log: ClientLog, outstanding: Outstanding, statistics: str) -> None:
-    """Tell the watcher, and log topics that take nothing, of which the client itself says nothing.
-
-    Raises nothing, whatever the text holds: no answer should be lost for a number on a page.
-    """
-    if watcher is None:
-        return
-    try:
-        seen = outstanding.read(statistics)
-        watcher.producer_seen(seen.connections, seen.undelivered)
-    except Exception as error:  # noqa: BLE001  # see above
-        log.tell("statistics", f"the producer's statistics are not understood: {error!r}")
-    else:
-        for topic, partitions in seen.refusing.items():
-            log.tell(
-                f"refusing {topic}",
-                f"topic {topic} takes nothing of what is sent to {partitions} of its partitions again and again; up to "
-                f"{seen.undelivered[topic]} messages wait for it; has it as many in-sync replicas as its "
-                "min.insync.replicas asks for? kafka-topics.sh --describe --under-min-isr-partitions",
-            )
