@@ -15,7 +15,7 @@ from tests.kafka.misleading import FIND_COORDINATOR, LIST_OFFSETS, Misleading
 from tests.kafka.network import broker_behind
 from tests.kafka.scene import Scene, raw
 from tests.kafka.test_publish_consume import environment
-from worker.kafka.consumer.starting_offsets import PATIENCE
+from worker.kafka.offsets.starting_offsets import PATIENCE
 
 COUNT, PARTITIONS = 400, 4
 SECOND_THOUGHTS = 2.0  # seconds: a client that was moved while it looked up where the log begins went there in 0.5

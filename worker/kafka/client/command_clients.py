@@ -65,7 +65,7 @@ def record_limit(topic: str, contact: Contact) -> int | None:
 
 
 def is_closed(error: KafkaError) -> bool:
-    """Whether the topic, or the broker, is closed to this client until somebody does something."""
+    """Whether the topic, or the broker, is closed to this client until an operator acts."""
     return error.fatal() or error.code() in _CLOSED
 
 

@@ -58,19 +58,19 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
         "check.crcs": False,
         "allow.auto.create.topics": False,
         "max.poll.interval.ms": MAX_POLL_INTERVAL_MS,
-        # Tells a stand-by replica that it is in the group, and operators the lag; 6 kB, 0.2 ms (measured).
+        # Tells a stand-by replica that it is in the group, and operators the lag; 6 kB, 0.2 ms (measured 2026).
         "statistics.interval.ms": 1_000,
         # Read ahead, for each partition: 250,000 records/s of 1 KiB in 11 MB; the client's 100,000: 450,000 in 89 MB
-        # (measured, four partitions). No model is that fast, and what is read ahead is lost in a rebalance.
+        # (measured 2026, four partitions). No model is that fast, and what is read ahead is lost in a rebalance.
         "queued.min.messages": 5_000,
         # Read ahead in all, kB. With one fetch from each broker on top this is the consumer's memory.
         "queued.max.messages.kbytes": 32 * 1024,
         # With the queue full the client waits so long before it fetches again. The default of 1 s starves the loop:
-        # 31,000-45,000 records/s of 1 KiB against 279,000-434,000 with 20 ms (measured).
+        # 31,000-45,000 records/s of 1 KiB against 279,000-434,000 with 20 ms (measured 2026).
         "fetch.queue.backoff.ms": 20,
         # As it travels; the client unpacks a fetch whole, and the first batch comes whatever its size. Of 48 waiting
         # batches that unpack to 45 MB each, 2,240 MB were held with 2 MiB and 1 for a partition, 663 like this (zstd;
-        # gzip 725 and 192). Rows of 1 KiB cost the same, rows of 4 KiB 1 to 3 us more of the client's CPU (measured).
+        # gzip 725 and 192; measured 2026). Rows of 1 KiB cost the same, of 4 KiB 1 to 3 us more of the client's CPU.
         "fetch.max.bytes": 512 * 1024,
         "max.partition.fetch.bytes": 256 * 1024,
         "message.max.bytes": 1_000,  # of a producer's; the client fetches no less than this
@@ -84,7 +84,7 @@ def consumer_config(kafka: KafkaSettings, membership: Membership) -> Config:
 
 
 def poll_interval(kafka: KafkaSettings) -> float:
-    """Seconds after which the consumer leaves its group if nobody polls."""
+    """Seconds without a poll after which the consumer leaves its group."""
     return float(kafka.config.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)) / 1000
 
 
@@ -93,7 +93,7 @@ def producer_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int) 
     return {
         **_producing_config(kafka, message_bytes, batch_bytes),
         "message.timeout.ms": 0,  # wait for a broker that is away; back-pressure bounds what waits
-        "delivery.report.only.error": True,  # a success is told otherwise: `kafka/producer/receipts.py`
+        "delivery.report.only.error": True,  # how a success is known: `kafka/producer/receipts.py`
         # What a broker refuses ends the worker. Without this the client would go on with what is behind it: those
         # answers would overtake the one that the next worker writes, and a reader that drops repeats would drop that.
         "enable.gapless.guarantee": True,
@@ -113,8 +113,8 @@ def transaction_config(
         "delivery.report.only.error": True,  # what was sent is settled by the end of its transaction
         # The coordinator answers "not yet" while it writes the markers of the last transaction. Back to back, one takes
         # 103 ms at the client's default of 100, and 8 or 28 at 20 and below, the busier the broker the more often 28;
-        # with 50 ms between them, or open for 100, they end within 4 to 10 at any (measured, medians). A broker that is
-        # away costs 7 ms of CPU a second at 2 as at 100 (measured).
+        # with 50 ms between them, or open for 100, they end within 4 to 10 at any (medians of 2026). A broker that
+        # is away costs 7 ms of CPU a second at 2 as at 100.
         "retry.backoff.ms": 2,
         **kafka.config,
     }
@@ -125,12 +125,12 @@ def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int
         **_shared_config(kafka),
         "enable.idempotence": True,
         "acks": "all",
-        "partitioner": "murmur2_random",  # Java's: one key, one partition, whoever produced it
+        "partitioner": "murmur2_random",  # Java's: one key, one partition, whichever client produced it
         "message.max.bytes": min(max(message_bytes, 1_000), 1_000_000_000),
         "batch.size": min(batch_bytes, 1_000_000),
         # Under load a producer that waits for nothing sends a request for every few answers: client and broker together
-        # spend 18 µs an answer on it, 11 at 1 ms, 8 at 3 ms (measured). The worker lets no answer wait for company that
-        # is not coming: `KafkaSink.push`.
+        # spend 18 µs an answer on it, 11 at 1 ms, 8 at 3 ms (measured 2026). The worker lets no answer wait for company
+        # that is not coming: `KafkaSink.push`.
         "linger.ms": 5,
         # Slots are held until the report is served; in-flight records are bounded by 20,000, dead letters double them.
         "queue.buffering.max.messages": 100_000,
@@ -139,7 +139,7 @@ def _producing_config(kafka: KafkaSettings, message_bytes: int, batch_bytes: int
 
 
 def admin_config(kafka: Connection) -> Config:
-    """For whoever neither consumes in the group nor answers: the checks at start, and the clients of commands."""
+    """For clients that neither consume in the group nor answer: the checks at start, and those of commands."""
     return {**_shared_config(kafka), "allow.auto.create.topics": False, **kafka.config}
 
 

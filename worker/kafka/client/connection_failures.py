@@ -35,7 +35,7 @@ class Met(NamedTuple):
 
 
 class ConnectionFailure(NamedTuple):
-    """One kind: what the client's line has, how it is told, and the seconds that it must last to be believed."""
+    """One kind: what the client's line has, how we say it, and the seconds that it must last to be believed."""
 
     sign: re.Pattern[str]
     told: Callable[[Met], str]

@@ -20,7 +20,7 @@ GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, K
 
 UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED})
 
-# After these the group or its topics are closed to us until somebody does something: what, is said here.
+# After these the group or its topics are closed to us until an operator acts: how, is said here.
 _CURES: Mapping[int, str] = {
     KafkaError.FENCED_INSTANCE_ID: "another replica has the same WORKER_KAFKA__GROUP_INSTANCE_ID; each needs its own",
     KafkaError.UNRELEASED_INSTANCE_ID: (

@@ -1,8 +1,8 @@
 """What the Kafka clients have to say, passed on to a logger without flooding it.
 
-librdkafka repeats itself: a broker that is away fails every connection attempt, fifty lines in two seconds (measured).
-Each kind of line goes through once, then at most every `REPEAT_EVERY` seconds with the number left out. Owns those
-counts; called in the thread that polls the client.
+librdkafka repeats itself: a broker that is away fails every connection attempt, fifty lines in two seconds (measured
+2026). Each kind of line goes through once, then at most every `REPEAT_EVERY` seconds with the number left out. Owns
+those counts; called in the thread that polls the client.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worker.core.secrets import without_login
 
 REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still away
 
-# Facilities that librdkafka logs as warnings and that nobody can or need act on.
+# Facilities that librdkafka logs as warnings and on which an operator cannot or need not act.
 _QUIET = frozenset({"CONFWARN", "TERMINATE", "MOCK"})
 
 # The markers of the last transaction are still being written. The client waits for them and asks again, every time.
@@ -37,7 +37,7 @@ class ClientLog:
         if facility in _QUIET or (facility in _MARKERS_FACILITIES and _MARKERS in text):
             return
         thread, _, said = without_login(text).partition("]: ")
-        # A connection that the broker closed is told at level info, and may be all there is to say.
+        # A connection that the broker closed is logged at level info, and may be all there is to say.
         if level >= logging.WARNING or facility == "FAIL":
             self.last = said or text
         if level >= logging.WARNING:

@@ -1,7 +1,7 @@
 """What the clients say of themselves once a second: whether brokers answer, how far we are.
 
 librdkafka says it as JSON in a callback, whatever the load; nothing here is done per record. Pure: reads one such text.
-`outstanding.py` reads what the producer says.
+`producer/unacknowledged.py` reads what the producer says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NO_PARTITION = "-1"
 
 
 class Watcher(Protocol):
-    """Who is told, by the loop's thread."""
+    """Hears it, in the loop's thread."""
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None: ...
     def place_lost(self, partition: Partition, lost: int, first: int) -> None: ...

@@ -105,7 +105,7 @@ def try_transactions(
     logger: logging.Logger,
     timeout: float,
 ) -> None:
-    """Have the broker prepare transactions for `name`, which must be nobody's: its bearer would be shut out.
+    """Have the broker prepare transactions for `name`, which no worker may have: it would be shut out.
 
     Raises `BadConfiguration` when it does not.
     """

@@ -73,7 +73,7 @@ class Topics:
 class Verdict(NamedTuple):
     """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
 
-    `can_administer`: somebody there answers administrative requests, which otherwise just take their time.
+    `can_administer`: it answers administrative requests; otherwise each of them waits for its timeout.
     """
 
     problems: tuple[Finding, ...]
@@ -219,7 +219,7 @@ class _Examination:
         try:
             allowed: Collection[object] | None = described().authorized_operations  # None from an old broker
         except KafkaException as error:
-            # A topic that we may not see has been told of already.
+            # A topic that we may not see is a problem already.
             if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 self._problems.append(missing(self._kafka, right, right.operation.lower()))
         except TimeoutError:

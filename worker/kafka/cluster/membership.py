@@ -51,6 +51,6 @@ def _why_classic(kafka: KafkaSettings, *, is_absent: bool) -> str | None:
         return "WORKER_KAFKA__SESSION_TIMEOUT_MS is set, which KIP-848 leaves to the broker"
     if kafka.group_instance_id is not None:
         # Of two equal names KIP-848 refuses the new one until the old one's session ends, classic the old one. A killed
-        # replica that came back at once was refused for good there, and had its partitions after 0.1 s here (measured).
+        # replica that came back at once was refused for good there, and had its partitions after 0.1 s here (in 2026).
         return "WORKER_KAFKA__GROUP_INSTANCE_ID is set, and a killed static member comes back at once only there"
     return "the broker has no KIP-848" if is_absent else None

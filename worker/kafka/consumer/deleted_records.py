@@ -1,8 +1,8 @@
-"""Places that the client came to and that are in no log any more: retention has deleted them, or somebody else has.
+"""Requests that were deleted before they were read: by retention, or by an operator.
 
-Requests that are deleted before they are read are the only ones that nobody answers, so whoever watches is told how
-many. The client goes on where the reset policy says, and says so in a line of its log alone (librdkafka 2.16), which
-names the place that it left and not always the one where it goes on.
+They are the only ones that are never answered, so the watcher gets their number. The client goes on where the reset
+policy says, and says so in a line of its log alone (librdkafka 2.16), which names the place that it left and not always
+the one where it goes on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ASK_AGAIN_AFTER = 10.0
 
 
 class DeletedRecords:
-    """What the client's log says of them, until it is told. Owned by the source, and the logger of its consumer."""
+    """What the client's log says of them, until the watcher has it. The logger of the source's consumer."""
 
     def __init__(self, log: ClientLog, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log

@@ -7,10 +7,10 @@
 What a partition brings first is held until the group has taken the note of this attempt: a record that ends the process
 at once is counted too, and no note can arrive late and take a commit back. A shut partition gives nothing: what of it
 is on its way is dropped, and it goes on where the group's offset stands, or where it began in this assignment, never
-where the reset policy says. So it is with one of which the group did not tell at its assignment (`beginning.py`), but
-that one is moved only when something of it has come: a seek while the client looks up where a log begins is undone half
-a second later, without a word, and the log came again from there (librdkafka 2.16; 3 of 4 times right after an
-assignment).
+where the reset policy says. So it is with one of which the group did not tell at its assignment
+(`starting_offsets.py`), but that one is moved only when something of it has come: a seek while the client looks up
+where a log begins is undone half a second later, without a word, and the log came again from there (librdkafka 2.16; 3
+of 4 times right after an assignment).
 
 An offset of the group's beyond the partition's end is of records that are gone, as when their topic was made anew, and
 counts for nothing: rewound to it, the partition would begin again and again. Without any offset under `latest` it is
@@ -285,20 +285,14 @@ class Gates:
         """Go on where the group stands. False when that is not known yet."""
         gate = self._closed[partition]
         if standing.offset is None and self._starts_at_end:
-            return self._start(partition, gate, end)
+            # Begin with what came since we asked in vain, else at the end; `attend` stores that first.
+            gate.start = end if gate.first is None else gate.first
+            return gate.start is not None
         if standing.offset is not None:
             gate.begun = standing.offset
         self._go_on(partition, gate, gate.first if standing.offset is None else standing.offset)
         if not gate.is_shut:
             gate.standing = standing
-        return True
-
-    def _start(self, partition: Partition, gate: _Gate, end: int | None) -> bool:
-        """Begin at the end, or with what came since we asked in vain, and commit that first."""
-        gate.start = end if gate.first is None else gate.first
-        if gate.start is None:
-            return False
-        self._offsets.note_start(partition, gate.start)
         return True
 
     def _go_on(self, partition: Partition, gate: _Gate, offset: int | None) -> None:

@@ -1,7 +1,7 @@
-"""Which partitions the client is told not to fetch, and by whom.
+"""Which partitions the client does not fetch, and what stops each.
 
 A partition is fetched when nothing stops it: the loop may stop all of them or one, the source those that it waits for
-or has a batch of that cannot be read.
+or that have a batch that cannot be read.
 The client itself remembers less: new partitions arrive unpaused, and ones that come back arrive as they left.
 """
 
@@ -39,7 +39,7 @@ class Pauses:
         reasons.add(by)
 
     def release(self, partition: Partition, by: By) -> None:
-        """Fetch it again, if nobody else stops it."""
+        """Fetch it again, if nothing else stops it."""
         reasons = self._stopped.get(partition, set())
         if by not in reasons:
             return

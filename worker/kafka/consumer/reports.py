@@ -1,4 +1,4 @@
-"""What the consumer says of itself once a second: the watcher hears it, and a stand-by learns that it has joined."""
+"""What the consumer says of itself once a second, told to the watcher: how far behind we are, and what was deleted."""
 
 from __future__ import annotations
 
@@ -46,33 +46,3 @@ class Reports:
             for partition, seen in standings.items()
             for begun in (self._begun(partition),)
         }
-
-
-class StandBy:
-    """Notices that we are in the group though it has no partition for us: under KIP-848 no callback says so.
-
-    The client's statistics do: a member whose coordinator is up has joined within a few hundred milliseconds, or an
-    error has said why not. Not so a classic member: its coordinator is up long before all others have joined anew, and
-    then a callback says so.
-    """
-
-    def __init__(self) -> None:
-        self._is_known = False
-        self._sightings = 0
-
-    def is_known(self) -> None:
-        """A callback said so."""
-        self._is_known = True
-
-    def lost(self) -> None:
-        """We are out, and the client joins again."""
-        self._is_known = False
-        self._sightings = 0
-
-    def heard(self, coordinator: str) -> bool:
-        """Whether to tell now that we are in: the second time in a row that the coordinator is up, and then no more."""
-        if self._is_known:
-            return False
-        self._sightings = self._sightings + 1 if coordinator == "up" else 0
-        self._is_known = self._sightings >= 2
-        return self._is_known

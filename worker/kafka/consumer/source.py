@@ -28,8 +28,8 @@ from worker.kafka.consumer.deleted_records import DeletedRecords
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
-from worker.kafka.consumer.reports import Reports, StandBy
-from worker.kafka.consumer.starting_offsets import begin_at_once
+from worker.kafka.consumer.rebalances import Rebalances
+from worker.kafka.consumer.reports import Reports
 from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
 from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
@@ -48,7 +48,7 @@ class KafkaSource:
         watcher: Watcher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`watcher` is told once a second how far behind we are, and what is lost; None: there is none."""
+        """`watcher` hears once a second how far behind we are, and what is lost."""
         self.membership = membership
         self._watcher = watcher
         self._kafka = kafka
@@ -56,24 +56,14 @@ class KafkaSource:
         self._log = ClientLog(logger)
         self._deleted = DeletedRecords(self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
-        self._assignments: Assignments | None = None
         self._failure: Exception | None = None
         self._flowing = Flowing()
-        self._taken_away: set[Partition] = set()  # by the callbacks of the poll under way
-        self._is_assignment_new = False
-        self._was_assigned = self._is_shut_out = False
-        self._stand_by = StandBy()
+        self._is_shut_out = False
         self._open()
 
     def subscribe(self, assignments: Assignments) -> None:
         """Join the group: from now on `poll` serves this worker."""
-        self._assignments = assignments
-        self._consumer.subscribe(
-            list(self._kafka.request_topics),
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_lost,
-        )
+        self._rebalances.subscribe(self._consumer, assignments)
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
         """At most `max_records`: at once if any wait, else the first that comes within `timeout` seconds.
@@ -81,7 +71,7 @@ class KafkaSource:
         Raises `KafkaFatal` when the group, the topics or the broker are closed to us for good.
         """
         if self._gates.is_waiting:
-            self._gates.attend(self._told)
+            self._attend()
         # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
         has_ready = self._held.has_ready
         most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
@@ -94,11 +84,11 @@ class KafkaSource:
             records = self._gates.admit(records)
         if has_ready:
             records = self._held.behind(records, max_records)
-        if self._is_assignment_new:  # not in the callback, which comes before the client has the new partitions
-            self._is_assignment_new = False
+        if self._rebalances.is_new:  # not in the callback, which comes before the client has the new partitions
+            self._rebalances.is_new = False
             self._pauses.settle()
         if self._gates.is_waiting:
-            self._gates.attend(self._told)
+            self._attend()
             records = [*records, *self._held.ready(max_records - len(records))]
         return records
 
@@ -129,7 +119,7 @@ class KafkaSource:
         """How far the client has come where nothing waits here, as next offsets; see `Source`.
 
         The client keeps this in the order of its queue: markers count when what lies before them was handed out, and
-        an assignment or a seek makes it unknown (measured, librdkafka 2.16).
+        an assignment or a seek makes it unknown (seen 2026, librdkafka 2.16).
         """
         at_rest = [partition for partition in self._gates.at_rest() if not self._unreadable.holds(partition)]
         try:
@@ -143,9 +133,9 @@ class KafkaSource:
         return self._offsets.note_isolated_run(partition, offset)
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        """Take back what `note_isolated_run` noted: the record is left to its next owner, and nobody died of it.
+        """Take back what `note_isolated_run` noted: the record did no harm, and is left to its next owner.
 
-        To be called again until it is so, by who can wait: True.
+        To be called again until it is so: True.
         """
         return self._offsets.withdraw_note(partition, offset)
 
@@ -168,10 +158,10 @@ class KafkaSource:
     def close(self) -> None:
         """Leave the group. Calls `revoked` for what is still held.
 
-        Takes 3 s (classic) or 42 s (KIP-848) when a commit is under way and its coordinator gone (measured): the
-        caller has a deadline of its own.
+        Takes 3 s (classic) or 42 s (KIP-848) when a commit is under way and its coordinator gone (measured
+        2026): the caller has a deadline of its own.
         """
-        if self._is_shut_out:  # nobody would hear it: a KIP-848 member whose login is refused waits for over a minute
+        if self._is_shut_out:  # no broker would hear it, and a KIP-848 member waits for over a minute
             return
         earlier = self._failure  # raised by the poll that found it
         try:
@@ -187,7 +177,7 @@ class KafkaSource:
         """Whether the client would end without a word to its group: a classic member without a partition does.
 
         The group would wait a session for it, 45 s, and so would the partitions that another had given up for it
-        (measured, librdkafka 2.16). A static member is to be missed by nobody, and stays.
+        (measured 2026, librdkafka 2.16). A static member says nothing on purpose: it comes back.
         """
         is_dynamic_classic = self.membership.protocol == "classic" and self._kafka.group_instance_id is None
         return is_dynamic_classic and not self._consumer.assignment()
@@ -209,6 +199,16 @@ class KafkaSource:
             self._log,
             starts_at_end=self._kafka.auto_offset_reset == "latest",
             clock=self._clock,
+        )
+        self._rebalances = Rebalances(
+            self._kafka,
+            self._flowing,
+            self._offsets,
+            self._gates,
+            self._pauses,
+            self._unreadable,
+            fail=self._fail,
+            log=self._log,
         )
         self._reports = Reports(self._watcher, self._deleted, self._gates.begun, self._log)
 
@@ -236,8 +236,8 @@ class KafkaSource:
         records: Sequence[Record] = to_records(messages, self._flowing)
         if len(records) < len(messages):
             records = self._sift(messages)
-        if self._taken_away:
-            records = [record for record in records if record.partition not in self._taken_away]
+        if self._rebalances.taken_away:
+            records = [record for record in records if record.partition not in self._rebalances.taken_away]
         return records
 
     def _fetch(self, max_records: int, timeout: float) -> list[Message]:
@@ -246,14 +246,14 @@ class KafkaSource:
         A rebalance may be served between two records of one `consume`, or after the `poll`: then `_taken_away` names
         what the earlier ones may belong to. What `poll` returns has come after all the callbacks it served.
         """
-        self._taken_away.clear()
+        self._rebalances.taken_away.clear()
         messages = self._consumer.consume(max_records, 0)
         if messages or timeout <= 0:
             return messages
         first = self._consumer.poll(timeout)
         if first is None:
             return []
-        self._taken_away.clear()
+        self._rebalances.taken_away.clear()
         return [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
 
     def _raise_failure(self) -> None:
@@ -262,6 +262,10 @@ class KafkaSource:
             raise failure
         if failure is not None:
             raise KafkaFatal(f"a callback of the Kafka client failed: {failure!r}") from failure
+
+    def _attend(self) -> None:
+        assert self._rebalances.assignments is not None
+        self._gates.attend(self._rebalances.assignments)
 
     # What came instead of a record
 
@@ -290,64 +294,33 @@ class KafkaSource:
         refused = refusal(error)
         if refused is None:
             self._log.tell(error.name(), f"{error.name()}: {error.str()}")
-        elif self._failure is None:
-            self._failure = KafkaFatal(refused)
+        else:
+            self._fail(KafkaFatal(refused))
+
+    def _fail(self, error: Exception) -> None:
+        """The first one counts: the poll under way raises it."""
+        self._failure = self._failure or error
 
     def _may_fall_back(self) -> bool:
         is_auto = self._kafka.group_protocol == "auto" and self.membership.protocol == "consumer"
-        return is_auto and not self._was_assigned and self._assignments is not None
+        return is_auto and not self._rebalances.was_assigned and self._rebalances.assignments is not None
 
     def _fall_back(self, said: str) -> None:
         """The broker has no KIP-848. Nothing was assigned yet, so nothing is lost with the first consumer."""
         self.membership = fall_back(said)
         self._log.tell("membership", str(self.membership))
         self._consumer.close()
+        assignments = self._rebalances.assignments
+        assert assignments is not None
         self._open()
-        assert self._assignments is not None
-        self.subscribe(self._assignments)
+        self.subscribe(assignments)
 
-    # Callbacks of the client: they run inside `poll` and `close`, and never raise
-
-    def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
-        self._is_assignment_new = self._was_assigned = True
-        self._stand_by.is_known()
-        self._tell("assigned", positions)
-        beginning = begin_at_once(consumer, positions, self._offsets, self._kafka, self._log)
-        for at in beginning.known:
-            self._gates.begin(self._flowing.named(at.topic, at.partition), at.offset)
-        self._gates.adrift([self._flowing.named(at.topic, at.partition) for at in beginning.unknown])
-
-    def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
-        self._tell("revoked", positions)
-
-    def _on_lost(self, _: Consumer, positions: list[TopicPartition]) -> None:
-        self._stand_by.lost()
-        self._tell("lost", positions)
+    # Other callbacks of the client: they run inside `poll` and `close`, and never raise
 
     def _on_statistics(self, report: str) -> None:
         coordinator = self._reports.heard(self._consumer, report)
-        is_in_the_dark = self._assignments is not None and self.membership.protocol == "consumer"
-        if is_in_the_dark and coordinator is not None and self._stand_by.heard(coordinator):
-            self._tell("assigned", [])
-
-    def _tell(self, what: str, positions: list[TopicPartition]) -> None:
-        partitions = [self._flowing.named(at.topic, at.partition) for at in positions]
-        if what == "assigned":
-            self._gates.assigned(partitions)
-        else:
-            self._taken_away.update(partitions)
-        try:
-            getattr(self._assignments, what)(partitions)
-        except Exception as error:  # noqa: BLE001  # recorded, and raised by the poll that runs this
-            self._failure = self._failure or error
-        if what != "assigned":  # until here the delivery may ask what is under way for them
-            for memory in (self._pauses, self._unreadable, self._offsets, self._gates):
-                memory.forget(partitions)
-
-    @property
-    def _told(self) -> Assignments:
-        assert self._assignments is not None
-        return self._assignments
+        if coordinator is not None and self.membership.protocol == "consumer":
+            self._rebalances.coordinator_seen(coordinator)
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         for wrong in self._offsets.heard(error, positions):
@@ -357,7 +330,7 @@ class KafkaSource:
     def _on_error(self, error: KafkaError) -> None:
         if (why := self._login_files.why_refused(error)) is not None:
             self._is_shut_out = True
-            self._failure = self._failure or KafkaFatal(why)
+            self._fail(KafkaFatal(why))
         elif error.fatal() and not self._may_fall_back():
             self._hear(error)
 

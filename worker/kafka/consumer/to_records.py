@@ -17,7 +17,7 @@ from confluent_kafka import Message
 from worker.core.records import UNREADABLE_HEADERS, Headers, Partition, Record
 
 # What `Message.headers()` of confluent-kafka 2.16 raises for a name that is not UTF-8; to Kafka a name is any bytes. A
-# second look at the same headers ends the process (SIGSEGV, seen).
+# second look at the same headers ends the process (SIGSEGV, seen 2026).
 _NO_UTF8 = (SystemError, UnicodeError)
 
 

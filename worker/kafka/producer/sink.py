@@ -39,7 +39,7 @@ class KafkaSink:
     def __init__(
         self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, watcher: Watcher | None = None
     ) -> None:
-        """`watcher` is told once a second what is not acknowledged yet; None: there is none."""
+        """`watcher` hears once a second what is not acknowledged yet."""
         self._watcher = watcher
         self._unacknowledged = Unacknowledged()
         self._partitions: Mapping[str, int] = topics.partitions

@@ -2,8 +2,8 @@
 
 librdkafka counts a message in its partition while it waits for company, to be sent, or for its acknowledgement. One
 that was refused and waits to be sent again is counted in no partition (2.16; 119 of 119 on a topic below its
-`min.insync.replicas`), only in the number of all messages. Which partition such messages belong to is told by how its
-own numbers change:
+`min.insync.replicas`), only in the number of all messages. Which partition such messages belong to shows in how its own
+numbers change:
 
     acknowledged does not grow, and sent does   the partition stands still: the messages counted nowhere may be its
     or some are counted                         own

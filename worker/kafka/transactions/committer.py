@@ -1,11 +1,11 @@
 """The thread that ends transactions, and the producer that it ends them with.
 
-Owns the producer while it works, and replaces it when nobody knows what became of a transaction. A broker that is away
+Owns the producer while it works, and replaces it when the outcome of a transaction is not known. A broker that is away
 is waited for, for as long as it takes.
 
 A call of the client's may never come back: `send_offsets_to_transaction` does not, whatever its timeout, when it is
 called again after a broker died in the middle of it (librdkafka 2.16; seen in three of four kills under load). It is
-called once, and each call has a time by which it must be back. A committer that misses it `is_stuck`; whoever asked
+called once, and each call has a time by which it must be back. A committer that misses it `is_stuck`: the loop
 abandons it and takes another one, which shuts the lost one out. Should the call come back, thread and client end.
 """
 
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
 
 
 class _Over(Exception):
-    """The worker ends and time is up, or nobody waits for this committer any more."""
+    """The worker ends and time is up, or this committer was abandoned."""
 
 
 class Committer:
@@ -85,7 +85,7 @@ class Committer:
         self._thread = Thread(target=self._serve, name="committer", daemon=True)
         self._thread.start()
 
-    # For whoever asks
+    # In the loop's thread
 
     def ask(self, asked: Asked) -> None:
         """End the transaction; `told` tells how it went."""
@@ -130,7 +130,7 @@ class Committer:
                 self._told.put(Ending(failure, time.monotonic() - began, self._is_in_doubt))
         except _Over:
             pass
-        except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: whoever asked raises it
+        except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
             self._told.put(error)
         self.producer.drop()
 
@@ -149,7 +149,7 @@ class Committer:
         if trouble is not None:
             self._renew(trouble)
         elif self.producer.failure is not None:
-            # After a refused message the next transaction would fail too: "skipped sequence numbers" (measured).
+            # After a refused message the next transaction would fail too: "skipped sequence numbers" (seen 2026).
             self._renew(Trouble(Reaction.RENEW, self.producer.failure, None))
         return failure or "taken back"
 

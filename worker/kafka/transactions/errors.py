@@ -4,10 +4,10 @@
 |---|---|---|
 | retriable | nothing was decided yet | the same call again |
 | requires abort | nothing of the transaction will be | it is taken back; the producer goes on |
-| fatal, anything else, or no end within the transaction's timeout | nobody knows | another producer with the same id |
+| fatal, anything else, or no end in the transaction's timeout | the outcome is not known | another producer, same id |
 
 Fenced (`_FENCED`, fatal in every call that follows) may mean that the coordinator took our transaction back after its
-timeout, that somebody else has taken our id, or both (measured on Kafka 4.3 with librdkafka 2.16: in produce,
+timeout, that another process has taken our id, or both (seen 2026, Kafka 4.3 with librdkafka 2.16: in produce,
 `send_offsets_to_transaction`, `commit_transaction` and `abort_transaction`, whichever comes first). What tells them
 apart is for how long our transaction was open: the coordinator takes none back before its timeout.
 """
@@ -77,7 +77,7 @@ def is_owner_alive(*, open_for: float, timeout: float, is_unique: bool) -> bool:
 
 
 def why_refused(trouble: Trouble | None) -> str | None:
-    """Why the group is closed to us until somebody does something; None when it is not."""
+    """Why the group is closed to us until an operator acts; None when it is not."""
     if trouble is None or trouble.error is None or trouble.error.code() not in _REFUSED:
         return None
     return refusal(trouble.error)

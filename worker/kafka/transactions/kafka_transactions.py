@@ -6,7 +6,7 @@
 
 The producer belongs to the loop's thread while a transaction is open, and to the committer from `commit` or `abort`
 until `ended` has told how it went; so the client's callbacks run in one of the two, never in both. Two things end the
-worker: somebody else who uses our id, and a broker that refuses us for good.
+worker: another process that uses our id, and a broker that refuses us for good.
 """
 
 from __future__ import annotations

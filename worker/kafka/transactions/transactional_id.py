@@ -6,7 +6,7 @@ shuts it out should it still live. Three places can give one:
 | from | outlives a restart | of two processes with one name |
 |---|---|---|
 | TRANSACTIONAL_ID | yes | the younger shuts out the older, which ends |
-| GROUP_INSTANCE_ID, unless that is set | yes | the group decides: whom it keeps takes the name back, the other ends |
+| GROUP_INSTANCE_ID, unless that is set | yes | the group keeps one, which takes the name back; the other ends |
 | neither: the group's name and a random part | no | there are never two |
 
 What the dead bearer of a random name left open ends by the broker's timeout.
@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 HOSTNAME = "{hostname}"
 
-# How often a broker looks for transactions that are past their time, seconds, unless it is told otherwise
+# How often a broker looks for transactions that are past their time, seconds: its default
 # (`transaction.abort.timed.out.transaction.cleanup.interval.ms`).
 SWEEP_INTERVAL = 10
 
@@ -39,7 +39,7 @@ class TransactionalId(NamedTuple):
     is_stable: bool
 
     def relative(self) -> TransactionalId:
-        """A name that begins like it, and is nobody's."""
+        """A name that begins like it, and that no worker has."""
         return _random(self.family if self.family.endswith("-") else f"{self.family}-")
 
 

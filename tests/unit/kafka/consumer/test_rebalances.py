@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.kafka.consumer.reports import StandBy
+from worker.kafka.consumer.rebalances import StandBy
 
 UP, AWAY = "up", "query-coord"
 

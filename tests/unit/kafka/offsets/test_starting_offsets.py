@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
 from tests.unit.kafka.scripted import P, Q, new_world
-from worker.kafka.consumer.starting_offsets import PATIENCE
+from worker.kafka.offsets.starting_offsets import PATIENCE
 
 
 @pytest.mark.parametrize(
