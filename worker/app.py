@@ -47,7 +47,7 @@ def run(settings: Settings) -> NoReturn:
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
     run_timeout = settings.model.run_timeout_s
-    limits = telemetry.Limits(
+    limits = telemetry.TimeLimits(
         turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
         run=run_timeout,
         stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
@@ -69,7 +69,7 @@ def run(settings: Settings) -> NoReturn:
     os._exit(ending.exit_code)
 
 
-def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.Limits) -> telemetry.Watchdog:
+def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits) -> telemetry.Watchdog:
     return telemetry.Watchdog(
         limits,
         heartbeat=lambda: events.heartbeat,
@@ -79,7 +79,9 @@ def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: tele
     )
 
 
-def _listen(settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.Limits, closing: ExitStack) -> None:
+def _listen(
+    settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits, closing: ExitStack
+) -> None:
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits)
     closing.callback(health.close)

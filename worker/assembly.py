@@ -25,7 +25,7 @@ from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.ending import GIVE_UP_TIMEOUT
-from worker.inference import InferenceLanes, Model, briefness, independence, load_as_set
+from worker.inference import InferenceLanes, Model, independence, inline_limit, load_as_set
 from worker.kafka import (
     KafkaSink,
     KafkaSource,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from worker.loop.worker import Worker
     from worker.ports import Delivery
     from worker.telemetry.tracing.spans import Tracing
-    from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
+    from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 
 # Seconds. A revoke takes no longer than the group's others will wait, and a fifth of `max.poll.interval.ms`: who is not
 # heard of for all of it is thrown out, with partitions that were to stay.
@@ -73,7 +73,7 @@ def assemble(
     outlet = _outlet(settings, topics, source, events, closing)
     wire = _wire_contract(settings, topics)
     model = _warm_model(settings, wire, events)
-    lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else briefness())
+    lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else inline_limit())
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     ledger = LEDGERS[settings.delivery.order]()
     batching = settings.batching
@@ -189,20 +189,20 @@ def _delivery(
 
 def _traced(tracing: Tracing, model: Model, codecs: Codecs, lanes: InferenceLanes) -> tuple[TracedCodec, TracedLanes]:
     from worker.telemetry.tracing.spans import ServedModel  # noqa: PLC0415  # the same
-    from worker.telemetry.tracing.traced import TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
+    from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
 
     served = ServedModel(model.signature.name, model.signature.version, model.device.name)
     return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
 
 
 def _traced_sink(tracing: Tracing, sink: KafkaSink) -> TracedSink:
-    from worker.telemetry.tracing.traced import TracedSink  # noqa: PLC0415  # the same
+    from worker.telemetry.tracing.wrappers import TracedSink  # noqa: PLC0415  # the same
 
     return TracedSink(sink, tracing)
 
 
 def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> TracedTransactions:
-    from worker.telemetry.tracing.traced import TracedTransactions  # noqa: PLC0415  # the same
+    from worker.telemetry.tracing.wrappers import TracedTransactions  # noqa: PLC0415  # the same
 
     return TracedTransactions(transactions, tracing)
 

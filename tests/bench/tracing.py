@@ -49,7 +49,7 @@ from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.ports import Assignments
 from worker.telemetry.tracing.spans import ServedModel, Tracing, start
-from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink
+from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes, TracedSink
 
 WIDTH = 16
 BATCH = 64

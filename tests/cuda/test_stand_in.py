@@ -13,7 +13,7 @@ from tests import models
 from tests.cuda.cuda import Cuda, bound
 from worker.core.failures import BadConfiguration
 from worker.inference import load
-from worker.inference.running.memory import Bytes, Memory
+from worker.inference.running.device_memory import Bytes, DeviceMemory
 from worker.settings import ModelSettings
 
 NON_BLOCKING = 1
@@ -34,7 +34,7 @@ def copy(cuda: Cuda, to: int, array: Bytes, on: ctypes.c_void_p) -> None:
 
 def test_a_copy_has_arrived_when_it_is_waited_for_and_not_before(cuda: Cuda) -> None:
     """And what is written over its source meanwhile is what arrives."""
-    memory, mine = Memory(cuda.library, ("cuda", 0)), stream(cuda)
+    memory, mine = DeviceMemory(cuda.library, ("cuda", 0)), stream(cuda)
     here, there = memory.host(4), memory.host(4)
     here[:] = 1
 
@@ -53,7 +53,7 @@ def test_a_run_that_waits_for_nothing_gives_rubbish(cuda: Cuda, tmp_path: Path) 
     """So the right numbers elsewhere are there because somebody waited."""
     session = bound(tmp_path, models.identity("INT64"))._session
     binding = session.io_binding()
-    host = Memory(cuda.library, ("cuda", 0)).host(32).view(np.int64).reshape(1, 4)
+    host = DeviceMemory(cuda.library, ("cuda", 0)).host(32).view(np.int64).reshape(1, 4)
     options = ort.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.full((1, 4), 7), "cuda", 0))
@@ -75,7 +75,7 @@ def test_an_upload_that_nobody_waits_for_is_found_at_start(
 ) -> None:
     """The same mistake in our own part of it; neither order of streams shows both."""
     mine = stream(cuda) if place == "a stream" else ctypes.c_void_p()
-    monkeypatch.setattr(Memory, "upload", lambda _, host, near: copy(cuda, near.data_ptr(), host, mine))
+    monkeypatch.setattr(DeviceMemory, "upload", lambda _, host, near: copy(cuda, near.data_ptr(), host, mine))
     settings = ModelSettings(path=models.save(models.identity("INT64"), tmp_path), device="cuda")
 
     model = load(settings, max_batch_size=2)

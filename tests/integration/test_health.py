@@ -12,10 +12,10 @@ from contextlib import suppress
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry import HealthServer, Limits, Watchdog, WorkerEvents, health
+from worker.telemetry import HealthServer, TimeLimits, Watchdog, WorkerEvents, health
 from worker.telemetry.health import HealthServer as Server
 
-LIMITS = Limits(turn=60.0, run=60.0, stop=60.0)
+LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
 PATIENCE = 60.0  # longer than any machine needs, seconds
 
 
@@ -126,7 +126,7 @@ def test_the_watchdog_ends_a_hung_worker_from_its_own_thread() -> None:
     ended = threading.Event()
     codes: list[int] = []
     watchdog = Watchdog(
-        Limits(turn=0.0, run=60.0, stop=60.0),
+        TimeLimits(turn=0.0, run=60.0, stop=60.0),
         heartbeat=lambda: 0.0,
         running_since=lambda: None,
         stop_asked=lambda: False,
@@ -148,7 +148,7 @@ def test_the_watchdog_ends_a_worker_that_hangs_in_its_log() -> None:
         unread.wait()
 
     watchdog = Watchdog(
-        Limits(turn=0.0, run=60.0, stop=60.0),
+        TimeLimits(turn=0.0, run=60.0, stop=60.0),
         heartbeat=lambda: 0.0,
         running_since=lambda: None,
         stop_asked=lambda: False,

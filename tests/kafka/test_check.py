@@ -23,7 +23,7 @@ from tests.kafka.cluster import TIMEOUT, Cluster, Read, Sent, fresh
 from worker import cli
 from worker.codecs import Codecs, Wire
 from worker.commands.check.command import examined
-from worker.commands.check.examples import publish_function, sent
+from worker.commands.check.kcat_examples import publish_function, sent
 from worker.core.records import Partition, Record, Request
 from worker.inference import load
 from worker.kafka.cluster.examination import why_unreachable

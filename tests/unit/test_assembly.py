@@ -183,7 +183,7 @@ def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
 ) -> None:
     """The loop does not wait for another device."""
     monkeypatch.setattr(Model, "is_accelerated", is_accelerated)
-    monkeypatch.setattr(assembly, "briefness", lambda: 123.0)
+    monkeypatch.setattr(assembly, "inline_limit", lambda: 123.0)
 
     assert assemble(BATCHING__LANES="1").held["_lanes"]._brief == (0.0 if is_accelerated else 123.0)
 
@@ -261,7 +261,7 @@ def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assemb
 def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
     """By these limits operators see how close a worker is to them."""
     metrics = telemetry.metrics.declared
-    numbers = assembled.events._tally.numbers()
+    numbers = assembled.events._values.numbers()
 
     limits = [metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]
 
@@ -328,9 +328,9 @@ def test_a_linger_is_learned_within_its_budget(assemble: Callable[..., Assembled
 @pytest.mark.parametrize(("set_to", "turn"), [("5", 60.0), ("90", 95.0)])
 def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, set_to: str, turn: float) -> None:
     """For an inference, for a turn with one in it, and for a drain with the time to leave the group."""
-    limits: list[telemetry.Limits] = []
+    limits: list[telemetry.TimeLimits] = []
 
-    def listen(_settings: object, _events: object, found: telemetry.Limits, *_: object) -> None:
+    def listen(_settings: object, _events: object, found: telemetry.TimeLimits, *_: object) -> None:
         limits.append(found)
         raise KeyboardInterrupt
 
@@ -342,7 +342,7 @@ def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, se
     with pytest.raises(KeyboardInterrupt):
         app.run(settings)
 
-    assert limits == [telemetry.Limits(turn=turn, run=float(set_to), stop=9.0 + app.CLOSE_TIMEOUT)]
+    assert limits == [telemetry.TimeLimits(turn=turn, run=float(set_to), stop=9.0 + app.CLOSE_TIMEOUT)]
 
 
 @pytest.mark.parametrize(("limit", "lives"), [(500, 2), (ANSWERS_TAKE, 1)])

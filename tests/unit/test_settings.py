@@ -301,9 +301,7 @@ def slips(name: str) -> Iterator[str]:
 
 def test_a_slip_of_one_letter_never_leads_to_another_setting() -> None:
     """Nearly all lead to the right one; the rest, in words of four letters, to none."""
-    guesses = [
-        (name, names.meant(slip).variables) for name in names.KNOWN for slip in slips(name) if slip not in names.KNOWN
-    ]
+    guesses = [(name, names.meant(slip)) for name in names.KNOWN for slip in slips(name) if slip not in names.KNOWN]
 
     assert all(name in guess for name, guess in guesses if guess)
     assert sum(bool(guess) for _, guess in guesses) > 0.9 * len(guesses) > 500
@@ -313,7 +311,7 @@ def test_every_name_that_others_use_is_of_a_setting() -> None:
     """What a guess names exists, and is not what was mistyped."""
     for setting, others in names._CALLED.items():
         assert f"WORKER_{setting}" in names.KNOWN
-        assert all(f"WORKER_{setting}" in names.meant(f"WORKER_{other}").variables for other in others.split())
+        assert all(f"WORKER_{setting}" in names.meant(f"WORKER_{other}") for other in others.split())
 
 
 def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
@@ -517,6 +515,10 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
             "WORKER_KAFKA__BOOTSTRAP_SERVERS: 'fd00::5:19092' is one long IPv6",
         ),
         ({"KAFKA__INSECURE_TLS": "true"}, "WORKER_KAFKA__INSECURE_TLS: there is no TLS"),
+        (
+            {"KAFKA__SECURITY_PROTOCOL": "SSL", "KAFKA__SSL_CA_LOCATION": "/etc", "KAFKA__INSECURE_TLS": "true"},
+            "WORKER_KAFKA__SSL_CA_LOCATION: has no effect with WORKER_KAFKA__INSECURE_TLS=true, which accepts any cert",
+        ),
         ({"KAFKA__SSL_CA_LOCATION": "/etc"}, "WORKER_KAFKA__SSL_CA_LOCATION: has no effect with PLAINTEXT"),
         (
             {"KAFKA__SECURITY_PROTOCOL": "SSL", "KAFKA__SSL_CA_LOCATION": "/nowhere.pem"},
@@ -575,6 +577,10 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
         (
             {"BATCHING__LINGER_MS": "5", "BATCHING__LATENCY_BUDGET_MS": "50"},
             "WORKER_BATCHING__LATENCY_BUDGET_MS: has no effect with a linger of 5 ms; set WORKER_BATCHING__LINGER_MS",
+        ),
+        (
+            {"MODEL__DEVICE": "cpu", "MODEL__PROVIDERS": "CPUExecutionProvider"},
+            "WORKER_MODEL__DEVICE: cpu has no effect with WORKER_MODEL__PROVIDERS, which says where",
         ),
         ({"MODEL__WARM_UP_ROWS": "4,4"}, "WORKER_MODEL__WARM_UP_ROWS: one row count cannot tell"),
         (

@@ -6,18 +6,19 @@ import os
 # and keep an identifier under the home directory. It decides this once, while imported; 0 in the environment allows it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-from worker.inference.model import Inspected, Model, example_of, inspect, load, load_as_set
-from worker.inference.probing.independence import independence
-from worker.inference.running.brevity import briefness
+from worker.inference.model import Model
+from worker.inference.model_loading import Inspected, example_of, inspect, load, load_as_set
+from worker.inference.running.inline_limit import inline_limit
 from worker.inference.running.lanes import InferenceLanes
+from worker.inference.start_checks.row_independence import independence
 
 __all__ = [
     "InferenceLanes",
     "Inspected",
     "Model",
-    "briefness",
     "example_of",
     "independence",
+    "inline_limit",
     "inspect",
     "load",
     "load_as_set",

@@ -100,6 +100,11 @@ def _encryption(kafka: Connection) -> Iterator[str]:
         )
     if is_plain and kafka.insecure_tls:
         yield f"WORKER_KAFKA__INSECURE_TLS: there is no TLS with {kafka.security_protocol}; unset it"
+    if not is_plain and kafka.insecure_tls and kafka.ssl_ca_location is not None:
+        yield (
+            "WORKER_KAFKA__SSL_CA_LOCATION: has no effect with WORKER_KAFKA__INSECURE_TLS=true, which accepts any "
+            "certificate; unset one of them"
+        )
 
 
 def _certificates(kafka: Connection) -> Iterator[str]:
@@ -237,7 +242,15 @@ def _without_effect(delivery: DeliverySettings) -> Iterator[str]:
 
 
 def _model(model: ModelSettings) -> Iterator[str]:
-    yield from chain(_warm_up(model), _input_defaults(model), _memory(model))
+    yield from chain(_device(model), _warm_up(model), _input_defaults(model), _memory(model))
+
+
+def _device(model: ModelSettings) -> Iterator[str]:
+    if model.providers and model.device != "auto":
+        yield (
+            f"WORKER_MODEL__DEVICE: {model.device} has no effect with WORKER_MODEL__PROVIDERS, which says where the "
+            "model runs; unset one of them"
+        )
 
 
 def _warm_up(model: ModelSettings) -> Iterator[str]:

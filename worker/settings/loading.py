@@ -18,7 +18,7 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigS
 
 from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import client_conflicts, conflicts, kafka_conflicts, scoring_conflicts
-from worker.settings.names import KNOWN, SECRET_FILES, is_ours, meant
+from worker.settings.names import KNOWN, PREFIX, SECRET_FILES, is_ours, meant
 from worker.settings.sections import (
     SECTIONS,
     UNSHOWN,
@@ -180,18 +180,19 @@ def _variables(environ: Mapping[str, str], problems: list[str]) -> Iterator[tupl
 
 def _unknown_variable(name: str) -> str:
     guess = meant(name)
-    told = f"{name}: no such setting; {_guessed(guess.variables, _SECTIONS_AS_VARIABLES)}"
-    if guess.variables and "__" not in name and name == guess.variables[0].replace("__", "_"):
+    told = f"{name}: no such setting; {_guessed(guess, _SECTIONS_AS_VARIABLES)}"
+    if guess and "__" not in name and name == guess[0].replace("__", "_"):
         return f"{told.removesuffix('?')}, with two underscores?"
     if name.upper().startswith("WORKER_KAFKA__"):
-        return told + _client_key(guess.variables, "WORKER_KAFKA__CONFIG")
-    if guess.is_sure or "__" in name:
+        return told + _client_key(guess, "WORKER_KAFKA__CONFIG")
+    has_words = "_" in name.removeprefix(PREFIX)  # one word alone may well be another program's
+    if "__" in name or (guess and has_words):
         return told
     return f"{told} If other software reads it, empty it for this process: {name}="
 
 
 def _unknown_in_file(setting: tuple[str, str], path: Path | None) -> str:
-    guess = meant(variable(*setting)).variables
+    guess = meant(variable(*setting))
     spelled = [".".join(KNOWN[name]) if name in KNOWN else f"the variable {name}" for name in guess]
     name = ".".join(setting).removeprefix(".")
     told = f"{name} in {path}: no such setting; {_guessed(spelled, _SECTIONS_AS_TABLES)}"

@@ -1,23 +1,16 @@
 """Which names in the environment are settings, and which setting a name that is none was meant to be. Pure.
 
-Every `WORKER_*` is ours but what a platform injects for a service whose name begins with "worker". A guess goes from
-what is certain to what is near, and ends at the first that finds something:
-
-1. the whole name, its underscores aside: `WORKER_KAFKA_GROUP_ID`
-2. a key of any section, in another one or in none: `WORKER_MAX_BATCH_SIZE`
-3. what Kafka, Triton and others call it: `WORKER_KAFKA__BROKERS`
-4. a key, or such a word, that is spelled nearly so: `WORKER_KAFKA__GRUOP_ID`
-
-A wrong guess sends people the wrong way. So no word is passed over, and none is taken for its opposite.
+Every `WORKER_*` is ours but what a platform injects for a service whose name begins with "worker". A guess ends at the
+first of these that finds something: the whole name without its underscores (`WORKER_KAFKA_GROUP_ID`), a key of any
+section (`WORKER_MAX_BATCH_SIZE`), what others call it (`WORKER_KAFKA__BROKERS`), a key spelled nearly so
+(`WORKER_KAFKA__GRUOP_ID`). No guess is better than a wrong one: each word of the name must be like one of the setting.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
 
 from worker.settings.sections import SECTIONS, is_secret, variable
 
@@ -40,65 +33,36 @@ _INJECTED = re.compile(
 )
 _INJECTED_VALUES = {"_PORT": re.compile(r"(?:tcp|udp|sctp)://.+:\d+"), "_NAME": re.compile(r"/[^/]+/[^/]+")}
 
-# What others call our settings, by the setting; without a unit where any unit means it.
+# What others call our settings, where the letters do not say it.
 _CALLED = {
-    "KAFKA__BOOTSTRAP_SERVERS": "BOOTSTRAP BROKER BROKERS BROKER_LIST METADATA_BROKER_LIST BROKER_ADDRESS "
-    "KAFKA_HOST KAFKA_HOSTS KAFKA_PORT KAFKA_SERVERS KAFKA_URL KAFKA_ADDRESS",
-    "KAFKA__REQUEST_TOPICS": "TOPIC TOPICS INPUT_TOPIC INPUT_TOPICS SOURCE_TOPIC SOURCE_TOPICS CONSUMER_TOPIC IN_TOPIC",
-    "KAFKA__RESPONSE_TOPIC": "OUTPUT_TOPIC RESULT_TOPIC RESULTS_TOPIC ANSWER_TOPIC REPLY_TOPIC SINK_TOPIC OUT_TOPIC "
-    "PRODUCER_TOPIC",
-    "KAFKA__DEAD_LETTER_TOPIC": "DLQ DLQ_TOPIC DEAD_LETTER_QUEUE DEADLETTERQUEUE_TOPIC_NAME DEAD_LETTERS ERROR_TOPIC",
-    "KAFKA__GROUP_ID": "GROUP GROUP_NAME CONSUMER_GROUP CONSUMER_GROUP_ID",
-    "KAFKA__GROUP_INSTANCE_ID": "INSTANCE_ID",
-    "KAFKA__AUTO_OFFSET_RESET": "OFFSET_RESET STARTING_OFFSETS",
-    "KAFKA__MAX_REQUEST_BYTES": "MAX_REQUEST_SIZE",
-    "KAFKA__MAX_MESSAGE_BYTES": "MESSAGE_MAX_BYTES MAX_MESSAGE_SIZE",
-    "KAFKA__SECURITY_PROTOCOL": "PROTOCOL",
-    "KAFKA__SASL_USERNAME": "USER USERNAME SASL_USER",
+    "KAFKA__BOOTSTRAP_SERVERS": "BROKERS BROKER_LIST KAFKA_HOST KAFKA_SERVERS KAFKA_URL",
+    "KAFKA__REQUEST_TOPICS": "TOPIC TOPICS INPUT_TOPIC SOURCE_TOPIC",
+    "KAFKA__RESPONSE_TOPIC": "OUTPUT_TOPIC RESULT_TOPIC REPLY_TOPIC",
+    "KAFKA__DEAD_LETTER_TOPIC": "DLQ DLQ_TOPIC ERROR_TOPIC",
+    "KAFKA__GROUP_ID": "GROUP CONSUMER_GROUP",
+    "KAFKA__SASL_USERNAME": "USER USERNAME",
     "KAFKA__SASL_PASSWORD": "PASSWORD",
-    "KAFKA__SSL_CA_LOCATION": "CA_FILE CA_CERT SSL_CA SSL_CAFILE SSL_CA_CERT SSL_TRUSTSTORE_LOCATION",
-    "KAFKA__SSL_CERTIFICATE_LOCATION": "CERT_FILE SSL_CERT SSL_CERTFILE SSL_CERTIFICATE SSL_KEYSTORE_LOCATION",
-    "KAFKA__SSL_KEY_LOCATION": "KEY_FILE SSL_KEY SSL_KEYFILE",
-    "KAFKA__OAUTH_TOKEN_ENDPOINT_URL": "SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL TOKEN_ENDPOINT_URL OAUTH_URL",
-    "KAFKA__OAUTH_CLIENT_ID": "SASL_OAUTHBEARER_CLIENT_ID",
-    "KAFKA__OAUTH_CLIENT_SECRET": "SASL_OAUTHBEARER_CLIENT_SECRET",
-    "KAFKA__OAUTH_SCOPE": "SASL_OAUTHBEARER_SCOPE",
-    "MODEL__PATH": "MODEL MODEL_FILE MODEL_URI MODEL_LOCATION ONNX_PATH ONNX_MODEL ONNX_FILE",
-    "MODEL__INTRA_OP_NUM_THREADS": "THREADS NUM_THREADS INTRA_OP_THREADS CPU_THREADS",
-    "MODEL__FIXED_BATCH": "FIXED_BATCH_SIZE",
-    "BATCHING__MAX_BATCH_SIZE": "BATCH_SIZE BATCH MAX_BATCH BATCH_ROWS MAX_BATCH_ROWS",
-    "BATCHING__LINGER_MS": "LINGER LINGER_S MAX_QUEUE_DELAY MAX_QUEUE_DELAY_MICROSECONDS MAX_QUEUE_DELAY_MS "
-    "BATCH_TIMEOUT BATCH_TIMEOUT_MS BATCH_TIMEOUT_MICROS MAX_BATCH_DELAY BATCH_DELAY_MS MAX_DELAY_MS "
-    "MAX_WAIT_MS BATCH_WAIT_MS BATCH_WINDOW_MS",
-    "BATCHING__TIMEOUT_MS": "TIMEOUT REQUEST_TIMEOUT REQUEST_TIMEOUT_MS DEFAULT_TIMEOUT_MICROSECONDS QUEUE_TIMEOUT",
-    "BATCHING__MAX_INFLIGHT_RECORDS": "MAX_INFLIGHT MAX_INFLIGHT_REQUESTS MAX_QUEUE_SIZE",
-    "BATCHING__LANES": "THREADS NUM_THREADS INSTANCES INSTANCE_COUNT CONCURRENCY MAX_CONCURRENCY INFERENCE_THREADS",
-    "DELIVERY__GUARANTEE": "PROCESSING_GUARANTEE SEMANTICS EXACTLY_ONCE AT_LEAST_ONCE",
-    "DELIVERY__ORDER": "ORDERING",
-    "DELIVERY__COMMIT_INTERVAL_MS": "COMMIT_INTERVAL AUTO_COMMIT_INTERVAL_MS",
-    "DELIVERY__DRAIN_TIMEOUT_S": "TIMEOUT SHUTDOWN_TIMEOUT GRACEFUL_TIMEOUT GRACEFUL_SHUTDOWN_TIMEOUT GRACE_PERIOD",
-    "TELEMETRY__HTTP_PORT": "PORT METRICS_PORT PROMETHEUS_PORT HEALTH_PORT",
-    "TELEMETRY__HTTP_ADDRESS": "HOST ADDRESS HTTP_HOST METRICS_HOST BIND_ADDRESS LISTEN_ADDRESS",
-    "TELEMETRY__LOG_LEVEL": "LEVEL LOGGING_LEVEL VERBOSITY",
-    "TELEMETRY__LOG_FORMAT": "FORMAT LOGGING_FORMAT",
-    "TELEMETRY__TRACING": "TRACE TRACING_ENABLED ENABLE_TRACING OTEL",
+    "KAFKA__SSL_CA_LOCATION": "CA_FILE CA_CERT SSL_CA SSL_CAFILE",
+    "MODEL__PATH": "MODEL MODEL_FILE ONNX_PATH",
+    "MODEL__INTRA_OP_NUM_THREADS": "THREADS NUM_THREADS",
+    "BATCHING__LANES": "THREADS NUM_THREADS INSTANCES CONCURRENCY",
+    "BATCHING__MAX_BATCH_SIZE": "BATCH_SIZE MAX_BATCH BATCH_ROWS",
+    "BATCHING__LINGER_MS": "LINGER MAX_QUEUE_DELAY_MICROSECONDS BATCH_TIMEOUT_MS MAX_WAIT_MS",
+    "BATCHING__TIMEOUT_MS": "TIMEOUT REQUEST_TIMEOUT_MS",
+    "DELIVERY__GUARANTEE": "EXACTLY_ONCE AT_LEAST_ONCE",
+    "DELIVERY__DRAIN_TIMEOUT_S": "TIMEOUT SHUTDOWN_TIMEOUT GRACE_PERIOD",
+    "TELEMETRY__HTTP_PORT": "PORT METRICS_PORT",
+    "TELEMETRY__HTTP_ADDRESS": "HOST ADDRESS",
+    "TELEMETRY__LOG_LEVEL": "LEVEL VERBOSITY",
 }
-
-# Near, and something else that a model has: how many operators run at once.
-_OTHERS_OWN = {"INTEROPNUMTHREADS", "INTEROPTHREADS"}
 
 # The least likeness (difflib's ratio) of two keys, a letter or two apart, and of two words in them. `MEMORY` and `MEM`
 # are alike, `MIN` and `MAX`, `INPUT` and `OUTPUT`, `TOKENS` and `BYTES` are not.
 _NEAR = 0.82
 _NEAR_WORD = 0.6
+# As near to `INTRA` as a typing error is, and another thing.
+_NEVER_NEAR = "INTER"
 _UNITS = {"MS", "SEC", "SECOND", "SECONDS", "MICROS", "MICROSECONDS", "MILLIS", "MILLISECONDS"}
-
-
-class Guess(NamedTuple):
-    """The variables that a name may have been meant for. `is_sure`: it has a setting's very words, more than one."""
-
-    variables: tuple[str, ...] = ()
-    is_sure: bool = False
 
 
 def is_ours(name: str, value: str) -> bool:
@@ -110,53 +74,46 @@ def is_ours(name: str, value: str) -> bool:
         return False
     if name in KNOWN or name in SECRET_FILES:
         return True
-    return not _is_injected(name, value) if name.startswith(PREFIX) else bool(meant(name).variables)
+    return not _is_injected(name, value) if name.startswith(PREFIX) else bool(meant(name))
 
 
 def _is_injected(name: str, value: str) -> bool:
-    end = name[name.rindex("_") :]
-    has_its_value = end in _INJECTED_VALUES and _INJECTED_VALUES[end].fullmatch(value)
-    return bool(has_its_value or _INJECTED.fullmatch(name))
+    of_value = _INJECTED_VALUES.get(name[name.rindex("_") :])
+    return bool((of_value and of_value.fullmatch(value)) or _INJECTED.fullmatch(name))
 
 
-def meant(name: str) -> Guess:
-    """What a variable's name, in whatever spelling, was meant to be."""
-    name = name.upper()
-    whole = _squeezed(name.removeprefix("WORKER"))
-    if whole in _WHOLE:
-        return Guess((_WHOLE[whole],), is_sure=True)
-    keys = list(dict.fromkeys(_keys(name)))
-    for names, is_ours in ((_KEYS, True), (_OTHERS, False)):
-        for key in (name.removeprefix(PREFIX), *keys):
-            if found := names.get(_squeezed(key)):
-                return Guess(tuple(found), is_sure=is_ours and "_" in key)
-    return Guess(next(filter(None, map(_near, keys)), ()))
+def meant(name: str) -> tuple[str, ...]:
+    """The variables that a name, in whatever spelling, may have been meant for."""
+    name = name.upper().removeprefix("WORKER")
+    if whole := _WHOLE.get(_squeezed(name)):
+        return whole
+    keys = list(_keys(name))
+    exact = (names.get(_squeezed(key)) for names in (_KEYS, _OTHERS) for key in reversed(keys))
+    return next(filter(None, exact), None) or next(filter(None, map(_near, keys)), ())
 
 
 def _keys(name: str) -> Iterator[str]:
     """What may be the name's key: all behind `__`, behind what looks like a section, or everything."""
-    bare = name.removeprefix("WORKER").strip("_")
-    for separator in ("__", "_"):
-        section, _, key = bare.partition(separator)
-        is_section = separator == "__" or difflib.get_close_matches(section, _SECTIONS, cutoff=_NEAR)
-        if key and is_section:
-            yield key.strip("_")
+    bare = name.strip("_")
+    section, _, key = bare.partition("__")
+    if key:
+        yield key
+    section, _, key = bare.partition("_")
+    if difflib.get_close_matches(section, map(str.upper, SECTIONS), cutoff=_NEAR):
+        yield key
     yield bare
 
 
 def _near(key: str) -> tuple[str, ...]:
-    if _squeezed(key) in _OTHERS_OWN:
-        return ()
     for found in difflib.get_close_matches(_squeezed(key), _SPELLED, n=5, cutoff=_NEAR):
-        if _has_the_same_words(key, _SPELLED[found]):
-            return tuple(_KEYS.get(found) or _OTHERS[found])
+        if _has_the_same_words(_words(key), _words(_SPELLED[found])):
+            return _KEYS.get(found) or _OTHERS[found]
     return ()
 
 
-def _has_the_same_words(key: str, other: str) -> bool:
-    """Each has its like in the other. A unit is no such word, nor is a letter."""
-    ours, theirs = _words(key), _words(other)
-    return all(
+def _has_the_same_words(ours: set[str], theirs: set[str]) -> bool:
+    """Each has its like in the other."""
+    return _NEVER_NEAR not in ours and all(
         difflib.get_close_matches(word, those, cutoff=_NEAR_WORD)
         for these, those in ((ours, theirs), (theirs, ours))
         for word in these
@@ -164,6 +121,7 @@ def _has_the_same_words(key: str, other: str) -> bool:
 
 
 def _words(name: str) -> set[str]:
+    """A unit is no such word, nor is a letter."""
     return {word for word in re.split(r"[\W_]+", name) if len(word) > 1} - _UNITS
 
 
@@ -171,27 +129,16 @@ def _squeezed(name: str) -> str:
     return re.sub(r"[\W_]+", "", name)
 
 
-def _by_key() -> Mapping[str, list[str]]:
-    found = defaultdict(list)
-    for name in (*KNOWN, *SECRET_FILES):
-        found[_squeezed(name.partition("__")[2])].append(name)
-    return dict(found)
+def _by_letters(named: Iterable[tuple[str, str]]) -> Mapping[str, tuple[str, ...]]:
+    """The variables of each spelling, found by its letters alone."""
+    found: dict[str, tuple[str, ...]] = {}
+    for spelling, name in named:
+        found[_squeezed(spelling)] = (*found.get(_squeezed(spelling), ()), name)
+    return found
 
 
-def _by_other_names() -> Mapping[str, list[str]]:
-    found = defaultdict(list)
-    for setting, others in _CALLED.items():
-        for other in others.split():
-            found[_squeezed(other)].append(f"{PREFIX}{setting}")
-    return dict(found)
-
-
-_SECTIONS = [section.upper() for section in SECTIONS]
-# By the letters alone: what a name may be, and how each key is written.
-_WHOLE = {_squeezed(name.removeprefix(PREFIX)): name for name in (*KNOWN, *SECRET_FILES)}
-_KEYS = _by_key()
-_OTHERS = _by_other_names()
-_SPELLED = {
-    _squeezed(key): key
-    for key in (*" ".join(_CALLED.values()).split(), *(name.partition("__")[2] for name in (*KNOWN, *SECRET_FILES)))
-}
+_OURS = [(name.partition("__")[2], name) for name in (*KNOWN, *SECRET_FILES)]
+_THEIRS = [(other, f"{PREFIX}{setting}") for setting, others in _CALLED.items() for other in others.split()]
+_WHOLE = _by_letters((name.removeprefix(PREFIX), name) for _, name in _OURS)
+_KEYS, _OTHERS = _by_letters(_OURS), _by_letters(_THEIRS)
+_SPELLED = {_squeezed(spelling): spelling for spelling, _ in (*_THEIRS, *_OURS)}

@@ -12,6 +12,6 @@ if "rich" not in sys.modules:
 from worker.telemetry.events import WorkerEvents
 from worker.telemetry.health import HealthServer, try_address
 from worker.telemetry.logs import configure, kafka_logger
-from worker.telemetry.watchdog import Limits, Watchdog
+from worker.telemetry.watchdog import TimeLimits, Watchdog
 
-__all__ = ["HealthServer", "Limits", "Watchdog", "WorkerEvents", "configure", "kafka_logger", "try_address"]
+__all__ = ["HealthServer", "TimeLimits", "Watchdog", "WorkerEvents", "configure", "kafka_logger", "try_address"]

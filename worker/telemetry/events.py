@@ -1,8 +1,8 @@
 """What the worker tells whoever watches: counted for `/metrics`, and logged as short facts.
 
-Called by the loop's thread. Owns the tally, and publishes a new snapshot of it at most every quarter of a second, which
-any thread may read. Logs nothing per record above debug: what happens often is summed up in one line now and then. No
-payload and no key is ever logged.
+Called by the loop's thread. Owns the metrics' values, and publishes a new snapshot of them at most every quarter of a
+second, which any thread may read. Logs nothing per record above debug: what happens often is summed up in one line now
+and then. No payload and no key is ever logged.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import structlog
 from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Standing, Suspect
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.telemetry.logs import printable
-from worker.telemetry.memory import memory_limit
+from worker.telemetry.memory_limit import memory_limit
 from worker.telemetry.metrics import declared as metrics
-from worker.telemetry.metrics.holdings import Holdings
-from worker.telemetry.metrics.tally import Labels, Snapshot, Tally
-from worker.telemetry.recurring import RecurringFailure
+from worker.telemetry.metrics.held_partitions import HeldPartitions
+from worker.telemetry.metrics.metric_values import Labels, MetricValues, Snapshot
+from worker.telemetry.recurring_failures import RecurringFailure
 from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds
@@ -72,15 +72,15 @@ class WorkerEvents:
         self._clock = clock
         self._date = date
         self._log = structlog.get_logger().bind()
-        self._tally = Tally(metrics.METRICS)
-        self._tally.set(metrics.BUILD, 1, VERSION, platform.python_version())
-        self._tally.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
+        self._values = MetricValues(metrics.METRICS)
+        self._values.set(metrics.BUILD, 1, VERSION, platform.python_version())
+        self._values.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
         self._ledger: Ledger | None = None
         self._lanes: Lanes | None = None
         self._batcher: Batcher | None = None
         self._signals: Signals | None = None
         self._buckets = NO_BUCKETS
-        self._holdings = Holdings()
+        self._partitions = HeldPartitions()
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
         self._rejections = RecurringFailure("requests_rejected")
         self._failed_runs = RecurringFailure("inferences_failed")
@@ -120,7 +120,7 @@ class WorkerEvents:
 
     def model_warmed(self, name: str, version: str, device: str, **fields: object) -> None:
         """The model is loaded and has run; `device` says on what."""
-        self._tally.set(metrics.MODEL, 1, name, version, device)
+        self._values.set(metrics.MODEL, 1, name, version, device)
         self._is_warm = True
         self._publish()
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
@@ -137,7 +137,7 @@ class WorkerEvents:
         self._max_batch_size = batch
         limits = (metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT)
         for metric, limit in zip(limits, (records, rows, size, run), strict=True):
-            self._tally.set(metric, limit)
+            self._values.set(metric, limit)
 
     def padded(self, buckets: Buckets) -> None:
         """Batches are padded to these buckets: from now on what that costs is counted."""
@@ -152,52 +152,52 @@ class WorkerEvents:
     # Partitions
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        self._holdings.add(partitions)
+        self._partitions.add(partitions)
         self._is_in_group = True
         self._rebalanced("assigned")
-        self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._holdings))
+        self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._partitions))
 
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
-        self._holdings.remove(partitions)
-        self._tally.add(metrics.REVOKED_UNSETTLED, unsettled)
+        self._partitions.remove(partitions)
+        self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
         self._rebalanced("revoked")
         self._log.info(
             "partitions_revoked",
             partitions=_named(partitions),
-            held=len(self._holdings),
+            held=len(self._partitions),
             seconds=round(seconds, 3),
             unsettled=unsettled,
         )
 
     def lost(self, partitions: Sequence[Partition], unsettled: int) -> None:
-        self._holdings.remove(partitions)
+        self._partitions.remove(partitions)
         self._is_in_group = False
-        self._tally.add(metrics.REVOKED_UNSETTLED, unsettled)
+        self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
         self._rebalanced("lost")
         self._log.warning(
-            "partitions_lost", partitions=_named(partitions), held=len(self._holdings), unsettled=unsettled
+            "partitions_lost", partitions=_named(partitions), held=len(self._partitions), unsettled=unsettled
         )
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         """These are read again from what the group has committed."""
-        self._tally.add(metrics.REWINDS, len(partitions))
+        self._values.add(metrics.REWINDS, len(partitions))
         self._log.info("partitions_rewound", partitions=_named(partitions))
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
-        """The records of these run one at a time for a while; a convicted one is answered without being run."""
+        """The records of these run one at a time for a while; a poison record is answered without being run."""
         for suspect in suspects:
-            self._holdings.suspect(suspect)
+            self._partitions.suspect(suspect)
             self._log.warning(
                 "partition_suspected",
                 partition=str(suspect.partition),
                 attempts=suspect.attempts,
                 until=suspect.until,
-                convicted=suspect.poison,
+                poison_offset=suspect.poison,
             )
 
     def _rebalanced(self, event: str) -> None:
-        self._tally.add(metrics.REBALANCES, 1, event)
-        self._tally.set(metrics.PARTITIONS, len(self._holdings))
+        self._values.add(metrics.REBALANCES, 1, event)
+        self._values.set(metrics.PARTITIONS, len(self._partitions))
         self._publish()
 
     # The clients, once a second at most
@@ -206,61 +206,61 @@ class WorkerEvents:
         """Open connections to brokers, and how far each partition is, but for what transactions committed."""
         if connections and self._is_cut_off:
             self._log.info("brokers_reached_again", connections=connections)
-        elif self._holdings and not connections and not self._is_cut_off:
+        elif self._partitions and not connections and not self._is_cut_off:
             self._log.warning("brokers_out_of_reach")
-        self._is_cut_off = bool(self._holdings) and not connections
-        self._tally.set(metrics.CONNECTIONS, connections, "consumer")
-        self._tally.replace(metrics.LAG, self._holdings.lag(standings))
+        self._is_cut_off = bool(self._partitions) and not connections
+        self._values.set(metrics.CONNECTIONS, connections, "consumer")
+        self._values.replace(metrics.LAG, self._partitions.lag(standings))
 
     def place_lost(self, partition: Partition, lost: int, first: int) -> None:
         """What was to be read next lies no more in the partition's log, which begins at `first` now."""
         if (deleted := first - lost) > 0:
-            self._tally.add(metrics.DELETED, deleted)
+            self._values.add(metrics.DELETED, deleted)
             self._log.error("requests_deleted", partition=str(partition), first=lost, last=first - 1, offsets=deleted)
         else:  # beyond the end: the topic was made anew, or its log cut short
             self._log.warning("partition_cut_short", partition=str(partition), lost=lost, first=first)
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         """Open connections to brokers, and the messages of each topic that none has acknowledged."""
-        self._tally.set(metrics.CONNECTIONS, connections, "producer")
-        self._tally.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
+        self._values.set(metrics.CONNECTIONS, connections, "producer")
+        self._values.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
 
     # Work
 
     def taken(self, records: int) -> None:
-        self._tally.add(metrics.RECORDS_TAKEN, records)
+        self._values.add(metrics.RECORDS_TAKEN, records)
 
     def batch_closed(self, batch: Batch, waited: float) -> None:
         """A batch went to the lanes `waited` seconds after its first record was taken."""
         closed_by = batch.closed_by.value
-        self._tally.add(metrics.BATCHES, 1, closed_by)
-        self._tally.add(metrics.BATCH_ROWS, batch.rows, closed_by)
-        self._tally.observe(metrics.BATCH_FILL, batch.rows / self._max_batch_size)
-        self._tally.observe(metrics.BATCH_WAIT, waited)
+        self._values.add(metrics.BATCHES, 1, closed_by)
+        self._values.add(metrics.BATCH_ROWS, batch.rows, closed_by)
+        self._values.observe(metrics.BATCH_FILL, batch.rows / self._max_batch_size)
+        self._values.observe(metrics.BATCH_WAIT, waited)
         if (published := batch.requests[0].record.timestamp_ms) is not None:
-            self._tally.observe(metrics.REQUEST_AGE, max(0.0, self._date() - published / 1000))
+            self._values.observe(metrics.REQUEST_AGE, max(0.0, self._date() - published / 1000))
         if self._buckets.axes:
             self._count_padding(batch)
         self._log.debug("batch_closed", rows=batch.rows, by=closed_by, waited_ms=round(waited * 1000, 2))
 
     def _count_padding(self, batch: Batch) -> None:
         bucket, (data, padding) = self._buckets.label(batch.shapes), filled(batch)
-        self._tally.add(metrics.BUCKET_BATCHES, 1, bucket)
-        self._tally.add(metrics.BUCKET_ROWS, batch.rows, bucket)
-        self._tally.add(metrics.ELEMENTS, data, bucket, "data")
-        self._tally.add(metrics.ELEMENTS, padding, bucket, "padding")
+        self._values.add(metrics.BUCKET_BATCHES, 1, bucket)
+        self._values.add(metrics.BUCKET_ROWS, batch.rows, bucket)
+        self._values.add(metrics.ELEMENTS, data, bucket, "data")
+        self._values.add(metrics.ELEMENTS, padding, bucket, "padding")
 
     def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None:
         """An inference came home, or one of the halves of a failed batch."""
-        self._tally.add(metrics.RUNS, 1, "ok" if failure is None else "failed")
-        self._tally.observe(metrics.INFERENCE, seconds)
+        self._values.add(metrics.RUNS, 1, "ok" if failure is None else "failed")
+        self._values.observe(metrics.INFERENCE, seconds)
         if failure is not None:
             self._failed_runs.happened("failed", printable(failure))
             self._log.debug("batch_failed", rows=rows, failure=printable(failure))
 
     def rejected(self, rejection: Rejection) -> None:
         """Its message is the publisher's alone: it quotes what came."""
-        self._tally.add(metrics.REJECTIONS, 1, rejection.code.value)
+        self._values.add(metrics.REJECTIONS, 1, rejection.code.value)
         self._rejections.happened(rejection.code.value, rejection.record.source)
         request_id = rejection.reply.request_id
         self._log.debug(
@@ -272,11 +272,11 @@ class WorkerEvents:
 
     def answered_late(self, records: int) -> None:
         """So many requests were run, and answered after their deadlines all the same."""
-        self._tally.add(metrics.LATE, records)
+        self._values.add(metrics.LATE, records)
 
     def device_probed(self, failure: str | None) -> None:
         """The warm-up batch was run again, because failures in a row cast suspicion on the device."""
-        self._tally.add(metrics.PROBES, 1, "ok" if failure is None else "failed")
+        self._values.add(metrics.PROBES, 1, "ok" if failure is None else "failed")
         if failure is not None:
             self._log.error("device_failed_its_probe", failure=printable(failure))
         else:
@@ -285,29 +285,29 @@ class WorkerEvents:
     def settled(self, taken_at: Mapping[float, int], now: float) -> None:
         """So many records taken at each of those instants have their answers acknowledged by the broker."""
         for instant, records in taken_at.items():
-            self._tally.add(metrics.RECORDS_SETTLED, records)
-            self._tally.observe(metrics.END_TO_END, now - instant, records)
+            self._values.add(metrics.RECORDS_SETTLED, records)
+            self._values.observe(metrics.END_TO_END, now - instant, records)
 
     def committed(self, result: CommitResult) -> None:
-        self._tally.add(metrics.COMMITS, len(result.committed), "ok")
-        self._tally.add(metrics.COMMITS, len(result.failed), "failed")
+        self._values.add(metrics.COMMITS, len(result.committed), "ok")
+        self._values.add(metrics.COMMITS, len(result.failed), "failed")
         if result.committed:
             self._uncommitted_since = None
-            self._holdings.committed(result.committed)
+            self._partitions.committed(result.committed)
         for partition, reason in result.failed.items():
             self._failed_commits.happened(printable(reason), str(partition))
 
     def transaction_ended(self, ending: Ending, records: int) -> None:
         """A transaction with the answers to so many records was committed, or taken back, or is in doubt."""
-        self._tally.add(metrics.TRANSACTIONS, 1, "committed" if ending.failure is None else "failed")
-        self._tally.observe(metrics.TRANSACTION_END, ending.seconds)
+        self._values.add(metrics.TRANSACTIONS, 1, "committed" if ending.failure is None else "failed")
+        self._values.observe(metrics.TRANSACTION_END, ending.seconds)
         if ending.failure is not None:
             self._failed_transactions.happened(printable(ending.failure), f"{records} records")
 
     def paused(self, *, is_paused: bool) -> None:
         """Fetching was paused because too much is in flight, or resumed."""
-        self._tally.add(metrics.PAUSES, is_paused)
-        self._tally.set(metrics.PAUSED, is_paused)
+        self._values.add(metrics.PAUSES, is_paused)
+        self._values.set(metrics.PAUSED, is_paused)
         self._log.info("fetching_paused" if is_paused else "fetching_resumed")
 
     def turned(self, now: float, in_flight: int) -> None:
@@ -316,9 +316,9 @@ class WorkerEvents:
         if now < self._publish_due:
             return
         self._publish_due = now + PUBLISH_EVERY
-        self._tally.set(metrics.RECORDS_IN_FLIGHT, in_flight)
-        self._tally.set(metrics.HEARTBEAT_AGE, now)
-        self._tally.set(metrics.SUSPECTS, len(self._holdings.suspects))
+        self._values.set(metrics.RECORDS_IN_FLIGHT, in_flight)
+        self._values.set(metrics.HEARTBEAT_AGE, now)
+        self._values.set(metrics.SUSPECTS, len(self._partitions.suspects))
         self._look_around(now)
         self._publish()
         self._sum_up(now)
@@ -330,22 +330,22 @@ class WorkerEvents:
         if self._signals.stop_asked and not self._is_stopping:
             self._is_stopping = True
             self._log.info("stop_asked", rows_in_flight=self._ledger.rows)
-        tally, ledger = self._tally, self._ledger
-        tally.set(metrics.LINGER, self._batcher.linger)
-        tally.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
-        tally.set(metrics.BYTES_IN_FLIGHT, ledger.size)
+        values, ledger = self._values, self._ledger
+        values.set(metrics.LINGER, self._batcher.linger)
+        values.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
+        values.set(metrics.BYTES_IN_FLIGHT, ledger.size)
         oldest = ledger.oldest_by_partition()
-        tally.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in self._holdings.held})
+        values.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in self._partitions.held})
         if not ledger.committable():
             self._uncommitted_since = None
         elif self._uncommitted_since is None:
             self._uncommitted_since = now
-        tally.replace(metrics.COMMIT_LAG, {} if self._uncommitted_since is None else {(): self._uncommitted_since})
+        values.replace(metrics.COMMIT_LAG, {} if self._uncommitted_since is None else {(): self._uncommitted_since})
 
     def _publish(self) -> None:
         unready = self._unready()
-        self._tally.set(metrics.READY, unready is None)
-        self._latest = Snapshot(unready, self._heartbeat, None, self._tally.numbers(), self._tally.histograms())
+        self._values.set(metrics.READY, unready is None)
+        self._latest = Snapshot(unready, self._heartbeat, None, self._values.numbers(), self._values.histograms())
 
     def _unready(self) -> str | None:
         if self._is_stopping:

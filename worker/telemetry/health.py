@@ -18,8 +18,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry.metrics.tally import Snapshot
-from worker.telemetry.watchdog import Limits
+from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.watchdog import TimeLimits
 
 if TYPE_CHECKING:
     from worker.telemetry.metrics.page import MetricsPage
@@ -32,7 +32,7 @@ TEXT = "text/plain; charset=utf-8"
 Answer = tuple[HTTPStatus, bytes, str]
 
 
-def liveness(snapshot: Snapshot, now: float, limits: Limits) -> str | None:
+def liveness(snapshot: Snapshot, now: float, limits: TimeLimits) -> str | None:
     """Why the worker counts as dead; None while it lives. A worker that has not begun to turn is starting, not dead."""
     if snapshot.turned_at is None:
         return None
@@ -67,7 +67,7 @@ class HealthServer:
         port: int,
         *,
         latest: Callable[[], Snapshot],
-        limits: Limits,
+        limits: TimeLimits,
     ) -> None:
         """Port 0 takes any free one. Raises `BadConfiguration` when it cannot listen there."""
         self._server = _listen(address, port)
@@ -96,7 +96,7 @@ class HealthServer:
 class Pages:
     """The three pages as values."""
 
-    def __init__(self, latest: Callable[[], Snapshot], limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, latest: Callable[[], Snapshot], limits: TimeLimits, clock: Callable[[], float]) -> None:
         self._latest = latest
         self._limits = limits
         self._clock = clock

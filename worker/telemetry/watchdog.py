@@ -29,7 +29,7 @@ REPORT_TIMEOUT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TimeLimits:
     """Seconds: one turn of the loop, one inference, and from the wish to stop until the end of the process."""
 
     turn: float
@@ -38,7 +38,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ForcedExit:
     """The process must end now: with which exit code, and why."""
 
     exit_code: int
@@ -50,7 +50,7 @@ class Watchdog:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: TimeLimits,
         *,
         heartbeat: Callable[[], float | None],
         running_since: Callable[[], float | None],
@@ -91,7 +91,7 @@ class Watchdog:
         """
         self._has_begun.set()
 
-    def check(self, now: float) -> Verdict | None:
+    def check(self, now: float) -> ForcedExit | None:
         """How the process must end now; None while all is well."""
         if now - self._checked_at > STOOD_STILL:
             self._awake_since = now
@@ -99,9 +99,9 @@ class Watchdog:
         if self._stopping_since is None and self._stop_asked():
             self._stopping_since = now
         if self._stopping_since is not None and not self._has_begun.is_set():
-            return Verdict(0, "asked to before it began; nothing was taken")
+            return ForcedExit(0, "asked to before it began; nothing was taken")
         reason = self._hung_run(now) or self._hung_loop(now) or self._missed_end(now)
-        return None if reason is None else Verdict(DeadlineMissed.exit_code, reason)
+        return None if reason is None else ForcedExit(DeadlineMissed.exit_code, reason)
 
     def _hung_run(self, now: float) -> str | None:
         age = self._age(self._running_since(), now)
@@ -128,7 +128,7 @@ class Watchdog:
                 self._end_process(verdict.exit_code)
                 return
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _tell(self, verdict: ForcedExit) -> None:
         """On a thread that may be left behind: a loop that hangs in writing a line keeps the log to itself.
 
         Where the system gives no thread any more, the process ends without a word.

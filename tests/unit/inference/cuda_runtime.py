@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from worker.inference.running.memory import Memory
+from worker.inference.running.device_memory import DeviceMemory
 
 HOST_TO_DEVICE = 1
 
@@ -71,5 +71,5 @@ class FakeCuda:
         return 0
 
 
-def memory(cuda: FakeCuda) -> Memory:
-    return Memory(cuda, ("cpu", 0))
+def memory(cuda: FakeCuda) -> DeviceMemory:
+    return DeviceMemory(cuda, ("cpu", 0))

@@ -11,10 +11,10 @@ import pytest
 from tests import models
 from worker.core.failures import BadConfiguration
 from worker.inference import load
-from worker.inference.model import row_counts
-from worker.inference.running import device, memory
+from worker.inference.model_loading import row_counts
+from worker.inference.running import device, device_memory
 from worker.inference.running.device import CPU, Device, Opened, check_options
-from worker.inference.running.memory import CUDA, TENSORRT, Unbindable, is_accelerated, memory_for
+from worker.inference.running.device_memory import CUDA, TENSORRT, Unbindable, is_accelerated, memory_for
 from worker.settings import ModelSettings
 from worker.settings import load as load_settings
 
@@ -79,7 +79,7 @@ def test_without_a_cuda_runtime_nothing_is_bound_and_the_reason_is_said(
     """Not every build of ONNX Runtime loads it as a library."""
     maps = tmp_path / "maps"
     maps.write_text("7f00-7f01 r-xp 0000 08:01 42 /usr/lib/libc.so.6\n")
-    monkeypatch.setattr(memory, "_MAPS", maps)
+    monkeypatch.setattr(device_memory, "_MAPS", maps)
 
     with pytest.raises(Unbindable, match="no CUDA runtime"):
         memory_for(Session(**{provider: {"device_id": "1"}}))
@@ -91,7 +91,7 @@ def test_a_cuda_runtime_that_cannot_be_loaded_is_no_reason_to_fail(
     """Inference works; only its copies are slower."""
     maps = tmp_path / "maps"
     maps.write_text(f"7f00-7f01 r-xp 0000 08:01 42    {tmp_path}/libcudart.so.13.0.48\n")
-    monkeypatch.setattr(memory, "_MAPS", maps)
+    monkeypatch.setattr(device_memory, "_MAPS", maps)
 
     opened = device._with_memory(
         Session(**{CUDA: {"device_id": "0"}}),

@@ -10,7 +10,7 @@ from worker.core.failures import BadConfiguration
 from worker.inference import load
 from worker.inference.running import device
 from worker.inference.running.device import CPU, Opened, Unusable, _refused, cause_in
-from worker.inference.running.memory import CUDA, TENSORRT
+from worker.inference.running.device_memory import CUDA, TENSORRT
 from worker.settings import ModelSettings
 
 FAILED_LOAD = (

@@ -16,9 +16,9 @@ from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.inference import Model, example_of, independence, inspect, load
-from worker.inference.inspection import signature_of
-from worker.inference.probing.blanks import Given
+from worker.inference.declared_signature import signature_of
 from worker.inference.running.device import CPU, Device, Opened
+from worker.inference.start_checks.warm_up_rows import ExampleRows
 from worker.settings import ModelSettings
 
 CODES, CITIES = np.array([[10115], [20095], [10115]]), np.array([["Rome"], ["Oslo"], ["Oslo"]])
@@ -140,7 +140,7 @@ def test_bound_runs_are_tried_with_it_too() -> None:
     signature = signature_of(session, ModelSettings(path=Path("model.onnx")), 100)
     opened = Opened(session, Device("there", "it works"), memory(FakeCuda()))
 
-    model = Model(opened, signature, (1, 2), example=Given({"ids": IDS, "mask": MASK}))
+    model = Model(opened, signature, (1, 2), example=ExampleRows({"ids": IDS, "mask": MASK}))
 
     assert "plain runs" not in model.device.reason
     assert area_of(model.probe()) == [11, 12, 13, 19]

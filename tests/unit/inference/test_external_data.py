@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.inference.file.external_data import _INNER, _Kind, is_elsewhere
-from worker.inference.model import load
+from worker.inference.model_loading import load
+from worker.inference.onnx_file.external_data import _INNER, _Kind, is_elsewhere
 from worker.inference.running.device import open_cpu
 from worker.settings import ModelSettings
 

@@ -13,9 +13,9 @@ from tests import models
 from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.inference import Model, inspect, load
-from worker.inference.fixed_batch import FixedBatch
-from worker.inference.inspection import signature_of
+from worker.inference.declared_signature import signature_of
 from worker.inference.running.device import CPU, Device, Opened
+from worker.inference.running.fixed_batch import FixedBatch
 from worker.settings import ModelSettings
 
 

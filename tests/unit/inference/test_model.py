@@ -14,10 +14,10 @@ from tests import models
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
 from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.core.tensors.signature import DTYPES
-from worker.inference import Model, load, load_as_set
+from worker.inference import Model, load, load_as_set, model_loading
 from worker.inference import model as model_module
+from worker.inference.onnxruntime_errors import readable, run_failure
 from worker.inference.running.device import CPU
-from worker.inference.running.ort_errors import readable, run_failure
 from worker.settings import BatchingSettings, ModelSettings
 
 
@@ -566,7 +566,7 @@ def test_a_model_is_warmed_as_batches_will_be(monkeypatch: pytest.MonkeyPatch) -
         }
     )
     asked: dict[str, object] = {}
-    monkeypatch.setattr(model_module, "load", lambda _, **wanted: asked.update(wanted))
+    monkeypatch.setattr(model_loading, "load", lambda _, **wanted: asked.update(wanted))
 
     load_as_set(ModelSettings(path=Path("m.onnx"), name="m"), batching)
 
@@ -690,6 +690,7 @@ def test_every_bucket_is_run_before_anybody_depends_on_it(tmp_path: Path, monkey
     assert ran[-3:] == [(1, 2), (1, 4), (1, 8)]
 
     monkeypatch.setattr(model_module, "is_accelerated", lambda _: True)
+    monkeypatch.setattr(model_loading, "is_accelerated", lambda _: True)
     bucketed(models.bag_of_words(), tmp_path, SEQUENCE, max_batch_tokens=20)
     assert ran[-8:] == [(1, 2), (2, 2), (4, 2), (8, 2), (1, 4), (2, 4), (4, 4), (1, 8), (2, 8)][-8:]
 

@@ -30,7 +30,7 @@ from worker.core.tensors.buckets import Axis, Buckets, Spot
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
 from worker.telemetry.metrics.declared import METRICS
 from worker.telemetry.metrics.page import PREFIX, MetricsPage
-from worker.telemetry.recurring import SUM_UP_EVERY
+from worker.telemetry.recurring_failures import SUM_UP_EVERY
 
 P0, P1 = Partition("requests", 0), Partition("requests", 1)
 
@@ -534,9 +534,9 @@ def test_what_an_operator_would_tell_is_logged(watched: Watched, log: list[Any])
     ]
     assert log[0]["partitions"][-2:] == ["t/19", "and 5 more"]
     assert (log[1]["seconds"], log[1]["unsettled"]) == (0.123, 2)
-    assert {name: log[4][name] for name in ("partition", "attempts", "until", "convicted")} == {
+    assert {name: log[4][name] for name in ("partition", "attempts", "until", "poison_offset")} == {
         "partition": "requests/0",
         "attempts": 3,
         "until": 50,
-        "convicted": None,
+        "poison_offset": None,
     }

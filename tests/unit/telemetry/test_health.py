@@ -5,10 +5,10 @@ from http import HTTPStatus
 import pytest
 
 from worker.telemetry.health import Pages, liveness
-from worker.telemetry.metrics.tally import Snapshot
-from worker.telemetry.watchdog import Limits
+from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.watchdog import TimeLimits
 
-LIMITS = Limits(turn=60.0, run=30.0, stop=20.0)
+LIMITS = TimeLimits(turn=60.0, run=30.0, stop=20.0)
 
 
 @pytest.mark.parametrize(

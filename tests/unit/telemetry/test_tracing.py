@@ -41,9 +41,9 @@ def provider(exporter: SpanExporter) -> TracerProvider:
 
 def end_a_span(tracing: Tracing) -> None:
     record = Record(Partition("requests", 0), 0, None, None, (), None)
-    trail = tracing.follow(record, [("traceparent", SAMPLED)])
-    assert trail is not None
-    trail.own.end()
+    spans = tracing.follow(record, [("traceparent", SAMPLED)])
+    assert spans is not None
+    spans.own.end()
 
 
 def test_a_collector_that_does_not_answer_is_not_waited_for() -> None:

@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from worker.telemetry.watchdog import CHECK_EVERY, Limits, Verdict, Watchdog
+from worker.telemetry.watchdog import CHECK_EVERY, ForcedExit, TimeLimits, Watchdog
 
 
 class Watched:
@@ -18,9 +18,9 @@ class Watched:
         self.heartbeat: float | None = None
         self.running_since: float | None = None
         self.stop_asked = False
-        self.verdict: Verdict | None = None
+        self.verdict: ForcedExit | None = None
         self.watchdog = Watchdog(
-            Limits(turn=30.0, run=10.0, stop=20.0),
+            TimeLimits(turn=30.0, run=10.0, stop=20.0),
             heartbeat=lambda: self.heartbeat,
             running_since=lambda: self.running_since,
             stop_asked=lambda: self.stop_asked,
@@ -128,7 +128,7 @@ def test_a_hang_is_ended_where_no_thread_is_to_be_had(monkeypatch: pytest.Monkey
     """At the limit of a container's processes the end is worth more than its reason."""
     is_ended = Event()
     watchdog = Watchdog(
-        Limits(turn=30.0, run=0.0, stop=20.0),
+        TimeLimits(turn=30.0, run=0.0, stop=20.0),
         heartbeat=lambda: None,
         running_since=lambda: 0.0,
         stop_asked=lambda: False,

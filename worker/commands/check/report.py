@@ -1,6 +1,6 @@
 """What `check` found, as values: facts, problems that keep a worker from starting, and warnings that do not.
 
-`as_json` is the whole of it; `check_screen` writes it for people.
+`as_json` is the whole of it; `screen` writes it for people.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from worker.commands.check.examples import KINDS, publish_function, sent
+from worker.commands.check.kcat_examples import KINDS, publish_function, sent
 from worker.commands.check.report import ClusterFacts, DeliveryFacts, ModelFacts, Report
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.advice import duration

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO, NamedTuple
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.inference.running.memory import CUDA, TENSORRT, Memory, Unbindable, memory_for
-from worker.inference.running.ort_errors import ORT_ERRORS, lack, readable, shortened
+from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable, shortened
+from worker.inference.running.device_memory import CUDA, TENSORRT, DeviceMemory, Unbindable, memory_for
 
 CPU = "CPUExecutionProvider"
 
@@ -59,7 +59,7 @@ class Opened(NamedTuple):
 
     session: ort.InferenceSession
     device: Device
-    memory: Memory | None = None
+    memory: DeviceMemory | None = None
 
 
 class Unusable(Exception):

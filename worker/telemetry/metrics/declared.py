@@ -1,4 +1,4 @@
-"""Every metric with its kind, its unit and the question it answers. `metrics_page.py` shows them.
+"""Every metric with its kind, its unit and the question it answers. `page.py` shows them.
 
 Label sets are bounded: reasons, codes, and the partitions held. No payload, key or id is ever a label.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from worker.core.failures import Code
 from worker.core.records import ClosedBy
-from worker.telemetry.metrics.tally import Kind, Metric
+from worker.telemetry.metrics.metric_values import Metric, MetricKind
 
 # From a small model's 50 µs to the longest inference allowed; a factor of 2 to 3 between neighbours.
 SECONDS = (
@@ -22,153 +22,176 @@ REASONS = tuple((reason.value,) for reason in ClosedBy)
 # Requests wait in Kafka for milliseconds, or for hours behind a backlog.
 AGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
-RECORDS_TAKEN = Metric("records_taken", Kind.COUNTER, "How many requests came in?")
-RECORDS_SETTLED = Metric("records_settled", Kind.COUNTER, "How many requests have an answer the broker acknowledged?")
+RECORDS_TAKEN = Metric("records_taken", MetricKind.COUNTER, "How many requests came in?")
+RECORDS_SETTLED = Metric(
+    "records_settled", MetricKind.COUNTER, "How many requests have an answer the broker acknowledged?"
+)
 RECORDS_IN_FLIGHT = Metric(
     "records_in_flight",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "How many requests are taken and not settled? ORDER key or none: or settled behind one that is not.",
 )
-ROWS_IN_FLIGHT = Metric("rows_in_flight", Kind.GAUGE, "How many rows do they hold?")
-BYTES_IN_FLIGHT = Metric("in_flight_bytes", Kind.GAUGE, "How much memory do they hold?", "bytes")
+ROWS_IN_FLIGHT = Metric("rows_in_flight", MetricKind.GAUGE, "How many rows do they hold?")
+BYTES_IN_FLIGHT = Metric("in_flight_bytes", MetricKind.GAUGE, "How much memory do they hold?", "bytes")
 RECORDS_LIMIT = Metric(
-    "records_in_flight_limit", Kind.GAUGE, "How many requests may be in flight? MAX_INFLIGHT_RECORDS."
+    "records_in_flight_limit", MetricKind.GAUGE, "How many requests may be in flight? MAX_INFLIGHT_RECORDS."
 )
-ROWS_LIMIT = Metric("rows_in_flight_limit", Kind.GAUGE, "How many rows may be in flight? MAX_INFLIGHT_ROWS.")
+ROWS_LIMIT = Metric("rows_in_flight_limit", MetricKind.GAUGE, "How many rows may be in flight? MAX_INFLIGHT_ROWS.")
 BYTES_LIMIT = Metric(
-    "in_flight_limit_bytes", Kind.GAUGE, "How much memory may requests in flight hold? MAX_INFLIGHT_BYTES.", "bytes"
+    "in_flight_limit_bytes",
+    MetricKind.GAUGE,
+    "How much memory may requests in flight hold? MAX_INFLIGHT_BYTES.",
+    "bytes",
 )
-MEMORY_LIMIT = Metric("memory_limit_bytes", Kind.GAUGE, "How much memory may this container use? 0: no limit.", "bytes")
-BATCHES = Metric("batches", Kind.COUNTER, "Why do batches close?", labels=("closed_by",), values=REASONS)
-BATCH_ROWS = Metric("batch_rows", Kind.COUNTER, "How many rows went with them?", labels=("closed_by",), values=REASONS)
+MEMORY_LIMIT = Metric(
+    "memory_limit_bytes", MetricKind.GAUGE, "How much memory may this container use? 0: no limit.", "bytes"
+)
+BATCHES = Metric("batches", MetricKind.COUNTER, "Why do batches close?", labels=("closed_by",), values=REASONS)
+BATCH_ROWS = Metric(
+    "batch_rows", MetricKind.COUNTER, "How many rows went with them?", labels=("closed_by",), values=REASONS
+)
 BATCH_FILL = Metric(
-    "batch_fill_ratio", Kind.HISTOGRAM, "How full are batches, as a part of MAX_BATCH_SIZE?", "ratio", bounds=TENTHS
+    "batch_fill_ratio",
+    MetricKind.HISTOGRAM,
+    "How full are batches, as a part of MAX_BATCH_SIZE?",
+    "ratio",
+    bounds=TENTHS,
 )
-BUCKET_BATCHES = Metric("bucket_batches", Kind.COUNTER, "Which buckets do batches run in?", labels=("bucket",))
-BUCKET_ROWS = Metric("bucket_rows", Kind.COUNTER, "How many rows went with them?", labels=("bucket",))
+BUCKET_BATCHES = Metric("bucket_batches", MetricKind.COUNTER, "Which buckets do batches run in?", labels=("bucket",))
+BUCKET_ROWS = Metric("bucket_rows", MetricKind.COUNTER, "How many rows went with them?", labels=("bucket",))
 ELEMENTS = Metric(
     "elements",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "How much of what a bucket's batches hold is padding? Elements of the largest input.",
     labels=("bucket", "kind"),
 )
 BATCH_WAIT = Metric(
     "batch_wait_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "How long does a batch's first request wait for company and for a lane?",
     "seconds",
     bounds=SECONDS,
 )
 LINGER = Metric(
     "linger_seconds",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "How long does it wait for company, with an idle lane? LINGER_MS or as `auto` chose.",
     "seconds",
 )
 REQUEST_AGE = Metric(
     "request_age_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "How long ago was a batch's first request published, when the batch goes to the model?",
     "seconds",
     bounds=AGES,
 )
-INFERENCE = Metric("inference_seconds", Kind.HISTOGRAM, "How long does one inference take?", "seconds", bounds=SECONDS)
+INFERENCE = Metric(
+    "inference_seconds", MetricKind.HISTOGRAM, "How long does one inference take?", "seconds", bounds=SECONDS
+)
 END_TO_END = Metric(
     "end_to_end_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "How long from taking a request to the broker's acknowledgement of its answer?",
     "seconds",
     bounds=SECONDS,
 )
-RUNS = Metric("inference_runs", Kind.COUNTER, "How many inferences fail?", labels=("result",), values=RESULTS)
+RUNS = Metric("inference_runs", MetricKind.COUNTER, "How many inferences fail?", labels=("result",), values=RESULTS)
 PROBES = Metric(
-    "device_probes", Kind.COUNTER, "How often was the device under suspicion?", labels=("result",), values=RESULTS
+    "device_probes", MetricKind.COUNTER, "How often was the device under suspicion?", labels=("result",), values=RESULTS
 )
 DELETED = Metric(
     "requests_deleted",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "How many requests did retention delete before they were read? Counted in offsets; nobody answers them.",
 )
 REJECTIONS = Metric(
     "rejections",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "How many requests were answered with an error, and why?",
     labels=("code",),
     values=tuple((code.value,) for code in Code),
 )
 LATE = Metric(
-    "late_answers", Kind.COUNTER, "How many requests were run, and answered after their deadlines all the same?"
+    "late_answers", MetricKind.COUNTER, "How many requests were run, and answered after their deadlines all the same?"
 )
 COMMITS = Metric(
-    "commits", Kind.COUNTER, "Are offsets committed? One count per partition.", labels=("result",), values=RESULTS
+    "commits", MetricKind.COUNTER, "Are offsets committed? One count per partition.", labels=("result",), values=RESULTS
 )
 COMMIT_LAG = Metric(
-    "commit_lag_seconds", Kind.AGE, "Since when is something committable and no commit got through?", "seconds"
+    "commit_lag_seconds", MetricKind.AGE, "Since when is something committable and no commit got through?", "seconds"
 )
 TRANSACTIONS = Metric(
     "transactions",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "Do transactions get through? All of what a failed one held is read again.",
     labels=("result",),
     values=ENDINGS,
 )
 TRANSACTION_END = Metric(
     "transaction_end_seconds",
-    Kind.HISTOGRAM,
+    MetricKind.HISTOGRAM,
     "How long does it take to end a transaction? Nothing is produced meanwhile.",
     "seconds",
     bounds=SECONDS,
 )
-REWINDS = Metric("rewinds", Kind.COUNTER, "How often is a partition read again from what the group has committed?")
+REWINDS = Metric(
+    "rewinds", MetricKind.COUNTER, "How often is a partition read again from what the group has committed?"
+)
 SUSPECTS = Metric(
-    "suspect_partitions", Kind.GAUGE, "How many partitions run one record at a time, having ended the process before?"
+    "suspect_partitions",
+    MetricKind.GAUGE,
+    "How many partitions run one record at a time, having ended the process before?",
 )
 STALL = Metric(
     "oldest_unsettled_seconds",
-    Kind.AGE,
+    MetricKind.AGE,
     "Is a partition stuck? Age of its oldest request that is taken and not settled.",
     "seconds",
     labels=("topic", "partition"),
 )
-HEARTBEAT_AGE = Metric("loop_heartbeat_age_seconds", Kind.AGE, "Does the loop turn?", "seconds")
-RUNNING = Metric("inference_running_seconds", Kind.AGE, "Does an inference hang? Age of the oldest now.", "seconds")
+HEARTBEAT_AGE = Metric("loop_heartbeat_age_seconds", MetricKind.AGE, "Does the loop turn?", "seconds")
+RUNNING = Metric(
+    "inference_running_seconds", MetricKind.AGE, "Does an inference hang? Age of the oldest now.", "seconds"
+)
 RUN_LIMIT = Metric(
-    "inference_timeout_seconds", Kind.GAUGE, "When does an inference count as hung? RUN_TIMEOUT_S.", "seconds"
+    "inference_timeout_seconds", MetricKind.GAUGE, "When does an inference count as hung? RUN_TIMEOUT_S.", "seconds"
 )
 LAG = Metric(
     "consumer_lag",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "How many offsets lie between a partition's commit and its end, as last fetched?",
     labels=("topic", "partition"),
 )
 CONNECTIONS = Metric(
     "broker_connections",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Can the cluster be reached? Open connections to brokers.",
     labels=("client",),
     values=(("consumer",), ("producer",)),
 )
 UNDELIVERED = Metric(
     "undelivered_messages",
-    Kind.GAUGE,
+    MetricKind.GAUGE,
     "Which topic takes no answers? Messages sent to it that no broker has acknowledged.",
     labels=("topic",),
 )
-PARTITIONS = Metric("partitions", Kind.GAUGE, "How many partitions does this replica hold?")
+PARTITIONS = Metric("partitions", MetricKind.GAUGE, "How many partitions does this replica hold?")
 REBALANCES = Metric(
     "rebalances",
-    Kind.COUNTER,
+    MetricKind.COUNTER,
     "How often do partitions come and go?",
     labels=("event",),
     values=(("assigned",), ("revoked",), ("lost",)),
 )
 REVOKED_UNSETTLED = Metric(
-    "revoked_unsettled", Kind.COUNTER, "How many requests left unsettled with their partition, to be answered again?"
+    "revoked_unsettled",
+    MetricKind.COUNTER,
+    "How many requests left unsettled with their partition, to be answered again?",
 )
-PAUSES = Metric("pauses", Kind.COUNTER, "How often was fetching paused because too much is in flight?")
-PAUSED = Metric("paused", Kind.GAUGE, "Is fetching paused now?")
-READY = Metric("ready", Kind.GAUGE, "Is the model warm and this replica in the group?")
-BUILD = Metric("build", Kind.INFO, "Which build is this?", labels=("version", "python"))
-MODEL = Metric("model", Kind.INFO, "Which model is served, and on what?", labels=("name", "version", "device"))
+PAUSES = Metric("pauses", MetricKind.COUNTER, "How often was fetching paused because too much is in flight?")
+PAUSED = Metric("paused", MetricKind.GAUGE, "Is fetching paused now?")
+READY = Metric("ready", MetricKind.GAUGE, "Is the model warm and this replica in the group?")
+BUILD = Metric("build", MetricKind.INFO, "Which build is this?", labels=("version", "python"))
+MODEL = Metric("model", MetricKind.INFO, "Which model is served, and on what?", labels=("name", "version", "device"))
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from worker.telemetry.metrics.declared import METRICS
-from worker.telemetry.metrics.tally import HistogramState, Kind, Labels, Metric, Snapshot
+from worker.telemetry.metrics.metric_values import HistogramState, Labels, Metric, MetricKind, Snapshot
 
 PREFIX = "inference_worker_"
 
@@ -35,9 +35,9 @@ class SnapshotCollector(Collector):
     def collect(self) -> Iterator[Family]:
         snapshot, now = self._latest(), self._clock()
         for metric in METRICS:
-            if metric.kind is Kind.HISTOGRAM:
+            if metric.kind is MetricKind.HISTOGRAM:
                 yield _histogram(metric, snapshot.histograms.get(metric))
-            elif metric.kind is Kind.AGE:
+            elif metric.kind is MetricKind.AGE:
                 yield _gauge(metric, _ages(metric, snapshot, now))
             else:
                 yield _FAMILIES[metric.kind](metric, snapshot.numbers.get(metric, {}).items())
@@ -98,4 +98,4 @@ def _histogram(metric: Metric, state: HistogramState | None) -> Family:
     return family
 
 
-_FAMILIES = {Kind.COUNTER: _counter, Kind.GAUGE: _gauge, Kind.INFO: _info}
+_FAMILIES = {MetricKind.COUNTER: _counter, MetricKind.GAUGE: _gauge, MetricKind.INFO: _info}

@@ -6,7 +6,7 @@
 
 A request is followed when its `traceparent` says sampled and the sampler agrees; the worker begins no trace of its own.
 Owns the queue of ended spans and the thread that exports them: nobody else ever waits for a collector. No span holds a
-key, a value or an error's text. Imported only when tracing is on; `traced.py` says where it is called from.
+key, a value or an error's text. Imported only when tracing is on; `wrappers.py` says where it is called from.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ServedModel(NamedTuple):
     device: str
 
 
-class Trail:
+class RequestSpans:
     """The spans of one followed request: its own, and those of the messages that answer it."""
 
     __slots__ = ("own", "sends")
@@ -90,7 +90,7 @@ class Tracing:
         """What decides, in its own words."""
         return self._provider.sampler.get_description()
 
-    def follow(self, record: Record, echo: Echo) -> Trail | None:
+    def follow(self, record: Record, echo: Echo) -> RequestSpans | None:
         """The record was taken: its own span, if its publisher and the sampler want one. `echo` has the context."""
         parent = _sampled_parent(echo)
         if parent is None:
@@ -112,9 +112,9 @@ class Tracing:
             },
             start_time=self._clock(),
         )
-        return Trail(own) if own.is_recording() else None
+        return RequestSpans(own) if own.is_recording() else None
 
-    def ran(self, run: Finished, batch: Batch, trails: Sequence[Trail], model: ServedModel) -> None:
+    def ran(self, run: Finished, batch: Batch, followed: Sequence[RequestSpans], model: ServedModel) -> None:
         """A run came home: one span, over now, linked to its followed requests and they to it.
 
         A child of the first: as a root it would be sampled by itself, and under a ratio be lost where they are not.
@@ -122,7 +122,7 @@ class Tracing:
         now = self._clock()
         span = self._tracer.start_span(
             f"inference {model.name}",
-            set_span_in_context(trails[0].own),
+            set_span_in_context(followed[0].own),
             attributes={
                 "inference_worker.model.name": model.name,
                 "inference_worker.model.version": model.version,
@@ -131,20 +131,20 @@ class Tracing:
                 "inference_worker.batch.requests": len(batch.requests),
                 "inference_worker.batch.closed_by": batch.closed_by.value,
             },
-            links=[Link(trail.own.get_span_context()) for trail in trails],
+            links=[Link(spans.own.get_span_context()) for spans in followed],
             start_time=now - round(run.seconds * 1e9),
         )
         if run.failure is not None:
             _fail(span, run.failure.code.value)
-        for trail in trails:
-            trail.own.add_link(span.get_span_context())
+        for spans in followed:
+            spans.own.add_link(span.get_span_context())
         span.end(now)
 
-    def sent(self, trail: Trail, message: Message) -> bytes:
+    def sent(self, spans: RequestSpans, message: Message) -> bytes:
         """The message goes to the producer: its span, and the `traceparent` for whoever reads it."""
         span = self._tracer.start_span(
             f"send {message.topic}",
-            set_span_in_context(trail.own),
+            set_span_in_context(spans.own),
             SpanKind.PRODUCER,
             {
                 "messaging.system": "kafka",
@@ -155,18 +155,18 @@ class Tracing:
             },
             start_time=self._clock(),
         )
-        trail.sends.append(span)
+        spans.sends.append(span)
         context = span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
 
-    def refused(self, trail: Trail, code: str) -> None:
+    def refused(self, spans: RequestSpans, code: str) -> None:
         """The request is answered with this error."""
-        _fail(trail.own, code)
+        _fail(spans.own, code)
 
-    def acknowledged(self, trail: Trail) -> None:
+    def acknowledged(self, spans: RequestSpans) -> None:
         """All its messages are durable: its spans end."""
         now = self._clock()
-        for span in (*trail.sends, trail.own):
+        for span in (*spans.sends, spans.own):
             span.end(now)
 
     def close(self, timeout: float) -> bool:

@@ -102,7 +102,7 @@ def _variable(name: str) -> str:
         return _allowed(meant[0])
     if meant:
         raise BadConfiguration(f"--set {name}: which one, {' or '.join(m.removeprefix('WORKER_') for m in meant)}?")
-    near = " or ".join(variable.removeprefix("WORKER_") for variable in names.meant(exact).variables)
+    near = " or ".join(variable.removeprefix("WORKER_") for variable in names.meant(exact))
     guess = f"; did you mean {near}?" if near else "; `inference-worker check --all` shows all settings"
     raise BadConfiguration(f"--set {name}: no such setting{guess}")
 

@@ -24,7 +24,7 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.loop.composition import compose
 from worker.telemetry.tracing.spans import ServedModel, Tracing
-from worker.telemetry.tracing.traced import TracedCodec, TracedLanes, TracedSink, TracedTransactions
+from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-00"

@@ -9,7 +9,7 @@ import hashlib
 from pathlib import Path
 
 from worker.core.failures import BadConfiguration
-from worker.inference.file.external_data import is_elsewhere
+from worker.inference.onnx_file.external_data import is_elsewhere
 from worker.inference.running.device import Graph
 
 # A model is one protobuf message, and protobuf reads none that is larger. ONNX Runtime says `narrowing_error`.

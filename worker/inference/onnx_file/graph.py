@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from worker.inference.file.protobuf_fields import LENGTH, Malformed, fields
+from worker.inference.onnx_file.protobuf_fields import LENGTH, Malformed, fields
 from worker.inference.running.device import Graph
 
 # Field numbers of onnx.proto: in the model, the graph, a node, an attribute, a function; of an input and its type.

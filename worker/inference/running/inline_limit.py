@@ -20,7 +20,7 @@ STEPS = 15_000
 TIMED, TIMES = 1_000, 9
 
 
-def briefness(processor_clock: Callable[[], float] = time.thread_time) -> float:
+def inline_limit(processor_clock: Callable[[], float] = time.thread_time) -> float:
     """Seconds of the processor that an inference may take to be brief here."""
     median = sorted(_time_of(TIMED, processor_clock) for _ in range(TIMES))[TIMES // 2]  # `statistics`: 20 ms to import
     return median * STEPS / TIMED

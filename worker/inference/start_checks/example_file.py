@@ -18,7 +18,7 @@ from worker.core.damage import DAMAGED
 from worker.core.failures import BadConfiguration, Reject
 from worker.core.records import Array, Tensor
 from worker.core.tensors.signature import Judged, NamedTensor, Signature, TensorSpec
-from worker.inference.probing.blanks import Given
+from worker.inference.start_checks.warm_up_rows import ExampleRows
 
 # Each is run by itself at start.
 MOST_ROWS = 32
@@ -26,7 +26,7 @@ MOST_ROWS = 32
 _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 
 
-def read_example(path: Path, signature: Signature, *, may_be_infinite: bool) -> Given:
+def read_example(path: Path, signature: Signature, *, may_be_infinite: bool) -> ExampleRows:
     """Its rows, inputs that it leaves out filled in as in a request. Raises `BadConfiguration`."""
     try:
         given = _given(path.read_bytes(), signature)
@@ -43,7 +43,7 @@ def _refused(path: Path, why: str) -> BadConfiguration:
     return BadConfiguration(f"WORKER_MODEL__WARM_UP_EXAMPLE: {path}: {why}")
 
 
-def _given(content: bytes, signature: Signature) -> Given:
+def _given(content: bytes, signature: Signature) -> ExampleRows:
     """Raises `Reject`, `BadConfiguration`."""
     if content.startswith(_NUMPY):
         names = ", ".join(f"{spec.name}=array" for spec in signature.required)
@@ -55,7 +55,7 @@ def _given(content: bytes, signature: Signature) -> Given:
     if judged.rows > MOST_ROWS:
         raise BadConfiguration(f"it has {judged.rows} rows, at most {MOST_ROWS} are taken: leave those that are unlike")
     tensors = zip(signature.inputs, judged.tensors, judged.shapes, strict=True)
-    return Given({spec.name: _array(spec, tensor, (judged.rows, *dims)) for spec, tensor, dims in tensors})
+    return ExampleRows({spec.name: _array(spec, tensor, (judged.rows, *dims)) for spec, tensor, dims in tensors})
 
 
 def _of_request(content: bytes, signature: Signature) -> Judged:
@@ -98,7 +98,7 @@ def _array(spec: TensorSpec, tensor: Tensor, shape: tuple[int, ...]) -> Array:
     return array.reshape(shape)
 
 
-def _check_finite(given: Given, signature: Signature) -> None:
+def _check_finite(given: ExampleRows, signature: Signature) -> None:
     for spec in signature.inputs:
         if spec.is_float and not np.isfinite(given.arrays[spec.name]).all():
             raise BadConfiguration(

@@ -11,7 +11,7 @@ from tests import models
 from tests.random_networks import DEPENDENCES, network, quantised_layer
 from worker.core.failures import RunFailure
 from worker.inference import Model, independence, load
-from worker.inference.probing.independence import Independence
+from worker.inference.start_checks.row_independence import Independence
 from worker.settings import ModelSettings
 
 MAX_BATCH_SIZE = 8

@@ -1,9 +1,9 @@
 """Codec, lanes and producer with tracing around them: where a request's spans begin and end.
 
 `assembly.py` puts these in the place of the bare ones when tracing is on, so nothing asks for it while it is off. A
-followed request is one whose reply is a `FollowedReply`: its trail travels with it, through batches, halves and
+followed request is one whose reply is a `FollowedReply`: its spans travels with it, through batches, halves and
 rejections, to its messages. So nothing here lists what is under way but the messages not yet acknowledged; a request
-that a revoke or a failed transaction takes away is forgotten with its trail, and whoever reads it next tells of it.
+that a revoke or a failed transaction takes away is forgotten with its spans, and whoever reads it next tells of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from worker.core.failures import Code
 from worker.core.ordering.ledger import Place
 from worker.core.records import Ending, Finished, Message, Outcome, Partition, Record, Rejection, Reply, Request
 from worker.ports import Lanes
-from worker.telemetry.tracing.spans import TRACEPARENT, ServedModel, Tracing, Trail
+from worker.telemetry.tracing.spans import TRACEPARENT, RequestSpans, ServedModel, Tracing
 
 
 class Codec(Protocol):
@@ -42,13 +42,13 @@ class Transactions(Protocol):
 class FollowedReply(Reply):
     """The reply of a followed request."""
 
-    trail: Trail
+    spans: RequestSpans
 
 
 class FollowedMessage(Message):
     """A message that answers a followed request, or keeps it."""
 
-    trail: Trail
+    spans: RequestSpans
 
 
 class TracedCodec:
@@ -70,7 +70,7 @@ class TracedCodec:
         return taken
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """One by one: each has a trail of its own."""
+        """One by one: each has a spans of its own."""
         return [self.decode(record) for record in records]
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
@@ -79,12 +79,12 @@ class TracedCodec:
         return refused._replace(reply=self._followed(record, refused.reply))
 
     def _followed(self, record: Record, reply: Reply) -> Reply:
-        """The reply, with a trail if its request is to be followed."""
-        trail = self._tracing.follow(record, reply.echo)
-        if trail is None:
+        """The reply, with a spans if its request is to be followed."""
+        spans = self._tracing.follow(record, reply.echo)
+        if spans is None:
             return reply
         followed = FollowedReply._make(reply)
-        followed.trail = trail
+        followed.spans = spans
         return followed
 
     def encode(self, outcome: Outcome) -> Sequence[Message]:
@@ -99,13 +99,13 @@ class TracedCodec:
         answer, *letters = messages
         code = dict(answer.headers).get("error-code")
         if code is not None:
-            self._tracing.refused(reply.trail, code.decode())
+            self._tracing.refused(reply.spans, code.decode())
         # As long as the header it stands for, or shorter: the answer still fits its topic.
-        ours = self._tracing.sent(reply.trail, answer)
+        ours = self._tracing.sent(reply.spans, answer)
         headers = [(name, ours if name.lower() == TRACEPARENT else value) for name, value in answer.headers]
         for letter in letters:
-            self._tracing.sent(reply.trail, letter)
-        return [_followed(message, reply.trail) for message in (answer._replace(headers=headers), *letters)]
+            self._tracing.sent(reply.spans, letter)
+        return [_followed(message, reply.spans) for message in (answer._replace(headers=headers), *letters)]
 
 
 class TracedLanes:
@@ -129,25 +129,25 @@ class TracedLanes:
         home = self._lanes.finished(timeout)
         for run in home:
             if run.batch is not None:
-                trails = [r.reply.trail for r in run.batch.requests if isinstance(r.reply, FollowedReply)]
-                if trails:
-                    self._tracing.ran(run, run.batch, trails, self._model)
+                followed = [r.reply.spans for r in run.batch.requests if isinstance(r.reply, FollowedReply)]
+                if followed:
+                    self._tracing.ran(run, run.batch, followed, self._model)
         return home
 
 
 class TracedSink:
-    """Ends the spans of what is durable. Owns the trails whose messages are on the way."""
+    """Ends the spans of what is durable. Owns the followed whose messages are on the way."""
 
     def __init__(self, sink: Sink, tracing: Tracing) -> None:
         self._sink = sink
         self._tracing = tracing
-        self._on_the_way: dict[Place, Trail] = {}
+        self._on_the_way: dict[Place, RequestSpans] = {}
         self.push = sink.push
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
         """As the sink does."""
         if isinstance(messages[0], FollowedMessage):  # those of one place are followed alike
-            self._on_the_way[place] = messages[0].trail
+            self._on_the_way[place] = messages[0].spans
         self._sink.send(messages, place)
 
     def poll(self, timeout: float) -> Sequence[Place]:
@@ -155,14 +155,14 @@ class TracedSink:
         delivered = self._sink.poll(timeout)
         if self._on_the_way:
             for place in delivered:
-                trail = self._on_the_way.pop(place, None)
-                if trail is not None:
-                    self._tracing.acknowledged(trail)
+                spans = self._on_the_way.pop(place, None)
+                if spans is not None:
+                    self._tracing.acknowledged(spans)
         return delivered
 
 
 class TracedTransactions:
-    """Ends the spans of what is committed. Owns the trails of what is in the transaction.
+    """Ends the spans of what is committed. Owns the followed of what is in the transaction.
 
     Those of a transaction that failed are dropped, unended. One in doubt that was committed after all leaves no spans.
     """
@@ -170,7 +170,7 @@ class TracedTransactions:
     def __init__(self, transactions: Transactions, tracing: Tracing) -> None:
         self._transactions = transactions
         self._tracing = tracing
-        self._inside: list[Trail] = []
+        self._inside: list[RequestSpans] = []
         self.begin = transactions.begin
         self.commit = transactions.commit
         self.abort = transactions.abort
@@ -179,20 +179,20 @@ class TracedTransactions:
     def send(self, messages: Sequence[Message], place: Place) -> None:
         """As the producer does."""
         if messages and isinstance(messages[0], FollowedMessage):
-            self._inside.append(messages[0].trail)
+            self._inside.append(messages[0].spans)
         self._transactions.send(messages, place)
 
     def ended(self, timeout: float) -> Ending | None:
         """As the producer says."""
         ending = self._transactions.ended(timeout)
         if ending is not None:
-            trails, self._inside = self._inside, []
-            for trail in trails if ending.failure is None else ():
-                self._tracing.acknowledged(trail)
+            followed, self._inside = self._inside, []
+            for spans in followed if ending.failure is None else ():
+                self._tracing.acknowledged(spans)
         return ending
 
 
-def _followed(message: Message, trail: Trail) -> FollowedMessage:
+def _followed(message: Message, spans: RequestSpans) -> FollowedMessage:
     followed = FollowedMessage._make(message)
-    followed.trail = trail
+    followed.spans = spans
     return followed

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.telemetry.memory import memory_limit
+from worker.telemetry.memory_limit import memory_limit
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 
-from worker.inference.file.protobuf_fields import LENGTH, UINT32, VARINT, Malformed, fields
+from worker.inference.onnx_file.protobuf_fields import LENGTH, UINT32, VARINT, Malformed, fields
 
 
 class _Kind(Enum):

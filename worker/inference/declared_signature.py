@@ -14,8 +14,8 @@ import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import DTYPES, MAX_DIMENSIONS, Signature, TensorSpec
-from worker.inference.file.graph_file import unranked_inputs
 from worker.inference.input_defaults import with_defaults
+from worker.inference.onnx_file.graph import unranked_inputs
 from worker.inference.running.device import Graph
 from worker.settings import ModelSettings
 

@@ -1,7 +1,7 @@
 """What is measured, declared once, and the plain numbers it is counted in.
 
-Counting costs a dictionary entry or a bucket, once per batch. The loop's thread owns the `Tally`; everybody else reads
-a `Snapshot`, which never changes.
+Counting costs a dictionary entry or a bucket, once per batch. The loop's thread owns the `MetricValues`; other threads
+read a `Snapshot`, which never changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 Labels = tuple[str, ...]
 
 
-class Kind(Enum):
+class MetricKind(Enum):
     COUNTER = auto()
     GAUGE = auto()
     AGE = auto()  # the snapshot holds an instant, the reader sees the seconds since; 0 where there is none
@@ -28,7 +28,7 @@ class Metric:
     """One declared metric. `question` is what it answers; `values` are label values known beforehand, shown from 0."""
 
     name: str
-    kind: Kind
+    kind: MetricKind
     question: str
     unit: str = ""
     labels: Labels = ()
@@ -57,17 +57,17 @@ class Snapshot:
     histograms: Mapping[Metric, HistogramState] = field(default_factory=dict)
 
 
-class Tally:
+class MetricValues:
     """The numbers as they grow. One thread."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._numbers: dict[Metric, dict[Labels, float]] = {}
         self._histograms: dict[Metric, Histogram] = {}
         for metric in metrics:
-            if metric.kind is Kind.HISTOGRAM:
+            if metric.kind is MetricKind.HISTOGRAM:
                 self._histograms[metric] = Histogram(metric.bounds)
             else:
-                known = metric.values or (((),) if not metric.labels and metric.kind is not Kind.AGE else ())
+                known = metric.values or (((),) if not metric.labels and metric.kind is not MetricKind.AGE else ())
                 self._numbers[metric] = dict.fromkeys(known, 0.0)
 
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:

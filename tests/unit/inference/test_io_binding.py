@@ -18,7 +18,7 @@ from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Array, Batch, ClosedBy
 from worker.inference import InferenceLanes, Model
-from worker.inference.inspection import signature_of
+from worker.inference.declared_signature import signature_of
 from worker.inference.running.device import CPU, Device, Opened
 from worker.settings import ModelSettings
 

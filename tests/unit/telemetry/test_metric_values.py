@@ -3,11 +3,11 @@
 import pytest
 
 from worker.telemetry.metrics.declared import METRICS
-from worker.telemetry.metrics.tally import Histogram, Kind, Metric, Tally
+from worker.telemetry.metrics.metric_values import Histogram, Metric, MetricKind, MetricValues
 
-SIZES = Metric("sizes", Kind.HISTOGRAM, "?", bounds=(1.0, 2.0, 5.0))
-EVENTS = Metric("events", Kind.COUNTER, "?", labels=("kind",), values=(("good",),))
-TURNS = Metric("turns", Kind.COUNTER, "?")
+SIZES = Metric("sizes", MetricKind.HISTOGRAM, "?", bounds=(1.0, 2.0, 5.0))
+EVENTS = Metric("events", MetricKind.COUNTER, "?", labels=("kind",), values=(("good",),))
+TURNS = Metric("turns", MetricKind.COUNTER, "?")
 
 
 def test_a_value_on_a_bound_belongs_to_the_bucket_below_it() -> None:
@@ -34,23 +34,23 @@ def test_one_value_counts_as_often_as_it_is_said() -> None:
 
 def test_known_labels_are_shown_from_zero() -> None:
     """A rate over a counter that appears with its first event misses that event."""
-    numbers = Tally([EVENTS, TURNS]).numbers()
+    numbers = MetricValues([EVENTS, TURNS]).numbers()
 
     assert numbers == {EVENTS: {("good",): 0.0}, TURNS: {(): 0.0}}
 
 
 def test_what_was_handed_out_does_not_change() -> None:
     """Another thread reads it while the loop goes on counting."""
-    tally = Tally([EVENTS, SIZES])
-    tally.add(EVENTS, 2, "good")
-    numbers, histograms = tally.numbers(), tally.histograms()
+    values = MetricValues([EVENTS, SIZES])
+    values.add(EVENTS, 2, "good")
+    numbers, histograms = values.numbers(), values.histograms()
 
-    tally.add(EVENTS, 1, "bad")
-    tally.observe(SIZES, 1.0)
+    values.add(EVENTS, 1, "bad")
+    values.observe(SIZES, 1.0)
 
     assert numbers == {EVENTS: {("good",): 2.0}}
     assert histograms[SIZES].counts == (0, 0, 0, 0)
-    assert tally.numbers()[EVENTS]["bad",] == 1.0
+    assert values.numbers()[EVENTS]["bad",] == 1.0
 
 
 def test_every_metric_has_a_question_and_a_name_of_its_own() -> None:
@@ -61,4 +61,4 @@ def test_every_metric_has_a_question_and_a_name_of_its_own() -> None:
     assert all(metric.question.rstrip().endswith(("?", ".")) and "?" in metric.question for metric in METRICS)
     assert all(metric.unit in {"", "seconds", "bytes", "ratio"} for metric in METRICS)
     assert all(metric.name.endswith(metric.unit) for metric in METRICS)
-    assert all(bool(metric.bounds) == (metric.kind is Kind.HISTOGRAM) for metric in METRICS)
+    assert all(bool(metric.bounds) == (metric.kind is MetricKind.HISTOGRAM) for metric in METRICS)

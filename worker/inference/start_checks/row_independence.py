@@ -20,7 +20,7 @@ import numpy as np
 from worker.core.failures import RunFailure
 from worker.core.records import Array
 from worker.inference.model import Model
-from worker.inference.probing.made_up_rows import Company, MadeUpRows, Recipe, Row, companies
+from worker.inference.start_checks.made_up_rows import Company, MadeUpRows, Recipe, Row, companies
 
 # What two runs may differ by, as a part of the row's largest number: TF32 has ten bits, float16 as many.
 TOLERANCE = 1e-3

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from tests import models
-from worker.inference.file.graph_file import operators, unranked_inputs
+from worker.inference.onnx_file.graph import operators, unranked_inputs
 
 QUANTISER = frozenset({"DynamicQuantizeLinear"})
 

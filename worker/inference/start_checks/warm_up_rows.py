@@ -19,17 +19,17 @@ Feeds = Mapping[str, Array]
 Lengths = Mapping[Spot, int]
 
 
-class Blank(Protocol):
+class WarmUpRows(Protocol):
     """Rows on which a model runs."""
 
     def batch(self, signature: Signature, rows: int, lengths: Lengths) -> Feeds:
         """So many rows; axes that are not in `lengths` are as long as it suits, padded ones as in a bucket."""
 
-    def of(self, value: int) -> Blank:
+    def of(self, value: int) -> WarmUpRows:
         """The same of this value, where it may have any."""
 
 
-class Alike(NamedTuple):
+class UniformRows(NamedTuple):
     """Made of one number, digits where texts are wanted; `dimension` is the size of dynamic dimensions."""
 
     dimension: int
@@ -43,7 +43,7 @@ class Alike(NamedTuple):
             for at, spec in enumerate(signature.inputs)
         }
 
-    def of(self, value: int) -> Alike:
+    def of(self, value: int) -> UniformRows:
         return self._replace(value=value)
 
     def _input(self, spec: TensorSpec, rows: int, lengths: Sequence[int | None]) -> Array:
@@ -54,7 +54,7 @@ class Alike(NamedTuple):
         return np.full(shape, str(self.value) if spec.is_text else self.value, spec.dtype)
 
 
-class Given(NamedTuple):
+class ExampleRows(NamedTuple):
     """The operator's rows: one array of shape (rows, *dims) for each input, over again where more rows are wanted."""
 
     arrays: Feeds
@@ -63,10 +63,10 @@ class Given(NamedTuple):
     def rows(self) -> int:
         return len(next(iter(self.arrays.values())))
 
-    def each(self) -> Iterator[Given]:
+    def each(self) -> Iterator[ExampleRows]:
         """Row by row."""
         for at in range(self.rows):
-            yield Given({name: array[at : at + 1] for name, array in self.arrays.items()})
+            yield ExampleRows({name: array[at : at + 1] for name, array in self.arrays.items()})
 
     def batch(self, signature: Signature, rows: int, lengths: Lengths) -> Feeds:
         """Padded axes are as long as in the buckets that hold these rows."""
@@ -78,7 +78,7 @@ class Given(NamedTuple):
             feeds[name] = _as_long(feeds[name], dimension + 1, length, pads.get(Spot(tensor, dimension)))
         return feeds
 
-    def of(self, value: int) -> Given:  # noqa: ARG002 - the values are the operator's
+    def of(self, value: int) -> ExampleRows:  # noqa: ARG002 - the values are the operator's
         return self
 
     def _in_buckets(self, signature: Signature) -> Lengths:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from worker.core.records import Partition, Standing, Suspect
-from worker.telemetry.metrics.tally import Labels
+from worker.telemetry.metrics.metric_values import Labels
 
 
-class Holdings:
+class HeldPartitions:
     """What this replica holds. `suspects` maps partitions to the offset at which their suspicion ends."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from worker.core.tensors.axes import named_otherwise, other_lengths, with_output
 from worker.core.tensors.buckets import Axis, Spot, tokens
 from worker.core.tensors.padding import misfit
 from worker.core.tensors.signature import Signature
-from worker.inference.running.ort_errors import ORT_ERRORS, readable
+from worker.inference.onnxruntime_errors import ORT_ERRORS, readable
 
 Lengths = Mapping[Spot, int]
 Feeds = Mapping[str, Array]

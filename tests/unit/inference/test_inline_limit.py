@@ -7,7 +7,7 @@ from itertools import accumulate, chain
 
 import pytest
 
-from worker.inference.running.brevity import STEPS, TIMED, TIMES, briefness
+from worker.inference.running.inline_limit import STEPS, TIMED, TIMES, inline_limit
 
 
 def clock_of(timed: Iterable[float]) -> Callable[[], float]:
@@ -16,7 +16,7 @@ def clock_of(timed: Iterable[float]) -> Callable[[], float]:
 
 
 def test_a_slower_interpreter_makes_longer_inferences_brief() -> None:
-    fast, slow = (briefness(clock_of([seconds] * TIMES)) for seconds in (20e-6, 60e-6))
+    fast, slow = (inline_limit(clock_of([seconds] * TIMES)) for seconds in (20e-6, 60e-6))
 
     assert fast == pytest.approx(20e-6 * STEPS / TIMED)
     assert slow == pytest.approx(3 * fast)
@@ -24,4 +24,4 @@ def test_a_slower_interpreter_makes_longer_inferences_brief() -> None:
 
 def test_an_odd_timing_makes_no_difference() -> None:
     """The first one, whose code is not warm, or one beside which another process filled the caches."""
-    assert briefness(clock_of([9e-3, *[20e-6] * (TIMES - 1)])) == pytest.approx(20e-6 * STEPS / TIMED)
+    assert inline_limit(clock_of([9e-3, *[20e-6] * (TIMES - 1)])) == pytest.approx(20e-6 * STEPS / TIMED)

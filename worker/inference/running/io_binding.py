@@ -27,7 +27,7 @@ import onnxruntime as ort
 
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature, TensorSpec
-from worker.inference.running.memory import Bytes, Memory, Unbindable
+from worker.inference.running.device_memory import Bytes, DeviceMemory, Unbindable
 
 Feeds = Mapping[str, Array]
 
@@ -35,7 +35,7 @@ Feeds = Mapping[str, Array]
 class BoundRuns:
     """Runs one session for several threads, each with a binding and buffers of its own, made at its first run."""
 
-    def __init__(self, session: ort.InferenceSession, signature: Signature, memory: Memory, rows: int) -> None:
+    def __init__(self, session: ort.InferenceSession, signature: Signature, memory: DeviceMemory, rows: int) -> None:
         """`rows` is what buffers are made for at first. Raises `Unbindable` for a model with strings."""
         texts = [spec.name for spec in (*signature.inputs, *signature.outputs) if spec.is_text]
         if texts:
@@ -68,7 +68,7 @@ class BoundRuns:
 class Binding:
     """One lane's binding, staging and place for outputs. For one thread; a failed run leaves it as good as before."""
 
-    def __init__(self, session: ort.InferenceSession, signature: Signature, memory: Memory, rows: int) -> None:
+    def __init__(self, session: ort.InferenceSession, signature: Signature, memory: DeviceMemory, rows: int) -> None:
         self._session = session
         self._binding = session.io_binding()
         self._inputs = [Staging(spec, memory, rows) for spec in signature.inputs]
@@ -87,7 +87,7 @@ class Binding:
 class Staging:
     """Where one input waits: page-locked memory here, and the device's beside it."""
 
-    def __init__(self, spec: TensorSpec, memory: Memory, rows: int) -> None:
+    def __init__(self, spec: TensorSpec, memory: DeviceMemory, rows: int) -> None:
         self.name = spec.name
         self._dtype = spec.dtype
         self._memory = memory
@@ -117,7 +117,7 @@ class Outlet:
     chooses memory for each run, and that is handed on as it is.
     """
 
-    def __init__(self, spec: TensorSpec, at: int, memory: Memory, rows: int) -> None:
+    def __init__(self, spec: TensorSpec, at: int, memory: DeviceMemory, rows: int) -> None:
         self._spec, self._at, self._memory = spec, at, memory
         self._host = None if spec.row_bytes is None else memory.host(_room(spec.row_bytes * rows))
         self._bound: Array | None = None

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from worker.codecs.examples import EncodedRequest, Encoding
-from worker.commands.check.examples import publish_function, sent
+from worker.commands.check.kcat_examples import publish_function, sent
 from worker.core.secrets import MASK
 
 ROWS = (("content-type", b"application/octet-stream"),)

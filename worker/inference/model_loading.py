@@ -1,0 +1,128 @@
+"""From the settings to a warm model: read the file, open a session on a device, check the signature, run the model.
+
+`load` refuses at start what would fail request by request later: a file that is not the pinned one, an axis that is
+not the batch, an output that loses rows. Owns nothing; the `Model` owns the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from worker.core.failures import BadConfiguration
+from worker.core.tensors.axes import axes_of, check_weight
+from worker.core.tensors.buckets import WantedAxis
+from worker.core.tensors.signature import Signature
+from worker.inference.declared_signature import fixed_rows, signature_of
+from worker.inference.model import Model
+from worker.inference.onnx_file.graph import operators
+from worker.inference.onnx_file.reading import read
+from worker.inference.running.device import (
+    Opened,
+    Unusable,
+    check_options,
+    memory_options,
+    open_cpu,
+    open_cuda,
+    open_named,
+)
+from worker.inference.running.device_memory import is_accelerated
+from worker.inference.start_checks.warm_up import ALWAYS_RUN
+from worker.inference.start_checks.warm_up_rows import ExampleRows
+from worker.settings import BatchingSettings, ModelSettings
+
+# Operators that reckon one scale from all that they are given, the rows of a whole batch. Those that quantise by blocks
+# (MatMulNBits) keep within a row, and those of integers (MatMulInteger and its kind) are given their scales.
+BATCH_QUANTISERS = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+
+
+class Inspected(NamedTuple):
+    """What a file says that its model takes and gives, and the only number of rows that it was exported for, if any."""
+
+    signature: Signature
+    fixed_rows: int | None
+
+
+def load(
+    settings: ModelSettings,
+    *,
+    max_batch_size: int,
+    max_request_rows: int = 65_536,
+    wanted_axes: Sequence[WantedAxis] = (),
+    max_batch_tokens: int | None = None,
+    max_batch_bytes: int | None = None,
+) -> Model:
+    """The model of these settings, warm, in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
+    graph = read(settings.path, settings.sha256)
+    providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
+    options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
+
+    def warm(opened: Opened) -> Model:
+        signature = signature_of(opened.session, settings, max_request_rows, graph=graph, max_batch_size=max_batch_size)
+        signature = replace(signature, axes=axes_of(signature, wanted_axes))
+        check_weight(signature)
+        fixed = fixed_rows(opened.session)
+        counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if fixed is None else (fixed,)
+        quantisers = sorted(operators(graph, BATCH_QUANTISERS))
+        model = Model(opened, signature, counts, fixed, quantisers, example_of(settings, signature))
+        if signature.axes:
+            model.warm_up_buckets(max_batch_size, max_batch_tokens, max_batch_bytes)
+        return model
+
+    try:
+        check_options(options, wanted, providers)
+        if wanted != "auto" or providers:
+            return warm(open_named(graph, wanted, providers, threads, options))
+        try:
+            return warm(open_cuda(graph, wanted, threads, options))
+        except (Unusable, BadConfiguration) as cause:
+            # A model that is at fault itself is at fault on the CPU too, and refused there with the better message.
+            return warm(open_cpu(graph, threads, f"WORKER_MODEL__DEVICE is auto and CUDA is out: {cause}"))
+    except BadConfiguration as refusal:
+        raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
+
+
+def load_as_set(settings: ModelSettings, batching: BatchingSettings) -> Model:
+    """The same, for a worker that batches so."""
+    return load(
+        settings,
+        max_batch_size=batching.max_batch_size,
+        max_request_rows=batching.max_request_rows,
+        wanted_axes=batching.wanted_axes,
+        max_batch_tokens=batching.max_batch_tokens,
+        max_batch_bytes=batching.max_batch_bytes,
+    )
+
+
+def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
+    """What to warm up at: on the CPU two small ones and the largest; on CUDA the powers of two between them as well.
+
+    There libraries choose their kernels by the number of rows, and TensorRT builds an engine for what its last one does
+    not span: all before the worker is ready. What cuDNN plans for a convolution it plans anew for each batch that has
+    other rows than the last one had, warmed up or not: ONNX Runtime keeps one plan.
+    """
+    powers = [2**n for n in range(2, max_batch_size.bit_length())] if is_accelerated(opened.session) else []
+    return (1, ALWAYS_RUN, *powers, max_batch_size)
+
+
+def inspect(settings: ModelSettings) -> Inspected:
+    """What the file says of the model: on the CPU, without running it. Raises `BadConfiguration`."""
+    graph = read(settings.path, settings.sha256)
+    try:
+        opened = open_cpu(graph, 1, "only looked at")
+        # One row to a batch: whether a model of exactly one can be served is for the worker to say, which has the size.
+        signature = signature_of(opened.session, settings, Signature.max_rows, graph=graph, max_batch_size=1)
+        return Inspected(signature, fixed_rows(opened.session))
+    except BadConfiguration as refusal:
+        raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
+
+
+def example_of(settings: ModelSettings, signature: Signature) -> ExampleRows | None:
+    """The operator's example. Raises `BadConfiguration` for a file that is none of this model's."""
+    if settings.warm_up_example is None:
+        return None
+    from worker.inference.start_checks.example_file import read_example  # noqa: PLC0415 - few have one, and its imports take 10 ms
+
+    may_be_infinite = settings.non_finite_input == "allow"
+    return read_example(settings.warm_up_example, signature, may_be_infinite=may_be_infinite)
