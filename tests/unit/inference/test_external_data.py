@@ -235,12 +235,12 @@ def test_what_is_no_model_has_no_weights_elsewhere(model: bytes) -> None:
 
 UNKNOWN = st.lists(
     st.one_of(
-        st.builds(lambda number, value: varint(number << 3) + varint(value), st.integers(26, 400), st.integers(0, 300)),
+        st.builds(lambda number, value: varint(number << 3) + varint(value), st.integers(27, 400), st.integers(0, 300)),
         st.builds(
-            lambda number, bits: varint(number << 3 | 5) + bits, st.integers(26, 400), st.binary(min_size=4, max_size=4)
+            lambda number, bits: varint(number << 3 | 5) + bits, st.integers(27, 400), st.binary(min_size=4, max_size=4)
         ),
-        st.builds(framed, st.integers(26, 400), st.binary(max_size=200)),
-        st.builds(lambda number: varint(number << 3 | 3) + b"\x70\x01" + varint(number << 3 | 4), st.integers(26, 400)),
+        st.builds(framed, st.integers(27, 400), st.binary(max_size=200)),
+        st.builds(lambda number: varint(number << 3 | 3) + b"\x70\x01" + varint(number << 3 | 4), st.integers(27, 400)),
     ),
     max_size=3,
 ).map(b"".join)
