@@ -1,13 +1,14 @@
-"""The inference threads: batches go in by one door, outputs or failures come home by another.
+"""The inference threads: batches go in by one queue, outputs or failures come back by another.
 
-    loop ── submit ──▶ [ waiting: halves and probes at the head ] ──▶ lane 1..n ──▶ [ home ] ── finished ──▶ loop
+    loop ── submit ──▶ [ waiting: halves and probes at the head ] ──▶ lane 1..n ──▶ [ done ] ── finished ──▶ loop
 
-Each waiting item has one token in a queue that blocks outside the GIL; who gets a token takes the item at the head. The
-lanes own an item while they run it, and nothing else: no Kafka, no ledger. A lane that dies tells the loop why.
+Each waiting item has one token in a queue that blocks outside the GIL; the lane that gets a token takes the item at the
+head. The lanes own an item while they run it, and nothing else: no Kafka, no ledger. A lane that dies tells the loop
+why.
 
-To hand a batch to another thread and fetch it again takes 100 to 150 µs of the loop's time and the lane's, most of it
-for the interpreter, which each takes from the other (measured). A model that is done sooner runs on the loop's own
-thread, inside `submit`: with 44 µs a batch, a process on two cores answers a quarter more.
+To hand a batch to another thread and fetch it again takes 100 to 150 µs of the loop's and the lane's time, most of it
+because both want the interpreter (measured 2026). A model that is quicker runs on the loop's own thread, inside
+`submit`: with 44 µs a batch, a process on two cores then answers a quarter more.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from worker.core.records import Array, Batch, Finished
 # The weight of the newest run in the mean that tells whether the next batch will be brief.
 NEWEST = 1 / 8
 # Batches that run on the loop's thread stay there until they take so many times `brief`. On a busy machine any run
-# takes twice the processor time: without this every other batch of a model of 0.15 ms went to the lane (seen).
+# takes twice the processor time: without this every other batch of a model of 0.15 ms went to the lane (measured 2026).
 STAYING = 2
 # How many times `brief` the quickest of the last runs may take by the clock. Where all take longer, the model waits for
 # something besides the processor, another device perhaps. Not the mean of them: a busy machine takes the processor away
 # for many ms at a time, and from a lane more often than from the loop, so that a mean keeps batches in the lane where
-# they are slower: 18,000 rows/s while 37,000 came, for half a second and more (seen).
+# they are slower: 18,000 rows/s while 37,000 came, for half a second and more (measured 2026).
 AT_MOST_WAITING = 4
 LAST_RUNS = 8
 # After a run of so many times `brief` none is run on the loop's thread again: how long this model takes depends on what
@@ -79,8 +80,8 @@ class InferenceLanes:
         """With a single lane, runs on the loop's thread what lately took less than `brief` seconds.
 
         It stays there until it takes `STAYING` times as long. That is by the `processor_clock`, which counts for its
-        own thread: what a lane waits for the interpreter is not the model's. Whoever wants several lanes wants one
-        request to pass another.
+        own thread: what a lane waits for the interpreter is not the model's. Several lanes are there
+        for one request to pass another: with them nothing runs on the loop's thread.
         """
         self._runner = runner
         self._clock = clock
@@ -90,9 +91,9 @@ class InferenceLanes:
         self._stays = False  # on the loop's thread
         self._waiting: deque[Batch | Barrier | None] = deque()  # None is a probe, a barrier one of all lanes together
         self._tokens: SimpleQueue[None] = SimpleQueue()
-        # What came home, and a lock that is open when something may have: half the price of a queue. A SimpleQueue that
-        # is waited for with a timeout waits for ever after a signal whose handler outlasts it (CPython 3.11 and 3.12).
-        self._home: deque[Finished | BaseException] = deque()
+        # What is done, and a lock that is open when something may be: half the price of a queue. A SimpleQueue that is
+        # waited for with a timeout waits for ever after a signal whose handler outlasts it (CPython 3.11 and 3.12).
+        self._done: deque[Finished | BaseException] = deque()
         self._knock = Lock()
         self._knock.acquire()
         self._batches_out = self._probes_out = 0
@@ -117,12 +118,12 @@ class InferenceLanes:
 
     def submit(self, batch: Batch) -> None:
         """Queue a batch behind all others; run it at once if it will be brief, and none is queued or running."""
-        is_idle = len(self._home) == self._batches_out + self._probes_out
+        is_idle = len(self._done) == self._batches_out + self._probes_out
         if is_idle and self._will_be_brief():
             try:
-                self._home.append(self._run(-1, batch))
+                self._done.append(self._run(-1, batch))
             except BaseException as error:  # noqa: BLE001  # as in a lane: `finished` raises it
-                self._home.append(error)
+                self._done.append(error)
         else:
             self._waiting.append(batch)
             self._tokens.put(None)
@@ -141,7 +142,7 @@ class InferenceLanes:
             self._tokens.put(None)
 
     def probe(self) -> None:
-        """Run the warm-up batch next; it comes home as a `Finished` without a batch."""
+        """Run the warm-up batch next; `finished` returns it without a batch."""
         self._waiting.appendleft(None)
         self._probes_out += 1
         self._tokens.put(None)
@@ -157,26 +158,26 @@ class InferenceLanes:
             self._waiting.append(all_lanes)
             self._probes_out += 1
             self._tokens.put(None)
-        home: list[Finished] = []
+        done: list[Finished] = []
         while self._probes_out:
-            home += self.finished(1.0)
-        return home
+            done += self.finished(1.0)
+        return done
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        """What has come home, waiting at most `timeout` seconds for the first; at once when nothing is out.
+        """What is done, waiting at most `timeout` seconds for the first; at once when nothing is out.
 
-        Raises `ModelBroken` when a lane died: what it ran is unanswered. What came home before is returned first.
+        Raises `ModelBroken` when a lane died: what it ran is unanswered. What was done before is returned first.
         """
         self._raise_if_dead()
         if not self._batches_out + self._probes_out:
             return ()
-        home = self._fetch(timeout)
-        probes = sum(1 for finished in home if finished.batch is None)
+        done = self._fetch(timeout)
+        probes = sum(1 for finished in done if finished.batch is None)
         self._probes_out -= probes
-        self._batches_out -= len(home) - probes
-        if not home:
+        self._batches_out -= len(done) - probes
+        if not done:
             self._raise_if_dead()
-        return home
+        return done
 
     def close(self, timeout: float) -> bool:
         """Drop what waits and end the threads. False when one still runs after `timeout` seconds; it dies with us."""
@@ -189,21 +190,21 @@ class InferenceLanes:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _fetch(self, timeout: float) -> list[Finished]:
-        home: list[Finished] = []
-        if not self._home and timeout > 0:
+        done: list[Finished] = []
+        if not self._done and timeout > 0:
             self._knock.acquire(blocking=False)  # it may be open for what has been fetched already
-            if not self._home:
+            if not self._done:
                 self._knock.acquire(timeout=timeout)
-        while self._home:
-            item = self._home.popleft()
+        while self._done:
+            item = self._done.popleft()
             if not isinstance(item, Finished):
                 self._dead = item
                 break
-            home.append(item)
-        return home
+            done.append(item)
+        return done
 
-    def _bring_home(self, item: Finished | BaseException) -> None:
-        self._home.append(item)
+    def _hand_back(self, item: Finished | BaseException) -> None:
+        self._done.append(item)
         with suppress(RuntimeError):  # it is open already
             self._knock.release()
 
@@ -225,11 +226,11 @@ class InferenceLanes:
                 if isinstance(batch, Barrier):
                     batch.wait()
                     batch = None
-                self._bring_home(self._run(lane, batch))
+                self._hand_back(self._run(lane, batch))
                 # What a batch holds is freed when the loop is done with it, not when the next one comes.
                 del batch
         except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
-            self._bring_home(error)
+            self._hand_back(error)
 
     def _run(self, lane: int, batch: Batch | None) -> Finished:
         began = self._started[lane] = self._clock()
