@@ -82,7 +82,7 @@ def assemble(
     batch_rows = policy.max_rows
     outlook = Outlook(batching.lanes)
     batcher = Batcher(policy, outlook.needed, _learning(batching, policy))
-    events.watch(ledger, lanes, batcher, signals)
+    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals))
     events.bounded(
         batch=batch_rows,
         records=bounds.records,

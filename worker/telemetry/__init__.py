@@ -13,5 +13,15 @@ from worker.telemetry.events import WorkerEvents
 from worker.telemetry.health import HealthServer, try_address
 from worker.telemetry.logs import configure, kafka_logger
 from worker.telemetry.watchdog import TimeLimits, Watchdog
+from worker.telemetry.watched_parts import WatchedParts
 
-__all__ = ["HealthServer", "TimeLimits", "Watchdog", "WorkerEvents", "configure", "kafka_logger", "try_address"]
+__all__ = [
+    "HealthServer",
+    "TimeLimits",
+    "Watchdog",
+    "WatchedParts",
+    "WorkerEvents",
+    "configure",
+    "kafka_logger",
+    "try_address",
+]

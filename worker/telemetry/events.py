@@ -11,8 +11,6 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import inf
-from typing import Protocol
 
 import structlog
 
@@ -24,35 +22,11 @@ from worker.telemetry.metrics import declared as metrics
 from worker.telemetry.metrics.held_partitions import HeldPartitions
 from worker.telemetry.metrics.metric_values import Labels, MetricValues, Snapshot
 from worker.telemetry.recurring_failures import RecurringFailure
+from worker.telemetry.watched_parts import WatchedParts
 from worker.version import VERSION
 
 PUBLISH_EVERY = 0.25  # seconds; a snapshot costs 25 µs with 50 partitions, and scrapes come every few seconds
 MOST_NAMED = 20  # partitions named in one line
-
-
-class Ledger(Protocol):
-    """What is taken and not settled. Read by the loop's thread."""
-
-    rows: int
-    size: int
-
-    def oldest_by_partition(self) -> Mapping[Partition, float]: ...
-    def committable(self) -> Mapping[Partition, int]: ...
-
-
-class Lanes(Protocol):
-    @property
-    def running_since(self) -> float | None: ...
-
-
-class Batcher(Protocol):
-    @property
-    def linger(self) -> float: ...
-
-
-class Signals(Protocol):
-    @property
-    def stop_asked(self) -> bool: ...
 
 
 class WorkerEvents:
@@ -75,10 +49,7 @@ class WorkerEvents:
         self._values = MetricValues(metrics.METRICS)
         self._values.set(metrics.BUILD, 1, VERSION, platform.python_version())
         self._values.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
-        self._ledger: Ledger | None = None
-        self._lanes: Lanes | None = None
-        self._batcher: Batcher | None = None
-        self._signals: Signals | None = None
+        self._watched: WatchedParts | None = None
         self._buckets = NO_BUCKETS
         self._partitions = HeldPartitions()
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
@@ -86,7 +57,6 @@ class WorkerEvents:
         self._failed_runs = RecurringFailure("inferences_failed")
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
-        self._uncommitted_since: float | None = None
         self._publish_due = 0.0
         self._heartbeat: float | None = None
         self._publish()
@@ -106,7 +76,7 @@ class WorkerEvents:
     @property
     def running_since(self) -> float | None:
         """When the inference began that runs for longest in a lane."""
-        return self._lanes.running_since if self._lanes else None
+        return self._watched.lanes.running_since if self._watched else None
 
     # Life
 
@@ -125,12 +95,9 @@ class WorkerEvents:
         self._publish()
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
 
-    def watch(self, ledger: Ledger, lanes: Lanes, batcher: Batcher, signals: Signals) -> None:
-        """Where stalls, commit lag, the running inference's age, the linger and the wish to stop are read.
-
-        With every snapshot.
-        """
-        self._ledger, self._lanes, self._batcher, self._signals = ledger, lanes, batcher, signals
+    def watch(self, parts: WatchedParts) -> None:
+        """From now on every snapshot has their state."""
+        self._watched = parts
 
     def bounded(self, *, batch: int, records: int, rows: int, size: int, run: float) -> None:
         """The most rows of a batch, the most that may be in flight (`size` in bytes), the seconds of one inference."""
@@ -292,7 +259,8 @@ class WorkerEvents:
         self._values.add(metrics.COMMITS, len(result.committed), "ok")
         self._values.add(metrics.COMMITS, len(result.failed), "failed")
         if result.committed:
-            self._uncommitted_since = None
+            if self._watched:
+                self._watched.committed()
             self._partitions.committed(result.committed)
         for partition, reason in result.failed.items():
             self._failed_commits.happened(printable(reason), str(partition))
@@ -319,28 +287,16 @@ class WorkerEvents:
         self._values.set(metrics.RECORDS_IN_FLIGHT, in_flight)
         self._values.set(metrics.HEARTBEAT_AGE, now)
         self._values.set(metrics.SUSPECTS, len(self._partitions.suspects))
-        self._look_around(now)
+        if self._watched:
+            self._read(self._watched, now)
         self._publish()
         self._sum_up(now)
 
-    def _look_around(self, now: float) -> None:
-        """Read what nobody tells: the wish to stop, stalls, and commit lag."""
-        if self._ledger is None or self._batcher is None or self._signals is None:
-            return
-        if self._signals.stop_asked and not self._is_stopping:
+    def _read(self, watched: WatchedParts, now: float) -> None:
+        if watched.signals.stop_asked and not self._is_stopping:
             self._is_stopping = True
-            self._log.info("stop_asked", rows_in_flight=self._ledger.rows)
-        values, ledger = self._values, self._ledger
-        values.set(metrics.LINGER, self._batcher.linger)
-        values.set(metrics.ROWS_IN_FLIGHT, ledger.rows)
-        values.set(metrics.BYTES_IN_FLIGHT, ledger.size)
-        oldest = ledger.oldest_by_partition()
-        values.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in self._partitions.held})
-        if not ledger.committable():
-            self._uncommitted_since = None
-        elif self._uncommitted_since is None:
-            self._uncommitted_since = now
-        values.replace(metrics.COMMIT_LAG, {} if self._uncommitted_since is None else {(): self._uncommitted_since})
+            self._log.info("stop_asked", rows_in_flight=watched.ledger.rows)
+        watched.read(self._values, self._partitions.held, now)
 
     def _publish(self) -> None:
         unready = self._unready()

@@ -31,6 +31,7 @@ from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
 from worker.telemetry.metrics.declared import METRICS
 from worker.telemetry.metrics.page import PREFIX, MetricsPage
 from worker.telemetry.recurring_failures import SUM_UP_EVERY
+from worker.telemetry.watched_parts import WatchedParts
 
 P0, P1 = Partition("requests", 0), Partition("requests", 1)
 
@@ -72,7 +73,7 @@ class Watched:
         self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now, date=lambda: self.date)
         self.ledger, self.lanes, self.signals = FakeLedger(), FakeLanes(), FakeSignals()
         self.batcher = FakeBatcher()
-        self.events.watch(self.ledger, self.lanes, self.batcher, self.signals)
+        self.events.watch(WatchedParts(self.ledger, self.lanes, self.batcher, self.signals))
         self._page = MetricsPage(lambda: self.events.latest, lambda: self.now)
 
     @property

@@ -1,0 +1,67 @@
+"""The parts of a worker that are asked for their state with every snapshot, instead of reporting each change.
+
+Asked on the loop's thread, but for `running_since`, which any thread may read. Owns since when nothing is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Protocol
+
+from worker.core.records import Partition
+from worker.telemetry.metrics import declared as metrics
+from worker.telemetry.metrics.metric_values import MetricValues
+
+
+class WatchedLedger(Protocol):
+    """What is taken and not settled."""
+
+    rows: int
+    size: int
+
+    def oldest_by_partition(self) -> Mapping[Partition, float]: ...
+    def committable(self) -> Mapping[Partition, int]: ...
+
+
+class WatchedLanes(Protocol):
+    @property
+    def running_since(self) -> float | None: ...
+
+
+class WatchedBatcher(Protocol):
+    @property
+    def linger(self) -> float: ...
+
+
+class WatchedSignals(Protocol):
+    @property
+    def stop_asked(self) -> bool: ...
+
+
+class WatchedParts:
+    """Where stalls, commit lag, the running inference's age, the linger and the wish to stop are read."""
+
+    def __init__(
+        self, ledger: WatchedLedger, lanes: WatchedLanes, batcher: WatchedBatcher, signals: WatchedSignals
+    ) -> None:
+        self.ledger, self.lanes, self.signals = ledger, lanes, signals
+        self._batcher = batcher
+        self._uncommitted_since: float | None = None
+
+    def committed(self) -> None:
+        """A commit got through."""
+        self._uncommitted_since = None
+
+    def read(self, values: MetricValues, held: Iterable[Partition], now: float) -> None:
+        """Set the values that only these parts know; `held` are the partitions that may be stuck."""
+        values.set(metrics.LINGER, self._batcher.linger)
+        values.set(metrics.ROWS_IN_FLIGHT, self.ledger.rows)
+        values.set(metrics.BYTES_IN_FLIGHT, self.ledger.size)
+        oldest = self.ledger.oldest_by_partition()
+        values.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in held})
+        if not self.ledger.committable():
+            self._uncommitted_since = None
+        elif self._uncommitted_since is None:
+            self._uncommitted_since = now
+        values.replace(metrics.COMMIT_LAG, {} if self._uncommitted_since is None else {(): self._uncommitted_since})
