@@ -1,7 +1,7 @@
 """Rows that are made up to be unlike: numbers of all signs and of several sizes, small whole numbers, short texts.
 
-Each is made of a row on which the model is known to run. It may take no other whole numbers or texts, or no other
-numbers at all: so a row can be made in more and in less daring ways. Owns nothing; what runs is the business of others.
+Each is made of a row on which the model runs. A model may take no other whole numbers or texts, or no other numbers at
+all: so a row can be varied more or less. Pure; `row_independence` runs them.
 """
 
 from __future__ import annotations
@@ -42,25 +42,21 @@ class Recipe(NamedTuple):
     is_loud: bool = False
 
 
-class Company(NamedTuple):
-    """A loud row, and quiet ones of one size, each of which is to be run beside it."""
+def loud_and_quiet(series: int) -> Iterator[tuple[Recipe, Sequence[Recipe]]]:
+    """A loud row and the quiet ones to be run beside it, for each size; other ones in each series.
 
-    loud: Recipe
-    quiet: Sequence[Recipe]
-
-
-def companies(ladder: int) -> Iterator[Company]:
-    """One for each size, others on each ladder. Of a quiet row and its opposite a ReLU lets one through."""
+    Of a quiet row and its opposite a ReLU lets one through.
+    """
     for at, size in enumerate(SIZES):
-        number = 5 * (ladder * len(SIZES) + at)
-        yield Company(Recipe(number + 1, size * LOUDER, is_loud=True), [Recipe(number, size), Recipe(number, -size)])
+        number = 5 * (series * len(SIZES) + at)
+        yield Recipe(number + 1, size * LOUDER, is_loud=True), [Recipe(number, size), Recipe(number, -size)]
 
 
 class MadeUpRows:
     """Makes rows of `known` ones on which the model runs; inputs that are not `open_names` stay what they are there.
 
-    `are_given`: the operator has given those rows, so that numbers are as large as there, and whole numbers and texts
-    only change their places. Else they are blank, and nothing is known of what the model takes besides.
+    `are_given`: the operator has given those rows: numbers are made as large as there, and whole numbers and texts only
+    change their places. Else they are blank rows, and what the model takes besides is not known.
     """
 
     def __init__(self, known: Row, open_names: frozenset[str], *, are_given: bool) -> None:
@@ -91,7 +87,9 @@ class MadeUpRows:
             return self._numbers(known, recipe) if variety.numbers else known
         if not variety.others:
             return known
-        return _in_other_places(known, recipe) if self._are_given else _others(known, recipe)
+        if not self._are_given:
+            return _others(known, recipe)
+        return np.roll(known, recipe.number, axis=-1) if known.ndim > 1 else known
 
     def _numbers(self, known: Array, recipe: Recipe) -> Array:
         """Normally distributed, and as large as those given."""
@@ -99,10 +97,6 @@ class MadeUpRows:
         numbers = np.random.default_rng(recipe.number).standard_normal(known.shape) * recipe.size * (largest or 1.0)
         most = float(np.finfo(known.dtype).max) / 4  # of FP16: 16,376
         return numbers.clip(-most, most).astype(known.dtype)
-
-
-def _in_other_places(known: Array, recipe: Recipe) -> Array:
-    return np.roll(known, recipe.number, axis=-1) if known.ndim > 1 else known
 
 
 def _others(blank: Array, recipe: Recipe) -> Array:

@@ -1,12 +1,12 @@
-"""Does each row of a batch get its own answer, whatever lies beside it? Tried before strangers' rows share a batch.
+"""Does each row of a batch get its own answer, whatever lies beside it? Tried before requests share a batch.
 
 A model that looks across the first axis answers wrongly and says nothing: one that is quantised dynamically (one scale
-for the whole batch), whose first axis is the time, or that was exported in training mode. So rows that are unlike run
-together, a loud one and a quiet one, and each once more among its own copies. As many rows each time, so that the same
-kernels run: rows that are independent come out the same to the last bits, or nearly.
+for the whole batch), whose first axis is the time, or that was exported in training mode. So a loud row (large numbers)
+and a quiet one run together, and each once more among its own copies. The number of rows is the same each time, so
+that the same kernels run: the answers of independent rows are equal then, up to rounding.
 
-Answers that are the same whatever is asked, zeros behind a ReLU or one label, show nothing: rows of other signs and
-sizes are tried, and what never differed is said. Operators that are known to share a scale are named in any case.
+An output that is the same for all rows, zeros behind a ReLU or one label, shows nothing: so rows of other signs and
+sizes are tried, and outputs that never differed are reported. Operators that share a scale are reported in any case.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import numpy as np
 from worker.core.failures import RunFailure
 from worker.core.records import Array
 from worker.inference.model import Model
-from worker.inference.start_checks.made_up_rows import Company, MadeUpRows, Recipe, Row, companies
+from worker.inference.start_checks.made_up_rows import MadeUpRows, Recipe, Row, loud_and_quiet
 
 # What two runs may differ by, as a part of the row's largest number: TF32 has ten bits, float16 as many.
 TOLERANCE = 1e-3
-# Seconds after which nothing more is tried, for the start waits; two quiet rows are, however long they take.
+# Seconds after which nothing more is tried, as the start waits; two quiet rows are tried however long they take.
 LONGEST = 0.1
 FEWEST_LOOKS = 2
-# Each of three loud rows and six quiet ones; a further one only while answers are all the same. Of 1,323 random
-# networks whose rows depend on each other four ladders show 1,274 and one 1,259; a single pair of rows shows 1,050.
-MOST_LADDERS = 4
+# Each of three loud rows and six quiet ones; a further series only while answers are all the same. Of 1,323 random
+# networks whose rows depend on each other four series find 1,274, one finds 1,259, and a single pair of rows finds
+# 1,050 (measured 2026).
+MOST_SERIES = 4
 
 Outputs = Sequence[Array]
 
@@ -45,8 +46,9 @@ _CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone"
 
 
 class Independence(NamedTuple):
-    """What was found. `why` rows that share a batch change one another's answers, with the cure: None where nothing
-    says so. `unseen`: outputs that were the same for all quiet rows, which is no evidence that rows keep to themselves.
+    """What was found. `why` rows that share a batch change one another's answers, with the cure; None: no sign of it.
+
+    `unseen`: outputs that were the same for all quiet rows, which proves nothing about them.
     """
 
     why: str | None = None
@@ -54,7 +56,7 @@ class Independence(NamedTuple):
 
     @property
     def doubt(self) -> str | None:
-        """What could not be seen, in a sentence; None where all could, or is known."""
+        """Which outputs proved nothing, in a sentence; None where all did, or `why` is known."""
         if self.why is not None or not self.unseen:
             return None
         return (
@@ -65,14 +67,14 @@ class Independence(NamedTuple):
 
 
 class _Ran(NamedTuple):
-    """Rows that were run together, and what came of it."""
+    """Rows that were run together, and their answers."""
 
     rows: Sequence[Row]
     outputs: Outputs
 
 
 class _Seen(NamedTuple):
-    """A row's answer was not what it is among its copies: of which output, by how large a part, where and in what."""
+    """A row's answer was not what it is among its copies: of which output, by how large a part, where, in which run."""
 
     output: str
     part: float
@@ -81,18 +83,23 @@ class _Seen(NamedTuple):
 
 
 def independence(model: Model, max_batch_size: int, now: Callable[[], float] = time.monotonic) -> Independence:
-    """Made-up rows prove nothing: what only others do goes unnoticed. Runs at a number of rows that was warmed up."""
+    """No sign is no proof: other rows than the made-up ones may differ. Runs at a number of rows that was warmed up."""
     rows = min((count for count in model.warmed_up_at if count > 1), default=1)
     if min(rows, model.most_rows(max_batch_size)) == 1:
         return Independence()
-    trial = _Trial(model, rows)
-    why = trial.why(now, now() + LONGEST)
+    comparison = _Comparison(model, rows)
+    why = comparison.why(now, now() + LONGEST)
     if why is not None:
         return Independence(why)
-    return Independence(_named(model.batch_quantisers), trial.unseen())
+    if model.batch_quantisers:
+        why = (
+            "rows that share a batch change one another's answers, though of made-up rows none did. "
+            f"{_shared_scale(model.batch_quantisers)}; {_CURE}"
+        )
+    return Independence(why, comparison.unseen())
 
 
-class _Trial:
+class _Comparison:
     """Runs rows beside one another. Owns the answers of the quiet ones."""
 
     def __init__(self, model: Model, rows: int) -> None:
@@ -100,22 +107,22 @@ class _Trial:
         open_names = frozenset(spec.name for spec in model.signature.required)
         given = model.example_rows
         self._made_up = MadeUpRows(model.blank(given or 1), open_names, are_given=given > 0)
-        # A device may not come back from an index that is outside of its table. Those of an example are inside.
+        # On a device an index outside of its table may end the process. Those of an example are inside.
         is_careful = model.is_accelerated and not given
         self._varieties = [v for v in self._made_up.varieties if not (v.others and is_careful)]
         self._quiet: list[_Ran] = []
 
     def why(self, now: Callable[[], float], until: float) -> str | None:
-        """Why rows change one another's answers, as far as that shows before time is up."""
+        """Why rows change one another's answers; None where none did before time was up."""
         for looks, seen in enumerate(self._looks(), 1):
             if seen is not None:
-                return self._told(seen)
+                return self._explained(seen)
             if looks >= FEWEST_LOOKS and now() > until:
                 break
         return None
 
     def unseen(self) -> tuple[str, ...]:
-        """The outputs that were the same for each quiet row. What a loud one gives is another matter."""
+        """The outputs that were the same for each quiet row."""
         return tuple(
             spec.name
             for at, spec in enumerate(self._model.signature.outputs)
@@ -127,9 +134,9 @@ class _Trial:
         for row in self._made_up.given():
             given = self._run([row] * self._rows)
             yield given and self._look(self._last, given)
-        for company in self._companies():
-            loud = self._among_copies(company.loud)
-            for recipe in company.quiet:
+        for loud_recipe, quiet_recipes in self._recipes():
+            loud = self._among_copies(loud_recipe)
+            for recipe in quiet_recipes:
                 quiet = self._among_copies(recipe)
                 yield quiet and self._look(loud or self._last, quiet)
 
@@ -139,18 +146,16 @@ class _Trial:
 
     def _look(self, beside: _Ran | None, quiet: _Ran) -> _Seen | None:
         self._quiet.append(quiet)
-        return self._by_place(quiet) or (beside and self._together(beside, quiet))
+        first, last = ([output[at] for output in quiet.outputs] for at in (slice(1), slice(-1, None)))
+        where = "behind its own copies from what it is before them"
+        return self._seen(last, first, where, quiet) or (beside and self._together(beside, quiet))
 
-    def _companies(self) -> Iterator[Company]:
-        """One ladder of sizes, and others for as long as an output is the same for all rows."""
-        for ladder in range(MOST_LADDERS):
-            yield from companies(ladder)
+    def _recipes(self) -> Iterator[tuple[Recipe, Sequence[Recipe]]]:
+        """One series of sizes, and others for as long as an output is the same for all rows."""
+        for series in range(MOST_SERIES):
+            yield from loud_and_quiet(series)
             if not self.unseen():
                 return
-
-    def _by_place(self, alone: _Ran) -> _Seen | None:
-        first, last = ([output[at] for output in alone.outputs] for at in (slice(1), slice(-1, None)))
-        return self._seen(last, first, "behind its own copies from what it is before them", alone)
 
     def _together(self, first: _Ran, last: _Ran) -> _Seen | None:
         together = self._run([*first.rows[:-1], last.rows[-1]])
@@ -168,20 +173,21 @@ class _Trial:
         part, output = max((_difference(*pair), name) for *pair, name in zip(got, expected, names, strict=True))
         return _Seen(output, part, where, ran) if part > TOLERANCE else None
 
-    def _told(self, seen: _Seen) -> str:
+    def _explained(self, seen: _Seen) -> str:
         again = self._run(seen.ran.rows)
         if again is None or max(map(_difference, again.outputs, seen.ran.outputs)) > TOLERANCE:
             return (
                 f"the model answers the same rows differently each time ({seen.output}): export it in evaluation mode"
             )
-        named = self._model.batch_quantisers
+        quantisers = self._model.batch_quantisers
+        by = f"by {seen.part:.1%}" if seen.part < 1 else "altogether"
         return (
             f"rows that share a batch change one another's answers: {seen.output} of a made-up row differs "
-            f"{_by(seen.part)} {seen.where}. {_shared_scale(named) if named else _KINDS}; {_CURE}"
+            f"{by} {seen.where}. {_shared_scale(quantisers) if quantisers else _KINDS}; {_CURE}"
         )
 
     def _among_copies(self, recipe: Recipe) -> _Ran | None:
-        """The row that the recipe makes, or as much of it as the model takes; None where that is nothing."""
+        """The row that the recipe makes, with as many inputs varied as the model takes; None where it takes none."""
         for variety in self._varieties:
             ran = self._run([self._made_up.made(recipe, variety)] * self._rows)
             if ran is not None:
@@ -191,16 +197,6 @@ class _Trial:
     def _run(self, rows: Sequence[Row]) -> _Ran | None:
         outputs = self._model.run({name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
         return None if isinstance(outputs, RunFailure) else _Ran(rows, outputs)
-
-
-def _named(operators: Sequence[str]) -> str | None:
-    """What is known of these operators, whatever the answers show."""
-    if not operators:
-        return None
-    return (
-        "rows that share a batch change one another's answers, though of made-up rows none did. "
-        f"{_shared_scale(operators)}; {_CURE}"
-    )
 
 
 def _shared_scale(operators: Sequence[str]) -> str:
@@ -220,7 +216,3 @@ def _difference(got: Array, expected: Array) -> float:
         return 0.0
     largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0.0))
     return float(np.nan_to_num(apart.max(), nan=np.inf)) / largest if largest else np.inf
-
-
-def _by(part: float) -> str:
-    return f"by {part:.1%}" if part < 1 else "altogether"
