@@ -3,7 +3,7 @@
 import os
 
 # ONNX Runtime's builds from 1.29 on send usage to their maker over HTTPS, the names of model file and graph among it,
-# and keep an identifier under the home directory. It decides this once, while imported; 0 in the environment allows it.
+# and keep an identifier in the user's directory. It decides this once, while imported; 0 in the environment allows it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from worker.inference.model import Model

@@ -1,7 +1,7 @@
 """What a loaded model takes and gives: its `Signature`, or a refusal that says how to export it differently.
 
-Reads a session's declared inputs and outputs, and runs nothing. What a model only claims about its outputs is settled
-by the warm-up.
+Reads the inputs and outputs that a session declares, and runs nothing. Whether the outputs are as declared is seen in
+the warm-up.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def signature_of(
 ) -> Signature:
     """The signature, every input with a batch axis: a dynamic one, or one that these settings allow to be fixed.
 
-    `graph` is asked for what the session does not tell. Raises `BadConfiguration` naming the cure.
+    `graph` says what the session does not. Raises `BadConfiguration` with the cure.
     """
     inputs, outputs = _declared(session)
     _check_both(len(inputs), len(outputs))

@@ -1,6 +1,6 @@
-"""The operator's defaults for inputs held against the model: each refused at start, in one sentence with the cure.
+"""The operator's defaults for inputs, compared with the model: what does not fit is refused at start, with the cure.
 
-What a request that leaves an input out then gets is the business of `worker.core.tensors.filling`.
+How an input that a request leaves out is filled in: `worker.core.tensors.filling`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Model:
         self.signature = self._seen_with(outputs)
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
         if self._bound is not None:
-            self._bound.let_go()  # this thread is not one of those that will run
+            self._bound.let_go()  # this thread runs no batch
 
     @property
     def fixed_rows(self) -> int | None:
@@ -87,7 +87,7 @@ class Model:
 
     @property
     def is_accelerated(self) -> bool:
-        """Whether it runs on a device that the loop's thread should keep busy, and not wait for."""
+        """Whether it runs on a GPU, which the loop's thread should keep busy and not wait for."""
         return is_accelerated(self._session)
 
     def probe(self) -> Sequence[Array] | RunFailure:
@@ -111,7 +111,7 @@ class Model:
         """So many rows as the warm-up ran, of the operator's example, else all zeros or all ones: it runs on them.
 
         Padded axes are as long as in a bucket. With other `lengths` of dynamic axes, or another `value` where there is
-        no example, nobody says that it runs. A mask of zeros may cost less than one of ones.
+        no example, the model may fail. A mask of zeros may cost less than one of ones.
         """
         of = self._blank if value is None else self._blank.of(value)
         return of.batch(self.signature, rows, lengths)

@@ -32,8 +32,8 @@ from worker.inference.start_checks.warm_up import ALWAYS_RUN
 from worker.inference.start_checks.warm_up_rows import ExampleRows
 from worker.settings import BatchingSettings, ModelSettings
 
-# Operators that reckon one scale from all that they are given, the rows of a whole batch. Those that quantise by blocks
-# (MatMulNBits) keep within a row, and those of integers (MatMulInteger and its kind) are given their scales.
+# Operators that compute one scale from all rows of a batch. Those that quantise by blocks (MatMulNBits) keep within a
+# row, and those of integers (MatMulInteger and its kind) are given their scales.
 BATCH_QUANTISERS = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
 
 
@@ -77,14 +77,14 @@ def load(
         try:
             return warm(open_cuda(graph, wanted, threads, options))
         except (Unusable, BadConfiguration) as cause:
-            # A model that is at fault itself is at fault on the CPU too, and refused there with the better message.
+            # A model that cannot be run anywhere is refused on the CPU too, with the better message.
             return warm(open_cpu(graph, threads, f"WORKER_MODEL__DEVICE is auto and CUDA is out: {cause}"))
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
 
 
 def load_as_set(settings: ModelSettings, batching: BatchingSettings) -> Model:
-    """The same, for a worker that batches so."""
+    """The same, with these batching settings."""
     return load(
         settings,
         max_batch_size=batching.max_batch_size,
@@ -98,9 +98,9 @@ def load_as_set(settings: ModelSettings, batching: BatchingSettings) -> Model:
 def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
     """What to warm up at: on the CPU two small ones and the largest; on CUDA the powers of two between them as well.
 
-    There libraries choose their kernels by the number of rows, and TensorRT builds an engine for what its last one does
-    not span: all before the worker is ready. What cuDNN plans for a convolution it plans anew for each batch that has
-    other rows than the last one had, warmed up or not: ONNX Runtime keeps one plan.
+    On CUDA libraries choose their kernels by the number of rows, and TensorRT builds an engine for row counts that its
+    last one does not span: all before the worker is ready. cuDNN plans a convolution anew for each batch that has
+    another row count than the last one, warmed up or not: ONNX Runtime keeps one plan.
     """
     powers = [2**n for n in range(2, max_batch_size.bit_length())] if is_accelerated(opened.session) else []
     return (1, ALWAYS_RUN, *powers, max_batch_size)
@@ -111,7 +111,7 @@ def inspect(settings: ModelSettings) -> Inspected:
     graph = read(settings.path, settings.sha256)
     try:
         opened = open_cpu(graph, 1, "only looked at")
-        # One row to a batch: whether a model of exactly one can be served is for the worker to say, which has the size.
+        # One row to a batch: whether a model of exactly one row can be served depends on the worker's MAX_BATCH_SIZE.
         signature = signature_of(opened.session, settings, Signature.max_rows, graph=graph, max_batch_size=1)
         return Inspected(signature, fixed_rows(opened.session))
     except BadConfiguration as refusal:
@@ -119,7 +119,7 @@ def inspect(settings: ModelSettings) -> Inspected:
 
 
 def example_of(settings: ModelSettings, signature: Signature) -> ExampleRows | None:
-    """The operator's example. Raises `BadConfiguration` for a file that is none of this model's."""
+    """The operator's example; None: there is none. Raises `BadConfiguration` for a file that does not fit the model."""
     if settings.warm_up_example is None:
         return None
     from worker.inference.start_checks.example_file import read_example  # noqa: PLC0415 - few have one, and its imports take 10 ms

@@ -1,7 +1,7 @@
 """ONNX Runtime's exceptions in our words: what a run's or a load's failure means, and how its message reads.
 
-Messages come from native code: C++ signatures, source files, host names, ANSI colours, and now and then a piece of the
-request. What leaves here is one short line that names the node and the complaint.
+Its messages come from native code: they hold C++ signatures, source files, host names, ANSI colours, and now and then
+a piece of the request. What leaves here is one short line that names the node and the complaint.
 """
 
 from __future__ import annotations
@@ -129,9 +129,9 @@ def run_failure(error: Exception) -> RunFailure:
         ) from error
     if is_out_of_memory(error):
         return RunFailure(f"the device has not enough memory: {readable(error)}", Code.RESOURCE_EXHAUSTED)
-    # A quotation may be a piece of somebody's request; this text reaches logs and other people's answers.
+    # A quotation may be a piece of a request, and this text reaches logs and the answers to other publishers.
     complaint = _QUOTED.sub("'…'", _complaint(text) or type(error).__name__)
-    # So may a number, which helps the publisher to find it: `idx=9999 must be within the range [-10,9]`.
+    # So may a number, which helps the publisher to find it (`idx=9999 must be within the range [-10,9]`): not logged.
     is_of_device = code is not None or _DEVICE_FAILURE.search(complaint) is not None
     numberless = complaint if is_of_device else _NUMBER.sub("…", complaint)
     return RunFailure(shortened(complaint, _node(text)), logged=shortened(numberless, _node(text)))

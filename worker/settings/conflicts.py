@@ -147,7 +147,7 @@ def _credentials(kafka: Connection, mechanism: str) -> Iterator[str]:
 
 
 def _idle_credentials(kafka: Connection) -> Iterator[str]:
-    """Those that nothing logs in with: they were meant to be used."""
+    """Those that nothing logs in with, though they were set to be used."""
     idle: tuple[str, ...] = (*_PASSWORD, *_TOKEN)
     used: str = kafka.security_protocol
     cure = "set WORKER_KAFKA__SECURITY_PROTOCOL to SASL_SSL, or unset it"
@@ -161,7 +161,7 @@ def _idle_credentials(kafka: Connection) -> Iterator[str]:
 
 
 def _tokens(kafka: Connection) -> Iterator[str]:
-    """Where the client's secret goes. The client follows no redirection, so this address is all."""
+    """Where the client's secret goes. The client follows no redirection, so only this address matters."""
     if kafka.oauth_token_endpoint_url is None:
         return
     try:

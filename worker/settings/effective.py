@@ -1,4 +1,4 @@
-"""The settings as they are in effect, fit to be shown: every name with its value, no secret among them."""
+"""The settings in effect, as they may be shown: every name with its value, secrets masked."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The only reader of the environment: variables and a TOML file in, frozen `Settings` out.
 
-pydantic-settings reads, the environment winning over the file. Ours is to judge names and to tell problems. Every
-`WORKER_*` name must be known, so that a mistyped one is an error and not a default; which are not ours, and what a
-mistyped one was meant to be, is decided in `names`. A secret may stand in a file instead:
-`WORKER_KAFKA__SASL_PASSWORD_FILE` names it. All problems are found before one exception reports them.
+pydantic-settings reads; the environment wins over the file. This module checks names and reports problems. Every
+`WORKER_*` name must be known, so that a mistyped one is an error and not a default: `names` says which are not ours,
+and what a mistyped one was meant to be. A secret may stand in a file instead: `WORKER_KAFKA__SASL_PASSWORD_FILE` names
+it. All problems are found before one exception reports them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _S = TypeVar("_S", Settings, ClientSettings, ScoringSettings, KafkaPart, Deliver
 _SECTIONS_AS_VARIABLES = f"settings are WORKER_<SECTION>__<NAME>, sections {', '.join(SECTIONS).upper()}."
 _SECTIONS_AS_TABLES = f"tables are {', '.join(SECTIONS)}."
 
-# Unknown names are told by `_unknown_names`, which knows where they stand. A default that cannot be made, as the value
-# that it is made from is wrong, is no second mistake.
-_TOLD_ELSEWHERE = ("extra_forbidden", "model_type", "default_factory_not_called")
+# Unknown names are reported by `_unknown_names`, which knows where they stand. A default that cannot be made, because
+# the value that it is made from is wrong, is no second mistake.
+_REPORTED_ELSEWHERE = ("extra_forbidden", "model_type", "default_factory_not_called")
 
 
 def load(config_path: Path | None, environ: Mapping[str, str]) -> Settings:
@@ -73,7 +73,7 @@ class Parts(NamedTuple):
 
 
 def load_parts(config_path: Path | None, environ: Mapping[str, str]) -> Parts:
-    """For a command that tells all that is wrong: the sections that can be used whatever else is missing."""
+    """For `check`, which reports all that is wrong: the sections that can be used whatever else is missing."""
     try:
         settings = load(config_path, environ)
     except BadConfiguration as refusal:
@@ -124,7 +124,7 @@ def _read(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tup
     try:
         settings = shape(_build_sources=((environment, file, sections), {}))
     except ValidationError as error:
-        problems += [_told(e) for e in error.errors(include_url=False) if not _is_told_elsewhere(e)]
+        problems += [_problem(e) for e in error.errors(include_url=False) if not _is_reported_elsewhere(e)]
         return None, list(dict.fromkeys(problems))
     if isinstance(kafka := getattr(settings, "kafka", None), Connection):
         kafka.read_secrets_from(tuple(Path(environ[name]) for name in SECRET_FILES if environ.get(name)))
@@ -132,7 +132,7 @@ def _read(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tup
 
 
 def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
-    """pydantic-settings passes over what is no regular file in silence; here that is an error."""
+    """pydantic-settings ignores what is no regular file; here that is an error."""
     try:
         if path is not None and not path.is_file():
             raise FileNotFoundError("it is a folder" if path.is_dir() else "there is no such file")
@@ -209,11 +209,11 @@ def _client_key(guess: Sequence[str], place: str) -> str:
     return "" if is_ours else f" librdkafka's own settings stand in {place}"
 
 
-def _is_told_elsewhere(error: ErrorDetails) -> bool:
-    return error["type"] in _TOLD_ELSEWHERE and len(error["loc"]) <= len(("section", "key"))
+def _is_reported_elsewhere(error: ErrorDetails) -> bool:
+    return error["type"] in _REPORTED_ELSEWHERE and len(error["loc"]) <= len(("section", "key"))
 
 
-def _told(error: ErrorDetails) -> str:
+def _problem(error: ErrorDetails) -> str:
     """One problem of one value: the variable, where in it, what is wrong, and what it is for."""
     section, key, *inner = map(str, error["loc"])
     purpose = SECTIONS[section].model_fields[key].description

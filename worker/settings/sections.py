@@ -98,7 +98,7 @@ def _elements(value: Any) -> Any:
 
 
 def _without_login(value: str) -> str:
-    """The client takes `user:password@host` for a host's name, and tells it to everybody."""
+    """The client takes `user:password@host` for a host's name, and shows it in logs."""
     if "@" in value:
         raise PydanticCustomError(
             UNSHOWN,
@@ -109,7 +109,7 @@ def _without_login(value: str) -> str:
 
 
 def _of_this_host(value: str) -> str:
-    """A name that replicas may share as a pattern. What else stands in braces was meant to be filled in by somebody."""
+    """A name that replicas may share as a pattern. Other braces are a template that was not filled in."""
     if set("{}") & set(value.replace("{hostname}", "")):
         raise ValueError("{hostname} is all that may stand in braces")
     return value
@@ -187,7 +187,7 @@ class Connection(Section):
     _secret_files: tuple[Path, ...] = PrivateAttr(())
 
     def read_secrets_from(self, files: tuple[Path, ...]) -> None:
-        """Remember which files held the secrets. For whoever has read them."""
+        """Remember which files held the secrets. Called where they are read."""
         self._secret_files = files
 
     @property
@@ -197,7 +197,7 @@ class Connection(Section):
 
     @property
     def certificates(self) -> dict[str, Path]:
-        """The files of our certificate and key, and of whom we trust, by the setting that names each."""
+        """The files of our certificate and key, and of the authorities we trust, by the setting that names each."""
         settings = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_crl_location")
         return {setting: file for setting in settings if (file := getattr(self, setting)) is not None}
 
@@ -309,7 +309,7 @@ class ModelSettings(Section):
         1, ge=0, le=1024, description="Threads of one inference on the CPU; 0: all cores. Large models gain from more."
     )
     run_timeout_s: float = Field(
-        60.0, gt=0, le=240, description="An inference that takes longer is taken for hung: the worker exits (3)."
+        60.0, gt=0, le=240, description="An inference that takes longer counts as hung: the worker exits (3)."
     )
     input_defaults: Elements = Field(
         {},
@@ -336,7 +336,8 @@ class ModelSettings(Section):
         "reject", description="What a request with a NaN or an infinity among its inputs gets."
     )
     non_finite_output: Literal["error", "allow", "null"] = Field(
-        "error", description="What an answer with a NaN or an infinity becomes; `null` in JSON, as is elsewhere."
+        "error",
+        description="What an answer with a NaN or an infinity becomes. `null`: null in JSON, unchanged elsewhere.",
     )
 
 
@@ -523,13 +524,13 @@ class ClientSettings(_Sections):
 
 
 class KafkaPart(_Sections):
-    """A worker's Kafka section alone, for whoever looks at the cluster though the rest is not right."""
+    """A worker's Kafka section alone: `check` looks at the cluster also where the rest is wrong."""
 
     kafka: KafkaSettings
 
 
 class DeliveryPart(_Sections):
-    """A worker's promise alone, for whoever wants to know it though the rest is not right."""
+    """A worker's DELIVERY section alone: `check` shows it also where the rest is wrong."""
 
     delivery: DeliverySettings
 

@@ -2,7 +2,7 @@
 
 import sys
 
-# structlog loads rich, where it is installed, for tracebacks that nobody here prints: 40 ms of every start (measured).
+# structlog loads rich, where it is installed, for tracebacks that are never printed here: 40 ms of every start (2026).
 if "rich" not in sys.modules:
     sys.modules["rich"] = None  # type: ignore[assignment]  # that is how an import is made to fail
     import structlog  # noqa: F401

@@ -1,4 +1,4 @@
-"""What the worker tells whoever watches: counted for `/metrics`, and logged as short facts.
+"""What the worker reports to operators: counted for `/metrics`, and logged as short facts.
 
 Called by the loop's thread. Owns the metrics' values, and publishes a new snapshot of them at most every quarter of a
 second, which any thread may read. Logs nothing per record above debug: what happens often is summed up in one line now
@@ -81,7 +81,7 @@ class WorkerEvents:
     # Life
 
     def noted(self, fact: str, **fields: object) -> None:
-        """Log what an operator would tell a colleague."""
+        """Log a fact that an operator wants to know."""
         self._log.info(fact, **fields)
 
     def warned(self, fact: str, **fields: object) -> None:
@@ -218,7 +218,7 @@ class WorkerEvents:
         self._values.add(metrics.ELEMENTS, padding, bucket, "padding")
 
     def batch_ran(self, rows: int, seconds: float, failure: str | None) -> None:
-        """An inference came home, or one of the halves of a failed batch."""
+        """An inference of a batch, or of one of the halves of a failed batch, is finished."""
         self._values.add(metrics.RUNS, 1, "ok" if failure is None else "failed")
         self._values.observe(metrics.INFERENCE, seconds)
         if failure is not None:
@@ -242,7 +242,7 @@ class WorkerEvents:
         self._values.add(metrics.LATE, records)
 
     def device_probed(self, failure: str | None) -> None:
-        """The warm-up batch was run again, because failures in a row cast suspicion on the device."""
+        """The device check: the warm-up batch was run again after failures in a row."""
         self._values.add(metrics.PROBES, 1, "ok" if failure is None else "failed")
         if failure is not None:
             self._log.error("device_failed_its_probe", failure=printable(failure))

@@ -1,7 +1,7 @@
 """`/healthz`, `/readyz` and `/metrics` over HTTP, on loopback unless told otherwise.
 
-Its thread answers from the latest snapshot and touches nothing that lives. Alive means that the loop turns and no
-inference hangs; whether a broker can be reached says nothing about us, and restarting for it makes storms.
+Its thread answers from the latest snapshot and touches no other state. Alive means that the loop turns and no inference
+hangs. An absent broker does not count: a restart would not bring it back, and all replicas would restart at once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from worker.telemetry.metrics.page import MetricsPage
 
 READ_TIMEOUT = 5.0  # seconds a client may take over its request line; probes and scrapers send it at once
-CONNECTION_TIMEOUT = 10.0  # seconds for all of it, however busily a client drips
-MOST_CONNECTIONS = 64  # at once; beyond them the oldest is closed, which is the slowest, so that a probe gets in
+CONNECTION_TIMEOUT = 10.0  # seconds for all of a request, however slowly it is sent
+MOST_CONNECTIONS = 64  # at once; beyond them the oldest, which is the slowest, is closed, so that a probe is answered
 TEXT = "text/plain; charset=utf-8"
 
 Answer = tuple[HTTPStatus, bytes, str]
@@ -113,7 +113,7 @@ class Pages:
 
     @cached_property
     def _metrics(self) -> MetricsPage:
-        from worker.telemetry.metrics.page import MetricsPage  # noqa: PLC0415  # by the first scrape, as it says there
+        from worker.telemetry.metrics.page import MetricsPage  # noqa: PLC0415  # imported by the first scrape: see there
 
         return MetricsPage(self._latest, self._clock)
 
@@ -126,7 +126,7 @@ def _verdict(wrong: str | None) -> Answer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 2 * MOST_CONNECTIONS  # with 5, the base's, whoever comes in a burst waits a second
+    request_queue_size = 2 * MOST_CONNECTIONS  # with 5, as in the base class, some of a burst wait for a second
     pages: Pages
 
     def __init__(self, address: str, port: int) -> None:
@@ -139,7 +139,7 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away mid-answer is no news."""
+        """A client that went away in the middle of its answer is not worth a line."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         known = list(self._since)

@@ -1,7 +1,7 @@
 """Log lines: short past-tense facts with fields, as one JSON object per line or as text for people.
 
 Everything goes through here, librdkafka's lines and other libraries' too, so that all are formatted alike and no
-secret leaves the process: fields that are named like one are blanked, and what looks like one inside a text.
+secret leaves the process: a field with a secret's name is blanked, and what looks like a secret inside a text.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def kafka_logger() -> logging.Logger:
 
 
 def printable(text: str, longest: int = LONGEST_ID) -> str:
-    """Somebody else's text, fit for a line: control characters escaped, cut at `longest` characters."""
+    """A publisher's or a library's text, fit for a line: control characters escaped, cut at `longest` characters."""
     cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return cut if cut.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut)
 
@@ -75,7 +75,7 @@ def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def _headed(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """When, how bad and what come first: that is how lines are read."""
+    """Time, level and event come first: that is how lines are read."""
     return {**{name: event[name] for name in ("at", "level", "event") if name in event}, **event}
 
 

@@ -1,6 +1,6 @@
 """How much memory this process may have: what the control group of its container says.
 
-Read once. Watches nothing and enforces nothing; the kernel does that.
+Read once. Enforces nothing: the kernel does that.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Failures that come in crowds, summed up in one log line now and then.
+"""Failures that come in great numbers, summed up in one log line now and then.
 
-A poisoned topic or a broker that is away fails thousands of times a second; a line for each would bury the first one
-and fill the disk. Owns the counts since the last line; the metrics count all.
+Bad requests or an absent broker make thousands of failures a second; a line for each would hide the first one and fill
+the disk. Owns the counts since the last line; the metrics count all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-SUM_UP_EVERY = 10.0  # seconds between two lines: soon enough for whoever watches, six a minute in the log
+SUM_UP_EVERY = 10.0  # seconds between two lines: soon enough for an operator, six a minute in the log
 
 
 class RecurringFailure:

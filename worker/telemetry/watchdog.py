@@ -1,11 +1,11 @@
 """Ends the process when it hangs: Python cannot interrupt a native call that does not come back.
 
 Watches the loop's heartbeat, the age of the inference that runs now, and the time a drain may take. Many short
-inferences, as in a long bisect, are no hang: each has its own age. Nothing unsettled has been committed, so what is
-lost is answered again. Owns its thread and the right to end the process, nothing else.
+inferences, as when a failed batch is halved again and again, are no hang: each has its own age. Nothing unsettled has
+been committed, so what is lost is answered again. Owns its thread and the right to end the process, nothing else.
 
-Before the worker begins, it ends the process as soon as somebody wants it to stop: loading and warming a model are
-native calls too, which may take minutes, and nothing is held yet that would have to be let go.
+Before the worker begins, it ends the process as soon as a stop is asked for: loading and warming a model are native
+calls too, which may take minutes, and nothing is held yet that must be given back.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Self
 from worker.core.failures import DeadlineMissed
 
 CHECK_EVERY = 0.5  # seconds
-# A check that comes so much late means that the whole process stood still (SIGSTOP, a suspended machine), not the loop.
+# A check that is so late means that the whole process stood still (SIGSTOP, a suspended machine), not the loop.
 STOOD_STILL = 5.0
-# What telling the reason may take, seconds. A log that nobody takes off our hands may be what the loop hangs in.
+# Seconds that it may take to log the reason: writing a log line may be what the loop hangs in.
 REPORT_TIMEOUT = 1.0
 
 
@@ -85,9 +85,9 @@ class Watchdog:
         self._thread.join()
 
     def let_begin(self) -> None:
-        """From now on the worker sees to a wish to stop, and gets its time for it.
+        """From now on the worker itself stops when it is asked to, and gets its time for it.
 
-        It must look for one before it joins its group: one that was seen here before may be the process's end.
+        It must ask once more before it joins its group: a stop seen here earlier may end the process at once.
         """
         self._has_begun.set()
 
@@ -122,18 +122,18 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._closed.wait(CHECK_EVERY):
-            verdict = self.check(self._clock())
-            if verdict is not None:
-                self._tell(verdict)
-                self._end_process(verdict.exit_code)
+            forced = self.check(self._clock())
+            if forced is not None:
+                self._log(forced)
+                self._end_process(forced.exit_code)
                 return
 
-    def _tell(self, verdict: ForcedExit) -> None:
-        """On a thread that may be left behind: a loop that hangs in writing a line keeps the log to itself.
+    def _log(self, forced: ForcedExit) -> None:
+        """On a thread that may be left behind: a loop that hangs while it writes a line holds the log's lock.
 
-        Where the system gives no thread any more, the process ends without a word.
+        Where the system gives no more threads, the process ends without a line.
         """
-        telling = Thread(target=self._report, args=(verdict.exit_code, verdict.reason), name="last-word", daemon=True)
+        telling = Thread(target=self._report, args=(forced.exit_code, forced.reason), name="last-word", daemon=True)
         with suppress(RuntimeError):
             telling.start()
             telling.join(REPORT_TIMEOUT)

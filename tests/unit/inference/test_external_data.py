@@ -16,19 +16,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.inference.model_loading import load
-from worker.inference.onnx_file.external_data import _INNER, _Kind, is_elsewhere
+from worker.inference.onnx_file.external_data import _INNER, _MessageType, is_elsewhere
 from worker.inference.running.device import open_cpu
 from worker.settings import ModelSettings
 
-MESSAGES: dict[_Kind, Any] = {
-    _Kind.MODEL: onnx.ModelProto,
-    _Kind.GRAPH: onnx.GraphProto,
-    _Kind.NODE: onnx.NodeProto,
-    _Kind.ATTRIBUTE: onnx.AttributeProto,
-    _Kind.FUNCTION: onnx.FunctionProto,
-    _Kind.TRAINING: onnx.TrainingInfoProto,
-    _Kind.SPARSE_TENSOR: onnx.SparseTensorProto,
-    _Kind.TENSOR: onnx.TensorProto,
+MESSAGES: dict[_MessageType, Any] = {
+    _MessageType.MODEL: onnx.ModelProto,
+    _MessageType.GRAPH: onnx.GraphProto,
+    _MessageType.NODE: onnx.NodeProto,
+    _MessageType.ATTRIBUTE: onnx.AttributeProto,
+    _MessageType.FUNCTION: onnx.FunctionProto,
+    _MessageType.TRAINING: onnx.TrainingInfoProto,
+    _MessageType.SPARSE_TENSOR: onnx.SparseTensorProto,
+    _MessageType.TENSOR: onnx.TensorProto,
 }
 WEIGHTS = "weights.bin"
 
@@ -249,8 +249,8 @@ UNKNOWN = st.lists(
 @st.composite
 def hidden(draw: st.DrawFn) -> bytes:
     """A model with one tensor that is elsewhere, at some place, and fields that no reader knows around each message."""
-    kind, way = _Kind.MODEL, []
-    while kind is not _Kind.TENSOR:
+    kind, way = _MessageType.MODEL, []
+    while kind is not _MessageType.TENSOR:
         number, kind = draw(st.sampled_from(sorted(_INNER[kind].items(), key=lambda item: item[0])))
         way.append(number)
     model = draw(UNKNOWN) + b"\x70\x01" + draw(UNKNOWN)

@@ -1,7 +1,7 @@
 """`inference-worker check`: everything a worker does before it joins its group, and all that is wrong at once.
 
 Loads and runs the model, asks the cluster, tries the clients. Joins no group, writes no record, and changes nothing.
-What keeps one part from being looked at does not keep the others: a missing model says nothing about the cluster.
+Each part is looked at even where another cannot be: a missing model says nothing about the cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from worker.assembly import batch_policy
 from worker.codecs import Wire, lack_of_room
 from worker.codecs.examples import encode_request, encodings
-from worker.commands.check.delivery import Wanted, can_transact, delivery_facts, wanted_transactions
+from worker.commands.check.delivery import WantedTransactions, can_transact, delivery_facts, wanted_transactions
 from worker.commands.check.report import ClusterFacts, ModelFacts, Report
 from worker.commands.check.screen import show
 from worker.core.batching.batcher import BatchPolicy
@@ -38,7 +38,7 @@ from worker.terminal.command_line import CLOSING
 from worker.terminal.open_axes import open_axes
 from worker.terminal.terminal import page, print_json
 
-# Runs of which the median is told, and the seconds after which a slow model has run often enough.
+# Runs of which the median is shown, and the seconds after which a slow model has run often enough.
 RUNS, RUNS_SECONDS = 5, 2.0
 
 
@@ -53,7 +53,7 @@ def check(config_path: Path | None, *, as_json: bool, show_all: bool) -> int:
 
 
 def examined(config_path: Path | None) -> Report:
-    """All that can be found out. Raises nothing that a worker's start would tell."""
+    """All that can be found out. What a worker's start would raise is a problem in the report."""
     report = Report(f"inference-worker check --json{'' if config_path is None else f' --config {config_path}'}")
     parts = load_parts(config_path, os.environ)
     report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
@@ -69,7 +69,7 @@ def examined(config_path: Path | None) -> Report:
 
 
 def _look_at_telemetry(settings: Settings, report: Report) -> None:
-    """Not at the port: a worker that runs here may have it, and rightly."""
+    """The address, not the port: a worker that runs here may have it already."""
     try:
         try_address(settings.telemetry.http_address)
         if settings.telemetry.tracing:
@@ -157,7 +157,7 @@ def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, re
         report.add(stop)
 
 
-def _ask(kafka: KafkaSettings, contact: Contact, wanted: Wanted | None, report: Report) -> None:
+def _ask(kafka: KafkaSettings, contact: Contact, wanted: WantedTransactions | None, report: Report) -> None:
     """Raises `Stop` where a client of another kind than the one that is in contact refuses its configuration."""
     problems, topics, can_administer = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
     report.refuse(problems, 2 if problems else 0)

@@ -1,7 +1,7 @@
 """The part of `check` about what is promised: the guarantee, and whether this cluster lets us keep it.
 
-Transactions are tried under a name that begins as ours does and is nobody's: with ours a replica that runs here would
-be shut out.
+Transactions are tried under a name that begins as ours does and that no replica uses: with ours a replica that runs
+here would be shut out.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from worker.kafka.transactions.transactional_id import TransactionalId, resolve_
 from worker.settings import DeliverySettings, KafkaSettings
 
 
-class Wanted(NamedTuple):
-    """What exactly once wants of a cluster."""
+class WantedTransactions(NamedTuple):
+    """The transactions that exactly once opens on a cluster."""
 
     name: TransactionalId
     timeout_ms: int
 
 
-def wanted_transactions(kafka: KafkaSettings, delivery: DeliverySettings | None) -> Wanted | None:
+def wanted_transactions(kafka: KafkaSettings, delivery: DeliverySettings | None) -> WantedTransactions | None:
     """None: these settings open no transactions, or do not say."""
     if delivery is None or delivery.guarantee == "at_least_once":
         return None
     name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
-    return Wanted(name, delivery.transaction_timeout_ms)
+    return WantedTransactions(name, delivery.transaction_timeout_ms)
 
 
-def delivery_facts(delivery: DeliverySettings, wanted: Wanted | None) -> DeliveryFacts:
+def delivery_facts(delivery: DeliverySettings, wanted: WantedTransactions | None) -> DeliveryFacts:
     """What these settings promise."""
     if wanted is None:
         return DeliveryFacts(delivery.guarantee, delivery.order, delivery.commit_interval_ms)
@@ -49,7 +49,12 @@ def delivery_facts(delivery: DeliverySettings, wanted: Wanted | None) -> Deliver
 
 
 def can_transact(
-    kafka: KafkaSettings, topics: Topics, wanted: Wanted, report: Report, logger: logging.Logger, timeout: float
+    kafka: KafkaSettings,
+    topics: Topics,
+    wanted: WantedTransactions,
+    report: Report,
+    logger: logging.Logger,
+    timeout: float,
 ) -> bool | None:
     """Whether the broker prepares transactions; None where that cannot be said without the name itself."""
     another = wanted.name.relative()
@@ -69,7 +74,7 @@ def can_transact(
 
 
 def _untried(kafka: KafkaSettings, name: TransactionalId) -> Finding:
-    """A rule for this very name would do, and cannot be seen from here."""
+    """An ACL for this very name may exist; it was not tried."""
     right = needed_for_transactions(name)
     names = f"names that begin with {right.name}" if right.is_prefix else f"the name {right.name}"
     return Finding(

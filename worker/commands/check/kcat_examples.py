@@ -1,7 +1,6 @@
-"""Requests to copy into a shell: one row in each encoding, sent by kcat as this deployment wants it.
+"""Requests to copy into a shell: one row in each encoding, sent by kcat with this deployment's settings.
 
-Pure. No secret is among them: the shell takes it from where the worker does, the environment or a file that is named
-there.
+Pure. They hold no secret: the shell reads it where the worker does, in the environment or in a file named there.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ KINDS = {
     Encoding.BINARY: "binary data behind a JSON head",
 }
 
-# As the wire contract wants it of publishers: a key keeps its partition, and its order there.
+# What the wire contract asks of publishers: a key keeps its partition, and its order there.
 _ORDERLY = ("-X partitioner=murmur2_random", "-X enable.idempotence=true")
 
-# What goes with a setting of this value, and has no setting of its own.
+# Options that go with a setting of this value, and have no setting of their own.
 _ALONG = {
     ("SASL_MECHANISM", "OAUTHBEARER"): "sasl.oauthbearer.method=oidc",
     ("INSECURE_TLS", "true"): "enable.ssl.certificate.verification=false",

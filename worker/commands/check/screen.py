@@ -1,7 +1,7 @@
-"""What `check` found, for people: sections of names and values, the problems last, where the eye is when it ends.
+"""What `check` found, for people: sections of names and values, the problems last, where the reader looks first.
 
 Fits 80 columns and a pipe. Commands to copy are never wrapped: a terminal wraps them better. Names come from the model
-and the cluster: nothing of them reaches the terminal raw.
+and the cluster: their control characters never reach the terminal.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Row = tuple[str, str]
 
 def show(console: Console, report: Report, *, show_all: bool) -> None:
     """Write the report, warnings and problems at its end."""
-    _Screen(console).show(report, show_all=show_all)
+    _ReportPage(console).show(report, show_all=show_all)
 
 
-class _Screen:
+class _ReportPage:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._width = min(console.width, WIDEST)
@@ -165,7 +165,7 @@ def _whose(delivery: DeliveryFacts) -> str:
 
 
 def _after_a_kill(delivery: DeliveryFacts) -> str:
-    """For how long readers wait behind a transaction that nobody ends."""
+    """For how long readers wait behind the transaction of a killed replica."""
     assert delivery.transaction_timeout_ms is not None
     timeout = delivery.transaction_timeout_ms / 1000
     longest = f"{timeout:g} to {timeout + SWEEP_INTERVAL:g} s"

@@ -1,8 +1,8 @@
 """Whether other files hold weights of an ONNX model: decided as ONNX Runtime decides it, by a field of each tensor.
 
 An ONNX file is one protobuf message. What a field means depends on where it stands, and never on the order of bytes: a
-message may have its fields in any order, a number may be written with more bytes than it needs, and a message that
-comes in several pieces is put together. So each tensor is looked at, wherever one can stand. Nothing is copied.
+message may have its fields in any order, a number may be written with more bytes than it needs, and a message may come
+in several pieces. So each tensor is looked at, wherever one can stand. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum, auto
 from worker.inference.onnx_file.protobuf_fields import LENGTH, UINT32, VARINT, Malformed, fields
 
 
-class _Kind(Enum):
+class _MessageType(Enum):
     """The messages of onnx.proto from which a tensor can be reached, and the tensor."""
 
     MODEL = auto()
@@ -27,22 +27,22 @@ class _Kind(Enum):
 
 
 # Which fields lead on, by their numbers. A test compares them with onnx's own description.
-_INNER: Mapping[_Kind, Mapping[int, _Kind]] = {
-    _Kind.MODEL: {7: _Kind.GRAPH, 20: _Kind.TRAINING, 25: _Kind.FUNCTION},
-    _Kind.GRAPH: {1: _Kind.NODE, 5: _Kind.TENSOR, 15: _Kind.SPARSE_TENSOR},
-    _Kind.NODE: {5: _Kind.ATTRIBUTE},
-    _Kind.ATTRIBUTE: {
-        5: _Kind.TENSOR,
-        6: _Kind.GRAPH,
-        10: _Kind.TENSOR,
-        11: _Kind.GRAPH,
-        22: _Kind.SPARSE_TENSOR,
-        23: _Kind.SPARSE_TENSOR,
+_INNER: Mapping[_MessageType, Mapping[int, _MessageType]] = {
+    _MessageType.MODEL: {7: _MessageType.GRAPH, 20: _MessageType.TRAINING, 25: _MessageType.FUNCTION},
+    _MessageType.GRAPH: {1: _MessageType.NODE, 5: _MessageType.TENSOR, 15: _MessageType.SPARSE_TENSOR},
+    _MessageType.NODE: {5: _MessageType.ATTRIBUTE},
+    _MessageType.ATTRIBUTE: {
+        5: _MessageType.TENSOR,
+        6: _MessageType.GRAPH,
+        10: _MessageType.TENSOR,
+        11: _MessageType.GRAPH,
+        22: _MessageType.SPARSE_TENSOR,
+        23: _MessageType.SPARSE_TENSOR,
     },
-    _Kind.FUNCTION: {7: _Kind.NODE, 11: _Kind.ATTRIBUTE},
-    _Kind.TRAINING: {1: _Kind.GRAPH, 2: _Kind.GRAPH},
-    _Kind.SPARSE_TENSOR: {1: _Kind.TENSOR, 2: _Kind.TENSOR},
-    _Kind.TENSOR: {},
+    _MessageType.FUNCTION: {7: _MessageType.NODE, 11: _MessageType.ATTRIBUTE},
+    _MessageType.TRAINING: {1: _MessageType.GRAPH, 2: _MessageType.GRAPH},
+    _MessageType.SPARSE_TENSOR: {1: _MessageType.TENSOR, 2: _MessageType.TENSOR},
+    _MessageType.TENSOR: {},
 }
 # Of a tensor: the field that says where its data lie, and the value for another file.
 _DATA_LOCATION, _EXTERNAL = 14, 1
@@ -58,10 +58,10 @@ def is_elsewhere(model: bytes) -> bool:
 
 def _tensors(model: bytes) -> Iterator[tuple[int, int]]:
     """Where each begins and ends. With a stack: a file may be nested deeper than Python calls."""
-    ahead = [(_Kind.MODEL, 0, len(model))]
+    ahead = [(_MessageType.MODEL, 0, len(model))]
     while ahead:
         kind, begin, end = ahead.pop()
-        if kind is _Kind.TENSOR:
+        if kind is _MessageType.TENSOR:
             yield begin, end
             continue
         inner = _INNER[kind]

@@ -1,7 +1,7 @@
-"""What ONNX Runtime does not tell of a model and its file does: inputs without a shape, operators by name.
+"""What only the file says of a model, and ONNX Runtime does not: inputs without a shape, operators by name.
 
-A model is one protobuf message, read here field by field, which takes no `onnx`. What is no such message, as a model in
-ONNX Runtime's own format, says nothing. Owns nothing.
+A model is one protobuf message, read here field by field, without the package `onnx`. Of a file that is no such message
+(ONNX Runtime's own format) nothing is found. Owns nothing.
 """
 
 from __future__ import annotations

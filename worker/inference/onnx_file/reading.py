@@ -1,6 +1,6 @@
-"""The model's file: read whole and compared with its pin, or refused with the reason and the cure.
+"""The model's file: read whole and compared with its SHA-256, or refused with the reason and the cure.
 
-Opens nothing else: what lies beside the file is ONNX Runtime's to find.
+Opens no other file: ONNX Runtime finds weights that lie beside it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which device the model runs on, and the session on it.
 
-`auto` takes CUDA where it works and the CPU where it does not; what was asked for by name is taken or refused. ONNX
-Runtime itself falls back in silence and explains itself on the process's standard error, so that is read here, and its
-own fallback is off: a worker that quietly serves a GPU's load from one core helps nobody.
+`auto` takes CUDA where it works and the CPU where it does not; a device that was asked for by name is used or refused.
+ONNX Runtime itself falls back in silence: its fallback is off here, as one core cannot serve a GPU's load. Why a device
+cannot be used it says only on the process's standard error, so that is read here.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.I
 
 
 def _refused(failure: Exception, complaints: str) -> BadConfiguration | Unusable:
-    """Whose fault it is that there is no session: the model's, an option's, or the device's."""
+    """Why there is no session: because of the model, of an option, or of the device."""
     if cause := lack(failure):
         return BadConfiguration(cause)
     said = readable(failure)
@@ -247,7 +247,7 @@ def _has_driver() -> bool:
 def _complaints(text: io.StringIO) -> Iterator[None]:
     """Holds back what native code writes to standard error, and Python to standard output; `text` has it after.
 
-    From then on ONNX Runtime's own logger is silent: on CUDA a run that fails is told there too, past our log.
+    From then on ONNX Runtime's own logger is silent: on CUDA it writes of each failed run, past our log.
     """
     sys.stderr.flush()
     ort.set_default_logger_severity(_WARNING)

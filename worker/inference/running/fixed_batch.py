@@ -1,7 +1,7 @@
 """A model that was exported for one number of rows, run with any number up to that.
 
-Rows that are short of it are filled up with copies of the last one, a value that the model is asked about anyway, and
-the outputs are cut back: nobody outside sees a padded row. A run takes as long as a full one.
+Missing rows are copies of the last one: a value that the model has to answer anyway. The outputs are cut back, so that
+no caller sees a padded row. A run takes as long as a full one.
 """
 
 from __future__ import annotations

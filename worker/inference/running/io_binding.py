@@ -5,11 +5,12 @@
 
 What ONNX Runtime's Python API allows, as of 1.31, and what it does not:
 
-- Copy while binding: on a borrowed stream that the run does not wait for (its issue 10299), with the GIL held, and
+- Copy while binding: no. It copies on a stream that the run does not wait for (its issue 10299), with the GIL held, and
   `synchronize_inputs` waits for the whole device, other lanes' kernels too. So we upload by ourselves, and bind what is
   on the device already: that copies nothing.
-- Bind an input once: one that the model reads on the CPU is copied back when it is bound, and only then. So each run
-  binds anew. Bind an output once: a run writes where the one before it wrote, also when ONNX Runtime chose the place.
+- Bind an input once: no. One that the model reads on the CPU is copied back when it is bound, and only then. So each
+  run binds anew. Bind an output once: yes, but then a run writes where the one before it wrote, also where ONNX Runtime
+  chose the place.
 - Copy beside kernels in one lane: no. A run returns when its stream is done; one that does not wait
   (`disable_synchronize_execution_providers`) can only be waited for together with the whole device, and
   `user_compute_stream` is one stream for all runs of a session.

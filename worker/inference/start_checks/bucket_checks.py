@@ -1,4 +1,4 @@
-"""The padded axes of a model, checked before anybody depends on them: which outputs have them, does each bucket run?
+"""The padded axes of a model, checked before requests come: which outputs have them, does each bucket run?
 
 A file says little about that, so blank batches of several lengths are run. Refuses what would fail request by request
 later. Owns nothing; the model runs.
@@ -64,9 +64,9 @@ class BucketChecks:
                     raise BadConfiguration(f"the bucket {bucket} of WORKER_BATCHING__BUCKETS: {wrong}: leave it out")
 
     def _check_apart(self, axis: Axis) -> None:
-        """Raises `BadConfiguration` for an axis that runs only as long as this one: not padded, no request would fit.
+        """Raises `BadConfiguration` for another axis that must be as long as this one: unpadded, no request would fit.
 
-        At length 1 it would be broadcast, and tell nothing.
+        At length 1 it would be broadcast, and prove nothing.
         """
         length = axis.boundaries[-1]
         others = named_otherwise(self._signature, axis) if length > 1 else ()
@@ -108,7 +108,7 @@ class BucketChecks:
                     raise
         raise BadConfiguration(
             f"the model runs where {axis.name} is {axis.boundaries[0]} long, and at none of "
-            f"{', '.join(map(str, lengths))}, so nobody sees which outputs are as long: give a second boundary in "
+            f"{', '.join(map(str, lengths))}, so it does not show which outputs are as long: give a second boundary in "
             "WORKER_BATCHING__BUCKETS"
         )
 

@@ -1,4 +1,4 @@
-"""The operator's example of what the model takes, read from a file and judged as a request is.
+"""The operator's example of what the model takes, read from a file and checked as a request is.
 
 Either an `.npz` with an array for each input by its name, or a request of the Open Inference Protocol as JSON. Nothing
 is ever unpickled. What is wrong with it is refused at start, with the cure.

@@ -1,6 +1,6 @@
-"""What a model is tried with before requests come: rows that are all alike, or rows that the operator has given.
+"""What a model is run with before requests come: rows that are all alike, or rows that the operator has given.
 
-Both make batches of any number of rows, as long as they are asked for. Pure; which of them runs is tried by `Model`.
+Both make batches of any number of rows, with axes of the lengths asked for. Pure; `WarmUp` finds which of them run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class WarmUpRows(Protocol):
     """Rows on which a model runs."""
 
     def batch(self, signature: Signature, rows: int, lengths: Lengths) -> Feeds:
-        """So many rows; axes that are not in `lengths` are as long as it suits, padded ones as in a bucket."""
+        """So many rows; axes that are not in `lengths` have a length that runs, padded ones that of a bucket."""
 
     def of(self, value: int) -> WarmUpRows:
         """The same of this value, where it may have any."""
@@ -47,7 +47,7 @@ class UniformRows(NamedTuple):
         return self._replace(value=value)
 
     def _input(self, spec: TensorSpec, rows: int, lengths: Sequence[int | None]) -> Array:
-        """Strings are digits, which a model that parses numbers takes too; what may be left out is what it is then."""
+        """Strings are digits, which a model that parses numbers takes too; inputs with a default have it."""
         shape = (rows, *(n or (self.dimension if d is None else d) for n, d in zip(lengths, spec.dims, strict=True)))
         if spec.default is not None:
             return np.full(shape, spec.default, spec.dtype)
@@ -55,7 +55,7 @@ class UniformRows(NamedTuple):
 
 
 class ExampleRows(NamedTuple):
-    """The operator's rows: one array of shape (rows, *dims) for each input, over again where more rows are wanted."""
+    """The operator's rows: an array of shape (rows, *dims) for each input, repeated where more rows are wanted."""
 
     arrays: Feeds
 
@@ -88,7 +88,7 @@ class ExampleRows(NamedTuple):
 
 
 def _as_long(array: Array, axis: int, length: int, pad: Value | None) -> Array:
-    """Cut off, or padded as requests are; along an axis that is not padded its elements come over again."""
+    """Cut off, or padded as requests are; along an axis that is not padded its elements are repeated."""
     has = array.shape[axis]
     if length <= has or pad is None:
         taken: Array = np.take(array, np.arange(length) % has, axis)

@@ -97,12 +97,16 @@ END_TO_END = Metric(
 )
 RUNS = Metric("inference_runs", MetricKind.COUNTER, "How many inferences fail?", labels=("result",), values=RESULTS)
 PROBES = Metric(
-    "device_probes", MetricKind.COUNTER, "How often was the device under suspicion?", labels=("result",), values=RESULTS
+    "device_probes",
+    MetricKind.COUNTER,
+    "How often was the device checked after failures?",
+    labels=("result",),
+    values=RESULTS,
 )
 DELETED = Metric(
     "requests_deleted",
     MetricKind.COUNTER,
-    "How many requests did retention delete before they were read? Counted in offsets; nobody answers them.",
+    "How many requests did retention delete before they were read? Counted in offsets; they get no answer.",
 )
 REJECTIONS = Metric(
     "rejections",

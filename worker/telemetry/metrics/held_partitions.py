@@ -1,6 +1,6 @@
-"""The partitions held, how far each is, and which are under suspicion.
+"""The partitions held, how far each is, and which are in quarantine.
 
-A suspicion is over when the group's commit reaches its end, or the partition goes away: nobody says so.
+A quarantine is over when the group's commit reaches its end, or the partition goes away: no event says so.
 Owned by the events, on the loop's thread.
 """
 
@@ -13,7 +13,7 @@ from worker.telemetry.metrics.metric_values import Labels
 
 
 class HeldPartitions:
-    """What this replica holds. `suspects` maps partitions to the offset at which their suspicion ends."""
+    """What this replica holds. `suspects` maps partitions to the offset at which their quarantine ends."""
 
     def __init__(self) -> None:
         self.held: set[Partition] = set()
@@ -48,7 +48,7 @@ class HeldPartitions:
     def lag(self, standings: Mapping[Partition, Standing]) -> dict[Labels, float]:
         """How many offsets each partition's commit is behind its end, by topic and number.
 
-        Counted from the furthest commit: of what a transaction commits the consumer never hears.
+        Counted from the furthest commit: the consumer does not learn what a transaction commits.
         """
         return {
             (p.topic, str(p.number)): max(0, end - max(next_offset, self._committed.get(p, 0)))

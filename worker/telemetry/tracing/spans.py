@@ -5,8 +5,8 @@
                              └┄┄ linked both ways ┄┄ inference <model>, one for each run of a batch
 
 A request is followed when its `traceparent` says sampled and the sampler agrees; the worker begins no trace of its own.
-Owns the queue of ended spans and the thread that exports them: nobody else ever waits for a collector. No span holds a
-key, a value or an error's text. Imported only when tracing is on; `wrappers.py` says where it is called from.
+Owns the queue of ended spans and the thread that exports them: no other thread waits for a collector. No span holds a
+key, a value or an error's text. Imported only when tracing is on; `wrappers.py` calls it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ COMPLAINERS = (
     "opentelemetry.sdk._shared_internal",
     "opentelemetry.trace.span",
 )
-COMPLAIN_EVERY = 30.0  # seconds; an absent collector would otherwise say five lines in every 10 s
+COMPLAIN_EVERY = 30.0  # seconds; an absent collector would make five lines every 10 s
 
 Echo = Sequence[tuple[str, bytes]]
 
@@ -115,9 +115,9 @@ class Tracing:
         return RequestSpans(own) if own.is_recording() else None
 
     def ran(self, run: Finished, batch: Batch, followed: Sequence[RequestSpans], model: ServedModel) -> None:
-        """A run came home: one span, over now, linked to its followed requests and they to it.
+        """A run is finished: one span, over now, linked to its followed requests and they to it.
 
-        A child of the first: as a root it would be sampled by itself, and under a ratio be lost where they are not.
+        A child of the first: a root would be sampled by itself, and a sampler by ratio would drop it.
         """
         now = self._clock()
         span = self._tracer.start_span(
@@ -141,7 +141,7 @@ class Tracing:
         span.end(now)
 
     def sent(self, spans: RequestSpans, message: Message) -> bytes:
-        """The message goes to the producer: its span, and the `traceparent` for whoever reads it."""
+        """The message goes to the producer: begin its span, and return the `traceparent` for its reader."""
         span = self._tracer.start_span(
             f"send {message.topic}",
             set_span_in_context(spans.own),
@@ -212,7 +212,7 @@ def sent_in_clear(environ: Mapping[str, str]) -> str | None:
 
 
 class Seldom(logging.Filter):
-    """Lets a logger speak every `COMPLAIN_EVERY` seconds; what goes wrong again in between says nothing new."""
+    """Lets one line of a logger through every `COMPLAIN_EVERY` seconds; the others say the same."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """Codec, lanes and producer with tracing around them: where a request's spans begin and end.
 
-`assembly.py` puts these in the place of the bare ones when tracing is on, so nothing asks for it while it is off. A
-followed request is one whose reply is a `FollowedReply`: its spans travels with it, through batches, halves and
-rejections, to its messages. So nothing here lists what is under way but the messages not yet acknowledged; a request
-that a revoke or a failed transaction takes away is forgotten with its spans, and whoever reads it next tells of it.
+`assembly.py` puts these in the place of the bare ones when tracing is on, so that it costs nothing while it is off. A
+followed request is one whose reply is a `FollowedReply`: its spans travel with it, through batches, halves and
+rejections, to its messages. So only messages not yet acknowledged are listed here; a request that a revoke or a failed
+transaction takes away is forgotten with its spans, and its next reader traces it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TracedCodec:
         return taken
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """One by one: each has a spans of its own."""
+        """One by one: each has spans of its own."""
         return [self.decode(record) for record in records]
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
@@ -79,7 +79,7 @@ class TracedCodec:
         return refused._replace(reply=self._followed(record, refused.reply))
 
     def _followed(self, record: Record, reply: Reply) -> Reply:
-        """The reply, with a spans if its request is to be followed."""
+        """The reply, with spans if its request is to be followed."""
         spans = self._tracing.follow(record, reply.echo)
         if spans is None:
             return reply
@@ -109,7 +109,7 @@ class TracedCodec:
 
 
 class TracedLanes:
-    """Tells of each run that followed requests took part in."""
+    """Traces each run in which followed requests took part."""
 
     def __init__(self, lanes: Lanes, tracing: Tracing, model: ServedModel) -> None:
         self._lanes = lanes
@@ -126,17 +126,17 @@ class TracedLanes:
 
     def finished(self, timeout: float) -> Sequence[Finished]:
         """As the lanes do."""
-        home = self._lanes.finished(timeout)
-        for run in home:
+        finished = self._lanes.finished(timeout)
+        for run in finished:
             if run.batch is not None:
                 followed = [r.reply.spans for r in run.batch.requests if isinstance(r.reply, FollowedReply)]
                 if followed:
                     self._tracing.ran(run, run.batch, followed, self._model)
-        return home
+        return finished
 
 
 class TracedSink:
-    """Ends the spans of what is durable. Owns the followed whose messages are on the way."""
+    """Ends the spans of what is durable. Owns the spans of requests whose messages are on the way."""
 
     def __init__(self, sink: Sink, tracing: Tracing) -> None:
         self._sink = sink
@@ -162,7 +162,7 @@ class TracedSink:
 
 
 class TracedTransactions:
-    """Ends the spans of what is committed. Owns the followed of what is in the transaction.
+    """Ends the spans of what is committed. Owns the spans of what is in the transaction.
 
     Those of a transaction that failed are dropped, unended. One in doubt that was committed after all leaves no spans.
     """
