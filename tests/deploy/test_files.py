@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.deploy.settings import settings_of
+from tests.deploy.settings import interpolated, settings_of
 from worker.app import CLOSE_TIMEOUT
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +75,17 @@ def test_a_composed_worker_may_drain(tmp_path: Path) -> None:
     settings = settings_of(worker["environment"], tmp_path)
 
     assert seconds(worker["stop_grace_period"]) > settings.delivery.drain_timeout_s + CLOSE_TIMEOUT
+
+
+def test_the_composed_model_is_where_the_file_says() -> None:
+    """Unless another is named, the folder that is mounted is there, and the demonstration's model in it."""
+    worker = compose_file()["services"]["worker"]
+
+    [mount] = worker["volumes"]
+    model = Path(interpolated(worker["environment"]["WORKER_MODEL__PATH"]))
+
+    assert model.parent == Path(mount["target"])
+    assert (ROOT / interpolated(mount["source"]) / model.name).is_file()
 
 
 def test_a_composed_worker_can_be_many() -> None:
