@@ -1,4 +1,4 @@
-"""The fenced blocks of a Markdown page, so that tests run what the page shows and the two cannot drift apart.
+"""The Markdown pages that users read: their fenced blocks, so that tests run what a page shows, and their links.
 
 A block is named by the second word behind its fence, which no renderer shows:
 
@@ -9,12 +9,16 @@ A block is named by the second word behind its fence, which no renderer shows:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
 
+ROOT = Path(__file__).parents[1]
+GUIDE = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))  # what a user reads from front to back
+
 _FENCE = re.compile(r"\s*(?P<fence>`{3,})\s*(?P<language>[^\s`]*)\s*(?P<name>[^\s`]*)\s*")
+_CODE = re.compile(r"`[^`\n]*`")
 
 
 class Block(NamedTuple):
@@ -27,10 +31,46 @@ class Block(NamedTuple):
 
 def blocks(path: Path) -> list[Block]:
     """The page's blocks in order. Raises `ValueError` for a fence that is never closed, or a name used twice."""
-    found = list(_blocks(path.read_text(encoding="utf-8").splitlines(keepends=True), path))
+    return blocks_of([path])
+
+
+def blocks_of(paths: Sequence[Path]) -> list[Block]:
+    """The blocks of several pages, whose names differ from page to page, too."""
+    found = [
+        block for path in paths for block in _blocks(path.read_text(encoding="utf-8").splitlines(keepends=True), path)
+    ]
     names = [block.name for block in found if block.name]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"{path}: several blocks are called {', '.join(sorted(twice))}")
+        raise ValueError(f"{', '.join(map(str, paths))}: several blocks are called {', '.join(sorted(twice))}")
+    return found
+
+
+def prose(path: Path) -> str:
+    """The page without its fenced blocks."""
+    rest = iter(enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1))
+    lines: list[str] = []
+    for number, line in rest:
+        if fence := _FENCE.fullmatch(line):
+            _body(rest, fence["fence"], f"{path}:{number}")
+        else:
+            lines.append(line)
+    return "".join(lines)
+
+
+def links(path: Path) -> list[str]:
+    """Where the page's links lead, as they stand there."""
+    return re.findall(r"\]\(([^)\s]+)\)", _CODE.sub("", prose(path)))
+
+
+def anchors(path: Path) -> set[str]:
+    """What a link may name behind `#`: each heading, as GitHub makes an anchor of it."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#{1,6} (.+)$", prose(path), re.MULTILINE):
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        count = 0
+        while (name := f"{anchor}-{count}" if count else anchor) in found:
+            count += 1
+        found.add(name)
     return found
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests import models
-from tests.deploy.stack import ROOT, Audience, Stack, no_engine
-from tests.readme import blocks
+from tests.deploy.stack import Audience, Stack, no_engine
+from tests.readme import GUIDE, blocks_of
 
 SESSION = 6.0  # seconds of silence after which the compose file's broker takes a worker for dead
 # A killed worker's requests that were answered and not yet committed.
@@ -181,12 +181,16 @@ def test_four_workers_share_evenly(stack: Stack, audience: Audience) -> None:
     verdict.expect_clean(repeats=before)
 
 
-def test_the_readme_s_lines_do_what_they_say() -> None:
-    """From nothing to four workers and back to nothing, as the page has it."""
+def test_the_guide_s_lines_do_what_they_say() -> None:
+    """From nothing to four workers and back to nothing, as the pages have it."""
     if reason := no_engine():
         pytest.skip(f"no compose: {reason}")
-    page = {block.name: block.text for block in blocks(ROOT / "README.md")}
+    page = {block.name: block.text for block in blocks_of(GUIDE)}
     with Stack() as stack:
+        stack.sh(page["broker-docker"])
+        assert stack.compose("ps", "--quiet", "kafka") != ""
+        assert stack.workers() == []
+
         stack.sh(page["compose-up"])
         assert len(stack.workers()) == 2
 

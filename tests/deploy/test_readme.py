@@ -1,13 +1,16 @@
-"""The README, done as it says: its settings, its commands in their order, its Python, on a real Kafka.
+"""The README and `docs/`, done as they say: settings, commands in their order, Python, on a real Kafka.
 
-The broker's address and the topics of this run stand in for the page's own. A block that no test knows fails.
+The broker's address and the topics of this run stand in for the pages' own. A block that no test knows fails.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,32 +20,33 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Message
+from confluent_kafka.admin import AdminClient
 
+from tests.deploy.settings import settings_of
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
-from tests.readme import Block, blocks
+from tests.readme import GUIDE, ROOT, Block, blocks_of
 
-ROOT = Path(__file__).parents[2]
-PAGE = blocks(ROOT / "README.md")
-# What `make demo` prints is a picture of one machine, tested in `tests/integration/test_demo.py`; the page's first
-# block is a drawing. What `profile` and `bench` print are pictures too; `bench` takes minutes, and is tried shorter in
+PAGES = blocks_of(GUIDE)
+# What `make demo` prints is a picture of one machine, tested in `tests/integration/test_demo.py`; blocks without a name
+# are drawings. What `profile` and `bench` print are pictures too; `bench` takes minutes, and is tried shorter in
 # `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/tools/profile/test_lengths_command.py`.
 PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
 ONLY_LOOKED_AT = {"", "profile-lengths", *PICTURES}
 BLOCK_TIMEOUT = 240.0  # `profile` takes 19 s of a core, which is two minutes beside thirty waiting processes
 
 _NAMES = re.compile(
-    r'(?<=TOPICS=)requests\b|(?<=_TOPIC=)(?:answers|rejected)\b|(?<=GROUP_ID=)digits\b|(?<=")requests\b'
+    r'(?<=TOPICS=)requests\b|(?<=_TOPIC=)(?:answers|rejected)\b|(?<=GROUP_ID=)digits\b|(?<=")(?:requests|answers)\b'
 )
 _FIGURE = re.compile(r"\d[\d,.]*")
 
 
 def block(name: str) -> Block:
-    """The page's block of that name."""
-    return next(found for found in PAGE if found.name == name)
+    """The pages' block of that name."""
+    return next(found for found in PAGES if found.name == name)
 
 
 class Reader:
-    """Someone who types what the page says into a terminal of its own, with the page's settings."""
+    """Someone who types what the pages say into a terminal of its own, with the README's settings."""
 
     def __init__(self, kafka: Cluster, folder: Path) -> None:
         self.kafka = kafka
@@ -124,17 +128,19 @@ def test_every_block_is_tried() -> None:
     """One that is new on the page needs a test here, in `test_compose.py`, or a reason to be only looked at."""
     source = Path(__file__).read_text() + (Path(__file__).parent / "test_compose.py").read_text()
 
-    untried = {found.name for found in PAGE if f'"{found.name}"' not in source}
+    untried = {found.name for found in PAGES if f'"{found.name}"' not in source}
 
     assert untried <= ONLY_LOOKED_AT
+    assert [found.text for found in PAGES if not found.name and found.language] == []
 
 
 def test_every_make_target_named_exists() -> None:
     """In its blocks and between its lines."""
-    named = set(re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", (ROOT / "README.md").read_text(), re.MULTILINE))
+    text = "\n".join(page.read_text() for page in GUIDE)
+    named = set(re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", text, re.MULTILINE))
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
-    assert {"demo", "setup", "test"} <= {"".join(pair) for pair in named} <= set(targets)
+    assert {"demo", "setup", "bench"} <= {"".join(pair) for pair in named} <= set(targets)
 
 
 def test_check_finds_nothing_wrong(reader: Reader) -> None:
@@ -147,13 +153,24 @@ def test_a_first_try_is_answered(reader: Reader) -> None:
     assert reader.type("publish") == reader.shown("publish-printed")
 
 
-def test_a_client_of_one_s_own_is_answered(reader: Reader) -> None:
-    """The page's Python publishes a request; its answer has the key, the id and ten numbers."""
+def test_a_client_of_one_s_own_is_answered(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
+    """The README's Python publishes a request and finds its answer, which is what the page shows, figures apart."""
     exec(reader.text("ask"), {})  # noqa: S102  # the page's own words
 
-    answer = next(found for found in reader.answers(1001) if found.key() == b"customer-17")
+    start, _, end = block("ask-printed").text.partition("0.1,…")
+    printed = capsys.readouterr().out
+    assert printed.startswith(start)
+    assert printed.endswith(end)
+    assert len(json.loads(printed)["outputs"][0]["data"]) == 10
 
-    assert dict(answer.headers() or ())["request-id"] == b"a1"
+
+def test_rows_are_answered_with_rows(reader: Reader) -> None:
+    """The page's Python publishes plain rows; the answer has the key, the id and ten numbers."""
+    exec(reader.text("ask-rows"), {})  # noqa: S102  # the page's own words
+
+    answer = next(found for found in reader.answers(1002) if dict(found.headers() or ()).get("request-id") == b"a1")
+
+    assert answer.key() == b"customer-17"
     assert len(answer.value() or b"") == 40
 
 
@@ -220,3 +237,49 @@ def test_the_page_s_export_has_a_dynamic_batch_axis(tmp_path: Path, monkeypatch:
 def test_profile_advises(reader: Reader) -> None:
     """For the rate and the budget of the page; what, depends on the machine."""
     assert "Advice for #" in reader.type("profile")
+
+
+def test_buckets_are_set_as_the_page_says(tmp_path: Path) -> None:
+    """The page's variable is taken, as a shell hands it on."""
+    typed = f'{block("buckets").text}printf %s "$WORKER_BATCHING__BUCKETS"'
+    value = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, check=True).stdout
+    needed = {
+        "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
+        "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+        "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+        "WORKER_KAFKA__GROUP_ID": "texts",
+        "WORKER_MODEL__PATH": "encoder.onnx",
+    }
+
+    settings = settings_of({**needed, "WORKER_BATCHING__BUCKETS": value}, tmp_path)
+
+    assert settings.batching.buckets["input_ids"]
+
+
+@pytest.mark.skipif(shutil.which("mvn") is None, reason="no Maven: the page's broker is not tried")
+def test_a_broker_without_docker_has_the_topics(tmp_path: Path) -> None:
+    """It prints its address, and has the three topics when it does."""
+    typed = re.sub(r"^\S+/python", f"exec {sys.executable}", block("broker-java").text)
+    with (tmp_path / "printed").open("wb") as out:
+        broker = subprocess.Popen(["sh", "-c", typed], cwd=ROOT, stdout=out, stderr=out)
+    try:
+        deadline = time.monotonic() + TIMEOUT
+        while not (address := re.search(r"[\w.]+:\d+", (tmp_path / "printed").read_text())):
+            assert broker.poll() is None, (tmp_path / "printed").read_text()
+            assert time.monotonic() < deadline, (tmp_path / "printed").read_text()
+            time.sleep(0.05)
+        topics = AdminClient({"bootstrap.servers": address[0]}).list_topics(timeout=TIMEOUT).topics
+    finally:
+        broker.send_signal(signal.SIGINT)
+        broker.wait(TIMEOUT)
+
+    assert {"requests", "answers", "rejected"} <= topics.keys()
+
+
+def test_what_is_installed_is_what_the_images_have() -> None:
+    """The page's lock is that of the image without a GPU, whose build is tried; the other one it names is there."""
+    (lock,) = re.findall(r"--require-hashes -r (\S+)", block("install-cpu").text)
+
+    assert lock == "requirements-cpu.txt"
+    assert all((ROOT / f"requirements-{variant}.txt").exists() for variant in ("cpu", "cuda"))
+    assert "requirements-${VARIANT}.txt" in (ROOT / "deploy/Dockerfile").read_text()

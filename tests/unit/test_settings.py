@@ -745,11 +745,11 @@ def test_plaintext_to_another_machine_must_be_allowed() -> None:
     assert loaded(bootstrap_servers="kafka:9092", allow_plaintext="true").kafka.allow_plaintext
 
 
-def test_the_readme_shows_the_reference() -> None:
-    """Made by `python -m worker.settings README.md`."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+def test_the_page_of_settings_shows_the_reference() -> None:
+    """Made by `python -m worker.settings docs/settings.md`."""
+    page = (Path(__file__).parents[2] / "docs/settings.md").read_text(encoding="utf-8")
 
-    assert with_reference(readme) == readme
+    assert with_reference(page) == page
 
 
 @pytest.mark.parametrize(

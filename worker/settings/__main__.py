@@ -1,6 +1,7 @@
 """The reference of all settings as Markdown.
 
-`python -m worker.settings` prints it; `python -m worker.settings README.md` writes it between that file's markers.
+`python -m worker.settings` prints it; `python -m worker.settings docs/settings.md` writes it between the markers of
+that file.
 """
 
 from __future__ import annotations

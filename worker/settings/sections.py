@@ -1,7 +1,7 @@
 """What can be set: five frozen sections, each name with its default, its bounds and one sentence for the operator.
 
-The sentences are the reference: `python -m worker.settings` prints the README's table from them. What can be judged
-from one value is judged by its type here; what needs two values is judged in `conflicts.py`.
+The sentences are the reference: `python -m worker.settings` prints the tables of `docs/settings.md` from them. What can
+be judged from one value is judged by its type here; what needs two values is judged in `conflicts.py`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.settings import Connection, KafkaSettings
 
-# Of a topic that is to be created: as many replicas can share one, and the README's example has as many.
+# Of a topic that is to be created: as many replicas can share one, and the examples in `docs/` have as many.
 PARTITIONS = 12
 
 

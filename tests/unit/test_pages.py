@@ -1,0 +1,88 @@
+"""The pages that people read: every link leads somewhere, every file named exists, the first page stays short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.readme import GUIDE, ROOT, anchors, links, prose
+
+# All Markdown that is ours: not what an installed package or a build brought.
+PAGES = (
+    *GUIDE,
+    *(ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "tests/README.md", "tests/bench/RESULTS.md")),
+    *sorted(ROOT.glob("deploy/**/*.md")),
+    *sorted(ROOT.glob("schemas/**/*.md")),
+)
+FROM = (ROOT, ROOT / "worker", ROOT / "tests")
+# The rooms of the loop into which `worker/loop/worker.py` is being divided.
+COMING = {f"{root}loop/{name}.py" for root in ("", "worker/") for name in ("admission", "dispatch", "outcomes")}
+_FILE = re.compile(r"`([\w.]+(?:/[\w.]+)*/\w+\.py|(?:worker|tests|deploy|schemas)/[\w./]*/)`")
+LONGEST_README = 180  # lines: what is longer is not read
+
+
+def page_name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """To a file or folder that exists, and to a heading that it has."""
+    broken = [link for link in links(page) if not re.match(r"https?://", link) and not leads_somewhere(page, link)]
+
+    assert broken == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    return target.exists() and (not anchor or (target.suffix == ".md" and anchor in anchors(target)))
+
+
+@pytest.mark.parametrize("page", [*GUIDE, ROOT / "CONTRIBUTING.md"], ids=page_name)
+def test_every_file_of_the_code_that_is_named_exists(page: Path) -> None:
+    """By its path from the root, from `worker/` as the walk of one record has it, or from `tests/`."""
+    named = set(_FILE.findall(prose(page)))
+
+    missing = {name for name in named if not any((root / name).exists() for root in FROM)} - COMING
+
+    assert missing == set()
+
+
+def test_every_page_of_the_guide_is_in_its_index() -> None:
+    """A page that no one links is not found."""
+    index = ROOT / "docs/README.md"
+
+    assert {path.name for path in index.parent.glob("*.md")} - {index.name} <= set(links(index))
+
+
+def test_the_readme_is_short() -> None:
+    """What else there is to say has a page in `docs/`."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_README
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("## One word\n", {"one-word"}),
+        ("# A `name`, and (more): 2–3\n", {"a-name-and-more-23"}),
+        ("## Twice\n## Twice\n", {"twice", "twice-1"}),
+        ("```sh\n# no heading\n```\n", set()),
+    ],
+)
+def test_an_anchor_is_what_github_makes_of_a_heading(tmp_path: Path, text: str, expected: set[str]) -> None:
+    """Lower case, punctuation dropped, hyphens for spaces, a number behind the second of a name."""
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+
+    assert anchors(page) == expected
+
+
+def test_a_link_in_code_is_none(tmp_path: Path) -> None:
+    """Neither in a block nor between backticks."""
+    page = tmp_path / "page.md"
+    page.write_text("[a](b.md#c) `[d](e)`\n```\n[f](g)\n```\n", encoding="utf-8")
+
+    assert links(page) == ["b.md#c"]
