@@ -17,8 +17,16 @@ PAGES = (
     *sorted(ROOT.glob("schemas/**/*.md")),
 )
 FROM = (ROOT, ROOT / "worker", ROOT / "tests")
-# The rooms of the loop into which `worker/loop/worker.py` is being divided.
-COMING = {f"{root}loop/{name}.py" for root in ("", "worker/") for name in ("admission", "dispatch", "outcomes")}
+# The modules into which `worker/loop/worker.py` is being divided.
+_PARTS = ("admission", "decoding", "dispatch", "outcomes")
+COMING = {f"{root}loop/{name}.py" for root in ("", "worker/") for name in _PARTS}
+# `CONTRIBUTING.md` has the words to use, under "Words".
+_STUMBLING = re.compile(
+    r"\b(?:nobody|somebody|whoever|whom|lest|whence|in thought|is told|will do|court|convict\w*|acquit\w*|trials?|home"
+    r"|hasten\w*|innocent|culprit)\b",
+    re.IGNORECASE,
+)
+_CODE = re.compile(r"`[^`]*`")
 _FILE = re.compile(r"`([\w.]+(?:/[\w.]+)*/\w+\.py|(?:worker|tests|deploy|schemas)/[\w./]*/)`")
 LONGEST_README = 180  # lines: what is longer is not read
 
@@ -61,6 +69,12 @@ def test_every_page_of_the_guide_is_in_its_index() -> None:
 def test_the_readme_is_short() -> None:
     """What else there is to say has a page in `docs/`."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= LONGEST_README
+
+
+@pytest.mark.parametrize("page", [*GUIDE, ROOT / "CONTRIBUTING.md", ROOT / "tests/README.md"], ids=page_name)
+def test_a_page_uses_the_field_s_own_words(page: Path) -> None:
+    """None of those that a reader stumbles over, outside of code."""
+    assert _STUMBLING.findall(_CODE.sub("", prose(page))) == []
 
 
 @pytest.mark.parametrize(
