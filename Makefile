@@ -1,5 +1,5 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
-# Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones serve.
+# Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
 .PHONY: help setup demo test lint format types rooms unit system kafka others test-deploy faults long bench dashboard lock proto clean
 .DEFAULT_GOAL := help
 

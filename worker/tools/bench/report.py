@@ -1,6 +1,6 @@
 """What is told of a measurement: each figure's median over the rounds with the least and the most, as one document.
 
-The document's keys are stable: what is printed by `--json` is documented in `docs/tools.md`. Pure.
+The document's keys are stable: what is printed by `--json` is documented in the README. Pure.
 """
 
 from __future__ import annotations
