@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from tests.readme import GUIDE, ROOT, anchors, links, prose
+from worker.cli import app
 
 # All Markdown that is ours: not what an installed package or a build brought.
 PAGES = (
@@ -57,6 +61,20 @@ def test_every_file_of_the_code_that_is_named_exists(page: Path) -> None:
     missing = {name for name in named if not any((root / name).exists() for root in FROM)} - COMING
 
     assert missing == set()
+
+
+@pytest.mark.parametrize("name", ["tools.md", "models.md", "batching.md"])
+def test_every_option_that_is_named_exists(name: str) -> None:
+    """In some command: the sentence around it says in which."""
+    named = set(re.findall(r"`(?:[a-z-]+ )?(--[a-z-]+)", prose(ROOT / "docs" / name)))
+
+    assert named <= options(get_command(app))
+
+
+def options(command: Any) -> set[str]:
+    """Those of a command, and of the commands below it."""
+    below = command.commands.values() if isinstance(command, TyperGroup) else ()
+    return {word for option in command.params for word in option.opts}.union(*map(options, below))
 
 
 def test_every_page_of_the_guide_is_in_its_index() -> None:
