@@ -6,6 +6,7 @@ import os
 import signal
 
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.kafka.fixtures import _hurt_broker, hurt_broker, kafka, new_broker, own_broker
 
@@ -20,6 +21,10 @@ __all__ = [
 # Derandomised: a failure belongs to a change, not to the hour of day. No deadline: CI machines are shared.
 settings.register_profile("worker", derandomize=True, deadline=None, database=None)
 settings.load_profile("worker")
+
+# Hypothesis also tries constants from the source of the modules that are imported. The examples would change with what
+# else runs in the same process, and with the name of the checkout's folder: one that is called "tests" is left out.
+providers.is_local_module_file = lambda _: False  # type: ignore[assignment]  # the original is cached, this is not
 
 # Before onnxruntime is imported anywhere: see `worker/inference/__init__.py`.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
@@ -400,6 +400,9 @@ lengths = st.sampled_from([0, 1, 60, 400]) | st.integers(0, 1500)  # of bytes th
     body_id=st.none() | st.text(max_size=200),
     echo=st.lists(lengths.map(lambda length: bytes(min(1024, length))), max_size=3),
     content_type=st.sampled_from(CONTENT_TYPES),
+)
+@example(
+    key=bytes(1000), value=b"", headers=[], message="m", body_id=None, echo=[bytes(60)], content_type=CONTENT_TYPES[0]
 )
 def test_a_rejection_always_fits(
     key: bytes | None,
