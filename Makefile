@@ -1,6 +1,7 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
-.PHONY: help setup demo test lint format types rooms unit system kafka others test-deploy faults long bench dashboard lock proto clean
+.PHONY: help setup demo test lint format types rooms unit covered plain properties \
+	system kafka others test-deploy faults long bench dashboard lock proto clean
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -34,11 +35,12 @@ $(READY): requirements-dev.txt pyproject.toml
 demo: setup
 	@$(BIN)/inference-worker demo
 
-# What needs no broker goes two at a time.
+# What needs no broker goes side by side, the longest first.
 test: setup
-	@$(MAKE) --no-print-directory -j2 --output-sync lint types rooms unit
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync types $(UNIT) rooms lint
 	@$(MAKE) --no-print-directory system
 	@echo "make test: all passed"
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 lint: setup
 	$(BIN)/ruff check .
@@ -54,14 +56,23 @@ types: setup
 rooms: setup
 	$(BIN)/lint-imports
 
-# core, codecs, loop and delivery: every branch, from these tests alone. What simulates thousands of lives or requests goes
-# without coverage, which would make it three times as long.
-SIMULATIONS = $(foreach of,crash_everywhere random_schedules killers mutants profiling judging_cost,tests/properties/test_$(of).py) \
-	tests/unit/tools/bench tests/unit/tools/profile tests/unit/commands
+# Everything without a broker, as three processes side by side. Coverage makes a test twice as slow, so only those run
+# with it that reach every branch of core, codecs, delivery and loop: nearly all of these are the tests of those rooms.
+UNIT = properties plain covered
 unit: setup
-	$(BIN)/coverage run -m pytest -m "not slow" tests/unit tests/properties $(SIMULATIONS:%=--ignore %)
+	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync $(UNIT)
+
+COVERED = $(addprefix tests/unit/,codecs core delivery inference kafka loop test_settings.py tools/consume) \
+	tests/properties/test_stacking.py
+covered: setup
+	$(BIN)/coverage run -m pytest -m "not slow" $(COVERED)
 	$(BIN)/coverage report
-	$(BIN)/pytest -m "not slow" $(SIMULATIONS)
+
+plain: setup
+	$(BIN)/pytest -m "not slow" tests/unit $(COVERED:%=--ignore %)
+
+properties: setup
+	$(BIN)/pytest -m "not slow" tests/properties $(COVERED:%=--ignore %)
 
 # The rest, on brokers, side by side: a test on a real Kafka mostly waits.
 system: setup
