@@ -24,7 +24,7 @@ settings.load_profile("worker")
 
 # Hypothesis also tries constants from the source of the modules that are imported. The examples would change with what
 # else runs in the same process, and with the name of the checkout's folder: one that is called "tests" is left out.
-providers.is_local_module_file = lambda _: False  # type: ignore[assignment]  # the original is cached, this is not
+providers.is_local_module_file = lambda _: False  # type: ignore[attr-defined,assignment]  # theirs, cached
 
 # Before onnxruntime is imported anywhere: see `worker/inference/__init__.py`.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"

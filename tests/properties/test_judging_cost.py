@@ -44,13 +44,16 @@ SIZE = 200_000
 LENIENCY = 4
 
 
-def seconds_of(case: Case) -> float:
+def seconds_of(case: Case, few: float) -> float:
+    """The first of three times that is so few seconds, or the least of them."""
     codecs = case.codecs()
     best = 1.0
     for _ in range(3):
         began = time.process_time()
         judge(codecs, case)
         best = min(best, time.process_time() - began)
+        if best <= few:
+            break
     return best
 
 
@@ -70,8 +73,9 @@ def peak_of(case: Case) -> tuple[int, Request | Rejection]:
 def expect_cheap(case: Case) -> None:
     peak, decoded = peak_of(case)
     assert peak <= most_bytes(case, decoded), f"{peak / len(case.value):.1f} bytes of memory for a byte"
-    seconds = seconds_of(case)
-    assert seconds <= LENIENCY * most_seconds(case), f"{seconds / len(case.value) * 1e9:.0f} ns for a byte"
+    most = LENIENCY * most_seconds(case)
+    seconds = seconds_of(case, most)
+    assert seconds <= most, f"{seconds / len(case.value) * 1e9:.0f} ns for a byte"
 
 
 @pytest.mark.parametrize("name", NASTY)
