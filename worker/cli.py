@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TextIO
 import typer
 
 from worker.core.failures import Incomplete, Stop
+from worker.tools.bench import options as bench
+from worker.tools.demo import options as demo
+from worker.tools.profile import options as profile
 from worker.version import VERSION
 
 if TYPE_CHECKING:
@@ -152,18 +155,6 @@ def check(
 
 
 @app.command()
-def demo() -> None:
-    """Classify handwritten digits, batched and one by one, on a mock broker inside this process."""
-
-    def act() -> int:
-        from worker.tools.demo.command import demo  # noqa: PLC0415 - see the module's first sentence
-
-        return demo()
-
-    _end(act)
-
-
-@app.command()
 def score(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)],
     file: Annotated[
@@ -193,196 +184,6 @@ def score(
         from worker.tools.score.jobs import Asked  # noqa: PLC0415 - see the module's first sentence
 
         return score(config, model, Asked(file, output, limit, may_overwrite=force), batch_size)
-
-    _end(act)
-
-
-@app.command()
-def profile(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
-    model: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODEL", help="The ONNX model, if not the settings'.", show_default=False),
-    ] = None,
-    *,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, metavar="N", help="Advise for so many requests a second, all in all.")
-    ] = None,
-    latency_budget_ms: Annotated[
-        float | None,
-        typer.Option(min=0.001, metavar="MS", help="Advise for this p99 from a request's record to its answer's."),
-    ] = None,
-    rows_per_request: Annotated[int, typer.Option(min=1, max=65_536, metavar="N", help="Rows in a request.")] = 1,
-    batch_sizes: Annotated[
-        str | None,
-        typer.Option(metavar="N,N,...", help="Rows of the batches to measure; else one request, doubled up to 1,024."),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.01, max=3600, metavar="S", help="How long each size is measured.")
-    ] = 1.0,
-    transport_ms: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="MS", help="What your Kafka takes for a request and its answer together, p99."),
-    ] = None,
-    lengths: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Advise buckets for rows so long: one length a line; - is standard input."),
-    ] = None,
-    lengths_from: Annotated[
-        str | None,
-        typer.Option(metavar="TOPIC", help="The same for requests in a topic. Joins no group and commits nothing."),
-    ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000_000, metavar="N", help="With --lengths-from: the newest so many; else 5,000."),
-    ] = None,
-    bucket_axis: Annotated[
-        str | None,
-        typer.Option(
-            metavar="INPUT:AXIS,...",
-            help="Whose lengths they are (axis 0 is the batch), if several are dynamic; more where all are equally "
-            "long.",
-        ),
-    ] = None,
-    buckets: Annotated[
-        int | None, typer.Option(min=1, max=64, metavar="N", help="At most so many buckets; else what pays, up to 8.")
-    ] = None,
-    longest: Annotated[
-        int | None,
-        typer.Option(min=1, max=1_000_000, metavar="N", help="The last bucket holds rows so long; else the sample's."),
-    ] = None,
-    boundaries: Annotated[
-        str | None,
-        typer.Option(metavar="N,N,...", help="Say what these buckets come to, instead of looking for better ones."),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw rows/s and latency by batch size, as .png or .svg.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")] = False,
-    config: Config = None,
-    bootstrap_servers: Brokers = None,
-) -> None:
-    """Measure the model alone, without Kafka, at many batch sizes; and advise which to set.
-
-    With --rate and --latency-budget-ms: MAX_BATCH_SIZE, LINGER_MS, and the replicas needed.
-    With --lengths or --lengths-from: the BUCKETS to which rows are padded, and what padding costs before and after.
-    """
-
-    def act() -> int:
-        from worker.tools.profile.command import Order, profile  # noqa: PLC0415 - see the module's first sentence
-        from worker.tools.profile.lengths_command import LengthsOrder  # noqa: PLC0415 - the same
-
-        return profile(
-            Order(
-                model=model,
-                rate=rate,
-                latency_budget_ms=latency_budget_ms,
-                rows_per_request=rows_per_request,
-                batch_sizes=batch_sizes,
-                seconds=seconds,
-                transport_ms=transport_ms,
-                lengths=LengthsOrder(
-                    file=lengths,
-                    topic=lengths_from,
-                    records=sample,
-                    axis=bucket_axis,
-                    buckets=buckets,
-                    longest=longest,
-                    boundaries=boundaries,
-                    config=config,
-                    bootstrap_servers=bootstrap_servers,
-                ),
-                plot=plot,
-                as_json=as_json,
-                config=config,
-            )
-        )
-
-    _end(act)
-
-
-@app.command()
-def bench(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
-    model: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="MODEL", help="The ONNX model, if not the settings'; else the demo's.", show_default=False
-        ),
-    ] = None,
-    *,
-    sets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar='"NAME=VALUE ..."',
-            help="Settings of one worker, as in MAX_BATCH_SIZE=64 LINGER_MS=5; again for another beside it.",
-        ),
-    ] = None,
-    rates: Annotated[
-        str, typer.Option(metavar="N,N%,...", help="Steady loads: requests a second, or parts of the first maximum.")
-    ] = "10%,50%,80%",
-    rounds: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Medians of so many rounds.")] = 3,
-    seconds: Annotated[
-        float, typer.Option(min=0.2, max=3600, metavar="S", help="How long each load lasts in each round.")
-    ] = 2.0,
-    replicas: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Processes of each contender.")] = 1,
-    partitions: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, metavar="N", help="Of the topics made; else 4, as the embedded broker has."),
-    ] = None,
-    rows_per_request: Annotated[int, typer.Option(min=1, max=65_536, metavar="N", help="Rows in a request.")] = 1,
-    encoding: Annotated[
-        Literal["rows", "json", "protobuf", "binary"] | None,
-        typer.Option(
-            metavar="NAME",
-            help="rows (if the model takes them, the default), binary (else), json or protobuf.",
-            show_default=False,
-        ),
-    ] = None,
-    embedded: Annotated[
-        bool, typer.Option("--embedded", help="On a mock broker, also where the settings name brokers.")
-    ] = False,
-    prefix: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="What the names of topics and groups made begin with; else inference-worker-bench."
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw latency against load, as .png or .svg.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")] = False,
-    config: Config = None,
-    bootstrap_servers: Brokers = None,
-) -> None:
-    """Measure workers under load, from Kafka to Kafka, beside a loop that answers one by one.
-
-    Without brokers in the settings it runs on a mock inside this process.
-    On a Kafka it makes topics of its own, deletes them in the end, and touches no others.
-    """
-
-    def act() -> int:
-        from worker.tools.bench.command import bench  # noqa: PLC0415 - see the module's first sentence
-        from worker.tools.bench.plan import Order  # noqa: PLC0415 - the same
-
-        return bench(
-            Order(
-                model=model,
-                sets=tuple(sets or ()),
-                rates=rates,
-                rounds=rounds,
-                seconds=seconds,
-                replicas=replicas,
-                partitions=partitions,
-                rows_per_request=rows_per_request,
-                encoding=encoding,
-                embedded=embedded,
-                prefix=prefix,
-                plot=plot,
-                as_json=as_json,
-                config=config,
-                bootstrap_servers=bootstrap_servers,
-            )
-        )
 
     _end(act)
 
@@ -736,3 +537,8 @@ def _forgo_what_is_left() -> None:
         from worker.terminal.terminal import forgo  # noqa: PLC0415 - see the module's first sentence
 
         forgo(sys.stdout)
+
+
+demo.register(app, _end)
+profile.register(app, _end)
+bench.register(app, _end)

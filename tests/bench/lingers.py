@@ -3,7 +3,7 @@
     python -m tests.bench.lingers                # two minutes, no broker
     python -m tests.bench.lingers --requests 4000 --model flat
 
-The batcher is the worker's own, in virtual time (`worker/tools/profile/engine/simulation.py`). Two models are measured
+The batcher is the worker's own, in virtual time (`tests/bench/simulation.py`). Two models are measured
 before, on this machine; two are made up: one takes as long for a batch as for a row, as a GPU does, the other so much
 a row. The least p99 of a load goes to a different linger with each of them. Figures are medians over the seeds, without
 the first quarter of the requests, in which `auto` learns.
@@ -26,6 +26,7 @@ import numpy as np
 from rich.console import Console
 
 from tests.bench.results import Bar, Section, show
+from tests.bench.simulation import Conduct, Floats, simulate
 from tests.models import mlp, save
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.linger import Linger
@@ -37,9 +38,10 @@ from worker.tools.profile.engine.costs import (
     BATCH_SECONDS,
     HAND_OVER_SECONDS,
     TAKE_SECONDS,
+    Costs,
     MeasuredCosts,
 )
-from worker.tools.profile.engine.simulation import Conduct, Costs, Floats, poisson, simulate
+from worker.tools.profile.engine.forecast import poisson
 from worker.tools.profile.engine.sweep import Bench, sweep
 
 BATCH = 64

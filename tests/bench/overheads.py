@@ -25,7 +25,7 @@ from worker.core.tensors.stacking import Stacker
 from worker.inference import InferenceLanes, load
 from worker.settings import ModelSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
-from worker.tools.profile.engine.simulation import poisson
+from worker.tools.profile.engine.forecast import poisson
 from worker.tools.profile.engine.sweep import Bench, Timing
 
 BACKLOG = 40_000  # a mock partition keeps 5 MB: these are 1 MB in each

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.tools.bench.load.replica import Replica
 from worker.tools.demo.command import demo
+from worker.tools.load.replica import Replica
 
 
 def test_the_demo_answers_everything_and_compares_two_workers(capsys: pytest.CaptureFixture[str]) -> None:

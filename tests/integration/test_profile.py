@@ -17,7 +17,7 @@ from tests import models
 from tests.integration.open_loop import Floats, Served
 from worker import cli
 from worker.tools.kafka.embedded import EmbeddedBroker
-from worker.tools.profile.engine.simulation import poisson
+from worker.tools.profile.engine.forecast import poisson
 
 # A model whose inference takes 4 ms or so, for one row as for many.
 TURNS = 1000

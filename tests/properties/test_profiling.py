@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.bench.simulation import Conduct, simulate
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.linger import Replay
 from worker.core.failures import BadConfiguration
 from worker.tools.profile.engine.advice import HEAD_ROOM, Advice, Need, advise
 from worker.tools.profile.engine.forecast import Forecaster
-from worker.tools.profile.engine.simulation import Conduct, simulate
 
 SIZES = (1, 4, 16)
 

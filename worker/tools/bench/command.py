@@ -1,6 +1,6 @@
 """`inference-worker bench`: the worker under load, from Kafka to Kafka, beside what it is to be compared with.
 
-Results go to standard output, progress to standard error. How it is measured stands in `worker.benching`.
+Results go to standard output, progress to standard error. How it is measured: `turn.py` and `worker/tools/load/`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 from worker.core.failures import Incomplete
 from worker.signals import STOPPING, unwind_when_told
 from worker.terminal.terminal import print_json
-from worker.tools import figure
+from worker.tools import picture
 from worker.tools.bench.columns import PASS_THROUGH
-from worker.tools.bench.course import Course
-from worker.tools.bench.load.generator import Generator
-from worker.tools.bench.load.places import Cluster, Mock, kept_by_mock
-from worker.tools.bench.load.turn import Place, Setup, Turn
-from worker.tools.bench.plan import Order, Plan
+from worker.tools.bench.course import Course, Found
+from worker.tools.bench.options import Order
+from worker.tools.bench.plan import Plan
 from worker.tools.bench.plot import draw
 from worker.tools.bench.report import Account, accounts_of, document
-from worker.tools.bench.results import Found
 from worker.tools.bench.screen import Steps, say, show
+from worker.tools.bench.turn import Place, Setup, Turn
 from worker.tools.kafka.own_topics import OwnTopics
+from worker.tools.load.generator import Generator
+from worker.tools.load.places import Cluster, Mock, kept_by_mock
 from worker.version import VERSION
 
 # Of a closed loop's window, where the broker would keep more.
@@ -43,7 +43,7 @@ def bench(order: Order) -> int:
     whatever ends a contender.
     """
     if order.plot is not None:
-        figure.check(order.plot)
+        picture.check(order.plot)
     plan = Plan(order, os.environ)
     facts = _facts(plan)
     found, is_whole = _measure(plan)
@@ -136,7 +136,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
 
 def _report(order: Order, accounts: tuple[Account, ...], facts: dict[str, Any]) -> None:
     if order.plot is not None:
-        figure.save(order.plot, lambda empty: draw(empty, accounts))
+        picture.save(order.plot, lambda empty: draw(empty, accounts))
     if order.as_json:
         print_json(document(accounts, facts))
     else:

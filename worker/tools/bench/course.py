@@ -10,10 +10,39 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from worker.tools.bench.columns import Column, Rate
-from worker.tools.bench.results import Found, Load, Measured
+from worker.tools.load.figures import Flow, Heard
+
+
+class Measured(NamedTuple):
+    """One load on one contender. `heard` has what was wrong with answers; None: not known of this contender here."""
+
+    flow: Flow
+    heard: Heard
+    cpu_seconds_per_million_rows: float | None
+    peak_bytes: int | None
+    rows_per_batch: float | None
+    busy_seconds_per_second: float | None
+
+
+class Load(NamedTuple):
+    """An open loop: requests per second, and what was asked for."""
+
+    rate: float
+    asked: Rate
+
+
+class Found(NamedTuple):
+    """What was measured so far, by the contender's name: the maxima, and the loads, a list entry for each round.
+
+    A load without entries for a contender was more than its maximum.
+    """
+
+    maxima: dict[str, list[Measured]]
+    steady: dict[tuple[str, Load], list[Measured]]
+    loads: tuple[Load, ...]
 
 
 class Turn(Protocol):

@@ -10,7 +10,6 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,12 +23,13 @@ from worker.settings import Connection, Settings, load
 from worker.terminal.command_line import check_idle, with_options
 from worker.terminal.open_axes import open_axes
 from worker.tools.bench.columns import Column, Kind, Rate, columns_of, rates_of
-from worker.tools.bench.load.answering import Job
-from worker.tools.bench.load.contenders import Contender, PlainLoops, Workers
-from worker.tools.bench.load.generator import Site
+from worker.tools.bench.options import Order
+from worker.tools.bench.plain_loop import Job, PlainLoops
 from worker.tools.bench.report import Part
 from worker.tools.demo.digits import MODEL
 from worker.tools.kafka.embedded import CLIENT_CONFIG
+from worker.tools.load.contenders import Contender, Workers
+from worker.tools.load.generator import Site
 
 if TYPE_CHECKING:
     from worker.inference import Inspected
@@ -41,27 +41,6 @@ _FILLED_IN = {key: f"inference-worker-bench-{key.lower()}" for key in ("REQUEST_
 PARTITIONS = 4  # of a topic, unless --partitions says another number; the embedded broker's always
 # Different requests, taken in turns: enough that none is learned by heart, and not much memory.
 _KINDS, _KINDS_BYTES = 256, 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is asked for on the command line; the options' help says what each means."""
-
-    model: Path | None = None
-    sets: tuple[str, ...] = ()
-    rates: str = "10%,50%,80%"
-    rounds: int = 3
-    seconds: float = 2.0
-    replicas: int = 1
-    partitions: int | None = None
-    rows_per_request: int = 1
-    encoding: str | None = None
-    embedded: bool = False
-    prefix: str | None = None
-    plot: Path | None = None
-    as_json: bool = False
-    config: Path | None = None
-    bootstrap_servers: str | None = None
 
 
 class Span(NamedTuple):
@@ -76,7 +55,7 @@ class Plan:
 
     def __init__(self, order: Order, environ: Mapping[str, str]) -> None:
         self.order = order
-        self.columns = columns_of(order.sets)
+        self.columns = columns_of(order.sets or ())
         self.rates: tuple[Rate, ...] = rates_of(order.rates)
         given = with_options(
             environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model

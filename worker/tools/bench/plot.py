@@ -7,7 +7,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from worker.tools.bench.report import Account
-from worker.tools.figure import COLOURS
+from worker.tools.picture import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

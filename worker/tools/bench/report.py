@@ -5,13 +5,28 @@ The document's keys are stable: what is printed by `--json` is documented in the
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from worker.tools.bench.columns import Column
-from worker.tools.bench.figures import QUANTILES
-from worker.tools.bench.results import Found, Load, Measured, Spread
+from worker.tools.bench.course import Found, Load, Measured
+from worker.tools.load.figures import QUANTILES
+
+
+class Spread(NamedTuple):
+    """One figure over the rounds."""
+
+    median: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> Spread | None:
+        """None where no round has the figure."""
+        found = [value for value in values if value is not None]
+        return cls(statistics.median(found), min(found), max(found)) if found else None
 
 
 @dataclass(frozen=True, slots=True)

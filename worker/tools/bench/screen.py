@@ -16,9 +16,8 @@ from rich.text import Text
 
 from worker.terminal.terminal import aside, count, page, printable, write
 from worker.tools.bench.columns import Kind
-from worker.tools.bench.figures import QUANTILES
-from worker.tools.bench.report import Account, Line, warnings
-from worker.tools.bench.results import Spread
+from worker.tools.bench.report import Account, Line, Spread, warnings
+from worker.tools.load.figures import QUANTILES
 
 MIB = 1024 * 1024
 # From this width on the tables have all columns.

@@ -11,21 +11,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-import numpy as np
 from rich.console import Console
 
 from worker.signals import unwind_when_told
 from worker.terminal import terminal
-from worker.tools.demo.contender import Closed, Contender, Topics
-from worker.tools.demo.digits import held_out
-from worker.tools.demo.load import Tally
+from worker.tools.demo.contender import Closed, Contender, Tally
+from worker.tools.demo.digits import guess, held_out, requests
 from worker.tools.demo.screen import Screen, comparison
-from worker.tools.kafka.embedded import PARTITIONS, EmbeddedBroker
+from worker.tools.load.generator import Generator
+from worker.tools.load.pace import Backlog, Steady
 
 # A mock partition keeps 5 MB and silently drops the oldest: 16,000 requests of about 450 bytes are 1.8 MB in each.
 MOST_REQUESTS = 16_000
 AT_ONCE = 4_000
 SECONDS = 4
+QUIETEST = 100.0  # requests a second
 # The steady rate: twice what one by one can do, unless that would be hard work for the batching worker too. Sending,
 # the broker and reading take their share of the machine all the while, which a heap of requests does not show.
 OVERLOAD = 2.0
@@ -33,7 +33,7 @@ COMFORT = 0.4
 # Where the batching worker still falls behind, the machine has other things to do: halve the rate, so many times.
 HALVINGS = 2
 # Half of the answers within this: an answer waits for company and its turn, not in a queue that grows.
-PROMPT_S = 0.1
+PROMPT_MS = 100
 BATCH_SIZES = {"one by one": 1, "batched": 64}
 
 
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
     @property
     def keeps_up(self) -> bool:
-        return bool(np.median(self.tally.latencies) < PROMPT_S)
+        return self.tally.latency_ms["p50"] < PROMPT_MS
 
 
 def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
@@ -58,48 +58,62 @@ def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
         "[bold]Handwritten digits, classified by two workers.[/bold]\nThe broker is a mock (librdkafka's own, inside "
         "this process). The workers, the model and every request are real.\n"
     )
-    with EmbeddedBroker() as broker, ExitStack() as stack:
-        contenders = [stack.enter_context(_contender(broker, name)) for name in BATCH_SIZES]
+    images = held_out()
+    with Generator(requests(images), guess) as generator, ExitStack() as stack:
+        contenders = [
+            stack.enter_context(Contender(name, size, generator, images, os.environ))
+            for name, size in BATCH_SIZES.items()
+        ]
         for contender in contenders:
             contender.replica.wait_until_ready()
-        with Screen(console) as screen:
-            heaps, results = _compete(contenders, screen, at_once, seconds)
+        with Screen(console, images) as screen:
+            heaps, results = _compete(_Loads(generator, screen), contenders, at_once, seconds)
         for contender in contenders:
             contender.replica.stop()
     _report(console, heaps, results)
     return 1 if any(tally.errors for tally in heaps) or any(result.tally.errors for result in results) else 0
 
 
-def _contender(broker: EmbeddedBroker, name: str) -> Contender:
-    topics = Topics(f"digits-{BATCH_SIZES[name]}", f"answers-{BATCH_SIZES[name]}")
-    for topic in (topics.requests, topics.answers):
-        broker.create_topic(topic, PARTITIONS)
-    return Contender(name, BATCH_SIZES[name], broker.bootstrap_servers, topics, os.environ)
+class _Loads:
+    """Gives contenders their loads, each with a bar on the screen."""
+
+    def __init__(self, generator: Generator, screen: Screen) -> None:
+        self._generator = generator
+        self._screen = screen
+
+    def heap(self, contender: Contender, requests: int) -> Tally:
+        """All at once."""
+        return self._run(contender, Backlog(requests), f"{requests:,} at once")
+
+    def steady(self, contender: Contender, rate: float, seconds: float) -> Result:
+        """At this rate or so."""
+        rate = max(QUIETEST, round(rate, -2))
+        before = contender.closed()
+        pace = Steady(rate, min(MOST_REQUESTS, int(rate * seconds)))
+        tally = self._run(contender, pace, f"{rate:,.0f} a second")
+        return Result(contender, rate, tally, contender.closed().since(before))
+
+    def _run(self, contender: Contender, pace: Backlog | Steady, title: str) -> Tally:
+        self._screen.begin(f"{contender.name}: {title}", pace.count)
+        tally = contender.face(pace, lambda: self._screen.show(self._generator.answered, self._generator.latest))
+        self._screen.show(tally.answers, self._generator.latest)
+        return tally
 
 
 def _compete(
-    contenders: Sequence[Contender], screen: Screen, heap: int, seconds: float
+    loads: _Loads, contenders: Sequence[Contender], heap: int, seconds: float
 ) -> tuple[list[Tally], list[Result]]:
     """What each made of a heap of requests, and of the steady rate at which the batching one keeps up."""
-    images = held_out()
-    heaps = [c.face(images, heap, np.inf, screen, f"{heap:,} at once") for c in contenders]
+    heaps = [loads.heap(contender, heap) for contender in contenders]
     slow, fast = contenders
     rate = min(OVERLOAD * heaps[0].rate, COMFORT * heaps[1].rate)
-    batched = _steady(fast, screen, rate, seconds)
+    batched = loads.steady(fast, rate, seconds)
     for _ in range(HALVINGS):
         if batched.keeps_up:
             break
         rate /= 2
-        batched = _steady(fast, screen, rate, seconds)
-    return heaps, [_steady(slow, screen, rate, seconds), batched]
-
-
-def _steady(contender: Contender, screen: Screen, rate: float, seconds: float) -> Result:
-    rate = max(100.0, round(rate, -2))
-    requests = min(MOST_REQUESTS, int(rate * seconds))
-    before = contender.closed()
-    tally = contender.face(held_out(), requests, rate, screen, f"{rate:,.0f} a second")
-    return Result(contender, rate, tally, contender.closed().since(before))
+        batched = loads.steady(fast, rate, seconds)
+    return heaps, [loads.steady(slow, rate, seconds), batched]
 
 
 def _report(console: Console, heaps: Sequence[Tally], results: Sequence[Result]) -> None:
@@ -113,8 +127,8 @@ def _report(console: Console, heaps: Sequence[Tally], results: Sequence[Result])
         ("answers", [f"{tally.answers:,}" for tally in tallies]),
         ("of them right", [f"{tally.right / tally.answers:.1%}" for tally in tallies]),
         ("answers per second", [f"{tally.rate:,.0f}" for tally in tallies]),
-        ("latency p50", [_milliseconds(tally, 50) for tally in tallies]),
-        ("latency p99", [_milliseconds(tally, 99) for tally in tallies]),
+        ("latency p50", [_milliseconds(tally, "p50") for tally in tallies]),
+        ("latency p99", [_milliseconds(tally, "p99") for tally in tallies]),
         ("batches", [f"{sum(result.closed.batches.values()):,.0f}" for result in results]),
         ("rows in a batch, mean", [f"{result.closed.mean_rows:.1f}" for result in results]),
         *(
@@ -152,6 +166,8 @@ def _reasons(results: Sequence[Result]) -> list[str]:
     return [reason for reason in results[0].closed.batches if any(r.closed.batches[reason] for r in results)]
 
 
-def _milliseconds(tally: Tally, percent: int) -> str:
-    milliseconds = np.percentile(tally.latencies, percent) * 1000
+def _milliseconds(tally: Tally, quantile: str) -> str:
+    milliseconds = tally.latency_ms.get(quantile)
+    if milliseconds is None:
+        return "–"  # too few requests tell
     return f"{milliseconds:,.1f} ms" if milliseconds < 100 else f"{milliseconds:,.0f} ms"

@@ -1,24 +1,23 @@
-"""One of the workers that the demo compares: a replica with topics of its own, and the loads it is given."""
+"""One of the workers that the demo compares: a replica with a broker of its own, and the loads it is given."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from worker.core.failures import DeadlineMissed
+import numpy as np
+
 from worker.core.records import ClosedBy
-from worker.settings import Connection
-from worker.tools.bench.load.replica import Replica
 from worker.tools.demo.digits import MODEL, Images
-from worker.tools.demo.load import Load, Tally
-from worker.tools.demo.screen import Screen
 from worker.tools.kafka.embedded import CLIENT_CONFIG
-from worker.tools.kafka.publisher import Publisher
-from worker.tools.kafka.reader import Reader
+from worker.tools.load.figures import latency_ms
+from worker.tools.load.generator import Generator
+from worker.tools.load.pace import Backlog, Steady
+from worker.tools.load.places import Mock
+from worker.tools.load.replica import Replica
 
 # What both workers share.
 _SETTINGS = {
@@ -26,8 +25,19 @@ _SETTINGS = {
     "BATCHING__LINGER_MS": "5",
     "KAFKA__CONFIG": json.dumps(CLIENT_CONFIG),
 }
-# The worker shows its counts once per turn of its loop, and nobody counts before the last answer is acknowledged.
-_COUNTS_WITHIN_S = 30.0
+_LIMIT_S = 120.0  # for the rest of a load, once it is sent: only what hangs takes longer
+
+
+class Tally(NamedTuple):
+    """What became of a load. `latency_ms` counts from the instant a request was due, by the quantile's name."""
+
+    requests: int
+    answers: int
+    repeats: int
+    errors: int
+    right: int
+    rate: float
+    latency_ms: Mapping[str, float]
 
 
 class Closed(NamedTuple):
@@ -46,62 +56,58 @@ class Closed(NamedTuple):
 
 
 class Contender:
-    """Owns a worker process, its topics and the reader of its answers."""
+    """Owns a worker process and its broker. The generator is everybody's, one load at a time."""
 
     def __init__(
-        self, name: str, batch_size: int, bootstrap_servers: str, topics: Topics, environ: Mapping[str, str]
+        self, name: str, batch_size: int, generator: Generator, images: Images, environ: Mapping[str, str]
     ) -> None:
         self.name = name
         self.batch_size = batch_size
-        self._connection = Connection(bootstrap_servers=bootstrap_servers, config=CLIENT_CONFIG)
-        self._topics = topics
+        self._generator = generator
+        self._images = images
         self._requests = 0
         self._stack = ExitStack()
+        self._site = self._stack.enter_context(Mock({}).open())
         own = {
-            "KAFKA__BOOTSTRAP_SERVERS": bootstrap_servers,
-            "KAFKA__REQUEST_TOPICS": topics.requests,
-            "KAFKA__RESPONSE_TOPIC": topics.answers,
-            "KAFKA__GROUP_ID": name.replace(" ", "-"),
+            "KAFKA__BOOTSTRAP_SERVERS": self._site.kafka.bootstrap_servers,
+            "KAFKA__REQUEST_TOPICS": self._site.requests,
+            "KAFKA__RESPONSE_TOPIC": self._site.answers,
+            "KAFKA__GROUP_ID": self._site.group,
             "BATCHING__MAX_BATCH_SIZE": str(batch_size),
         }
         self.replica = self._stack.enter_context(Replica(_SETTINGS | own, environ))
-        self._reader = self._stack.enter_context(Reader(self._connection, topics.answers))
-        self._reader.start_at(self._reader.beginnings)
 
-    def face(self, images: Images, requests: int, rate: float, screen: Screen, title: str) -> Tally:
-        """Give it so many requests at so many per second, and wait for the answers. Raises `Stop`."""
-        self._requests += requests
-        load = Load(images, requests, rate)
-        screen.begin(f"{self.name}: {title}", requests)
-        try:
-            for seen in load.run(Publisher(self._connection, self._topics.requests), self._reader):
-                screen.show(seen)
-                self.replica.check()
-        except DeadlineMissed as missed:
-            raise self.replica.late(str(missed)) from missed
-        return load.tally()
+    def face(self, pace: Backlog | Steady, watch: Callable[[], None]) -> Tally:
+        """Give it a load, and wait for the answers. Raises `Stop`. `watch` is called all the time."""
+
+        def look_after() -> None:
+            self.replica.check()
+            watch()
+
+        self._generator.open(self._site)
+        sent, heard = self._generator.run(pace, look_after, _LIMIT_S)
+        answers = len(heard.numbers)
+        if answers < sent.requests:
+            raise self.replica.late(f"{answers:,} of {sent.requests:,} answers came")
+        self._requests += sent.requests
+        due = np.arange(sent.requests) / pace.rate if isinstance(pace, Steady) else np.zeros(sent.requests)
+        waited = heard.instants - sent.began - due[heard.numbers]
+        labels = self._images.labels
+        right = sum(guess.digit == labels[guess.number % len(labels)] for guess in heard.findings)
+        rate = answers / float(heard.instants.max() - sent.began)
+        return Tally(
+            sent.requests, answers, heard.repeated, sum(heard.errors.values()), right, rate, latency_ms(waited)
+        )
 
     def closed(self) -> Closed:
-        """Its batches since the start, once it has counted all its requests as settled."""
-        deadline = time.monotonic() + _COUNTS_WITHIN_S
-        while self._count("records_settled_total") < self._requests and time.monotonic() < deadline:
-            time.sleep(0.02)
+        """Its batches since the start, once it has counted all its requests as settled. Raises `Stop`."""
+        self.replica.wait_until_settled(self._requests)
         counts = self.replica.counts("batches_total")
         reasons = {reason.value: counts.get(f'closed_by="{reason.value}"', 0.0) for reason in ClosedBy}
-        return Closed(reasons, self._count("batch_rows_total"))
-
-    def _count(self, metric: str) -> float:
-        return sum(self.replica.counts(metric).values())
+        return Closed(reasons, self.replica.total("batch_rows_total"))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stack.close()
-
-
-class Topics(NamedTuple):
-    """Where a contender's requests and answers lie."""
-
-    requests: str
-    answers: str

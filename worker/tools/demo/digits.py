@@ -1,6 +1,7 @@
-"""The handwritten digits that the demo classifies, and how they are split into those learned and those held out.
+"""The handwritten digits that the demo classifies: images, requests made of them, and answers read.
 
-1,797 images of 8 by 8 pixels, shades 0 to 16; `digits.LICENSE.md` says whose they are. Owns the files beside it.
+1,797 images of 8 by 8 pixels, shades 0 to 16; `digits.LICENSE.md` says whose they are. Owns the files beside it, and
+how they are split into those learned and those held out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from worker.codecs.examples import EncodedRequest
+from worker.codecs.wire import OCTETS
+from worker.core.records import Record
 
 SIDE = 8
 PIXELS = SIDE * SIDE
@@ -27,6 +32,28 @@ class Images(NamedTuple):
 
     pixels: NDArray[np.float32]
     labels: NDArray[np.int64]
+
+
+class Guess(NamedTuple):
+    """What the worker says the image of a request is, and how sure it is. `digit` None: the answer is an error."""
+
+    number: int
+    digit: int | None
+    confidence: float
+
+
+def requests(images: Images) -> list[EncodedRequest]:
+    """One for each image, as a row of bytes."""
+    return [EncodedRequest((("content-type", OCTETS.encode()),), row.astype("<f4").tobytes()) for row in images.pixels]
+
+
+def guess(number: int, answer: Record) -> Guess:
+    """What the answer to the request of that number says."""
+    if dict(answer.headers).get("status") != b"ok":
+        return Guess(number, None, 0.0)
+    probabilities = np.frombuffer(answer.value or b"", "<f4", count=CLASSES)
+    digit = int(probabilities.argmax())
+    return Guess(number, digit, float(probabilities[digit]))
 
 
 def learned() -> Images:

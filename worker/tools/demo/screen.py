@@ -16,10 +16,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from worker.tools.demo.digits import SIDE
-from worker.tools.demo.load import Answer, Seen
+from worker.tools.demo.digits import SIDE, Guess, Images
 
-_DIGITS_SHOWN = 8
 # Each digit stays long enough to be read.
 _REFRESH_PER_SECOND = 5
 
@@ -27,7 +25,8 @@ _REFRESH_PER_SECOND = 5
 class Screen:
     """Bars for what is sent and answered, and the latest digits. On no terminal only the end of it is printed."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, images: Images) -> None:
+        self._pixels = images.pixels
         self._progress = Progress(
             TextColumn("{task.description:<44}"),
             BarColumn(),
@@ -36,7 +35,7 @@ class Screen:
             console=console,
         )
         # Replaced, never changed: the thread that draws may be reading it.
-        self._latest: tuple[Answer, ...] = ()
+        self._latest: Sequence[Guess] = ()
         self._live = Live(
             console=console, get_renderable=self._picture, refresh_per_second=_REFRESH_PER_SECOND, transient=False
         )
@@ -54,19 +53,20 @@ class Screen:
         """A new bar."""
         self._task = self._progress.add_task(title, total=requests)
 
-    def show(self, seen: Seen) -> None:
-        self._progress.update(self._task, completed=seen.answered)
-        self._latest = (*self._latest, *seen.latest)[-_DIGITS_SHOWN:]
+    def show(self, answered: int, latest: Sequence[Guess]) -> None:
+        """How many answers there are, and what the newest of them say."""
+        self._progress.update(self._task, completed=answered)
+        self._latest = latest
 
     def _picture(self) -> Group:
-        return Group(self._progress, Columns([_drawn(answer) for answer in self._latest], padding=(1, 1)))
+        return Group(self._progress, Columns([self._drawn(guess) for guess in self._latest], padding=(1, 1)))
 
-
-def _drawn(answer: Answer) -> Text:
-    """An image in half blocks, two rows of pixels to a line, and what the worker takes it for."""
-    shades = (answer.image.reshape(SIDE, SIDE) * 255).astype(int)
-    lines = [_line(shades[row], shades[row + 1]) for row in range(0, SIDE, 2)]
-    return Text("\n").join([*lines, Text(f"{answer.digit} {answer.confidence:>5.0%}", style="bold")])
+    def _drawn(self, guess: Guess) -> Text:
+        """An image in half blocks, two rows of pixels to a line, and what the worker takes it for."""
+        shades = (self._pixels[guess.number % len(self._pixels)].reshape(SIDE, SIDE) * 255).astype(int)
+        lines = [_line(shades[row], shades[row + 1]) for row in range(0, SIDE, 2)]
+        read = "error" if guess.digit is None else f"{guess.digit} {guess.confidence:>5.0%}"
+        return Text("\n").join([*lines, Text(read, style="bold")])
 
 
 def _line(upper: NDArray[np.int_], lower: NDArray[np.int_]) -> Text:

@@ -1,7 +1,7 @@
 """`inference-worker profile`: what batching buys with this model on this device, and what to set.
 
 The model alone, without Kafka: loaded from the settings as a worker loads it, stacked, run and split as a worker does.
-Measuring, knee and advice are the business of `worker.profiling`; here they meet the model, the clock and the terminal.
+`engine/` measures and advises; here it meets the model, the clock and the terminal.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 from worker.app import GC_THRESHOLDS
-from worker.assembly import LARGEST_CHUNK, SMALLEST_CHUNK, batch_policy
+from worker.assembly import batch_policy
 from worker.core.batching.limits import Limit
 from worker.core.failures import BadConfiguration
 from worker.core.records import ClosedBy
@@ -26,13 +25,14 @@ from worker.settings import ScoringSettings, load_scoring
 from worker.terminal.command_line import CLOSING, with_options
 from worker.terminal.open_axes import open_axes
 from worker.terminal.terminal import count, page, print_json, progress
-from worker.tools import figure
-from worker.tools.profile.engine.advice import Advice, Need, advise
+from worker.tools import picture
+from worker.tools.profile.engine.advice import Need, advise
 from worker.tools.profile.engine.costs import TRANSPORT_SECONDS, MeasuredCosts
 from worker.tools.profile.engine.forecast import Forecaster
 from worker.tools.profile.engine.knee import knee
 from worker.tools.profile.engine.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
-from worker.tools.profile.lengths_command import LengthsBench, LengthsOrder, advise_buckets
+from worker.tools.profile.lengths_command import LengthsBench, advise_buckets, has_sample
+from worker.tools.profile.options import Order
 from worker.tools.profile.plot import draw
 from worker.tools.profile.report import Profile, Subject
 from worker.tools.profile.screen import show
@@ -42,54 +42,12 @@ LARGEST = 1024
 MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What was asked for on the command line."""
-
-    model: Path | None = None
-    rate: float | None = None
-    latency_budget_ms: float | None = None
-    rows_per_request: int = 1
-    batch_sizes: str | None = None
-    seconds: float = 1.0
-    transport_ms: float | None = None
-    lengths: LengthsOrder = field(default_factory=LengthsOrder)
-    plot: Path | None = None
-    as_json: bool = False
-    config: Path | None = None
-
-    @property
-    def transport(self) -> float:
-        """Seconds."""
-        return TRANSPORT_SECONDS if self.transport_ms is None else self.transport_ms / 1000
-
-    @property
-    def need(self) -> Need | None:
-        """Raises `BadConfiguration` for half of one."""
-        if self.rate is None and self.latency_budget_ms is None:
-            return None
-        if self.rate is None or self.latency_budget_ms is None:
-            raise BadConfiguration("--rate and --latency-budget-ms go together: advice needs both")
-        if not (math.isfinite(self.rate) and math.isfinite(self.latency_budget_ms)):
-            raise BadConfiguration("--rate and --latency-budget-ms are numbers, and no infinities")
-        return Need(self.rate, self.latency_budget_ms / 1000)
-
-    @property
-    def sizes(self) -> list[int]:
-        """Rows of a batch, ascending; one request's are always among them. Raises `BadConfiguration`."""
-        one = self.rows_per_request
-        if self.batch_sizes is None:
-            return [
-                size for size in (one << n for n in range(17)) if size <= max(LARGEST, 8 * one) and size <= MOST_ROWS
-            ]
-        return sorted({one, *_numbers(self.batch_sizes, one)})
-
-
 def profile(order: Order) -> int:
     """0. Raises `BadConfiguration` for what cannot be measured or met."""
-    need, sizes, has_lengths = order.need, order.sizes, order.lengths.is_wanted
+    need, sizes, has_lengths = need_of(order), sizes_of(order), has_sample(order)
+    transport = TRANSPORT_SECONDS if order.transport_ms is None else order.transport_ms / 1000
     if order.plot is not None:
-        figure.check(order.plot)
+        picture.check(order.plot)
     settings = load_scoring(order.config, with_options(os.environ, WORKER_MODEL__PATH=order.model))
     # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
     batching = settings.batching
@@ -108,7 +66,7 @@ def profile(order: Order) -> int:
     bench = Bench(model, stacker, order.rows_per_request, time.perf_counter)
     if has_lengths:
         at_lengths = LengthsBench(model, stacker, settings, order.rows_per_request, order.seconds)
-        buckets = advise_buckets(order.lengths, at_lengths, need, order.transport)
+        buckets = advise_buckets(order, at_lengths, need, transport)
         bench = at_lengths.at(buckets.axis, buckets.mean_padded)
     row = bench.requests(1)[0]
     row_bytes = row.size
@@ -120,13 +78,14 @@ def profile(order: Order) -> int:
         swept.sizes,
         swept.too_large,
         knee({size.rows: size.rows_per_s for size in swept.sizes}),
-        order.transport,
+        transport,
         buckets=buckets,
         open_axes=open_axes(model.signature.inputs, row.shapes),
     )
     try:
         if need is not None:
-            found.advice = _advice(need, swept, row_bytes, settings, order)
+            forecasts = Forecaster(MeasuredCosts(swept.sizes), transport, order.rows_per_request)
+            found.advice = advise(need, [size.rows for size in swept.sizes], forecasts)
     except BadConfiguration as refusal:
         found.refusal = str(refusal)
         raise
@@ -135,9 +94,28 @@ def profile(order: Order) -> int:
     return 0
 
 
+def need_of(order: Order) -> Need | None:
+    """Raises `BadConfiguration` for half of one."""
+    if order.rate is None and order.latency_budget_ms is None:
+        return None
+    if order.rate is None or order.latency_budget_ms is None:
+        raise BadConfiguration("--rate and --latency-budget-ms go together: advice needs both")
+    if not (math.isfinite(order.rate) and math.isfinite(order.latency_budget_ms)):
+        raise BadConfiguration("--rate and --latency-budget-ms are numbers, and no infinities")
+    return Need(order.rate, order.latency_budget_ms / 1000)
+
+
+def sizes_of(order: Order) -> list[int]:
+    """Rows of a batch, ascending; one request's are always among them. Raises `BadConfiguration`."""
+    one = order.rows_per_request
+    if order.batch_sizes is None:
+        return [size for size in (one << n for n in range(17)) if size <= max(LARGEST, 8 * one) and size <= MOST_ROWS]
+    return sorted({one, *_numbers(order.batch_sizes, one)})
+
+
 def _tell(found: Profile, order: Order) -> None:
     if order.plot is not None:
-        figure.save(order.plot, lambda empty: draw(empty, found))
+        picture.save(order.plot, lambda empty: draw(empty, found))
     if order.as_json:
         print_json(found.as_json())
     else:
@@ -167,19 +145,6 @@ def _check_limit(one: int, limit: Limit, weights: Mapping[ClosedBy, int]) -> Non
             f"--rows-per-request {one}: {_why(limit)}; give so many or less, or raise it to "
             f"{one * weights[limit.why]} or more"
         )
-
-
-def _advice(need: Need, swept: Sweep, row_bytes: int, settings: ScoringSettings, order: Order) -> Advice:
-    forecasts = Forecaster(
-        MeasuredCosts(swept.sizes),
-        order.transport,
-        request_rows=order.rows_per_request,
-        row_bytes=row_bytes,
-        max_bytes=settings.batching.max_batch_bytes,
-        inflight_batches=settings.batching.max_inflight_batches,
-        chunks=(SMALLEST_CHUNK, LARGEST_CHUNK),
-    )
-    return advise(need, [size.rows for size in swept.sizes], forecasts)
 
 
 def _stacker(model: Model, settings: ScoringSettings) -> Stacker:

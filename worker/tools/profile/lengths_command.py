@@ -40,6 +40,7 @@ from worker.tools.profile.engine.padding import (
     with_tokens,
 )
 from worker.tools.profile.engine.sweep import Bench, Sweep
+from worker.tools.profile.options import Order
 
 # Of the time that is measured at each batch size: there are several times as many of them.
 SHARE_OF_SECONDS = 0.25
@@ -47,62 +48,20 @@ _RECORDS = 5000  # of a topic, unless --sample says another number
 _READ_S = 0.2  # one wait for records; short, so that a bar moves
 
 
-@dataclass(frozen=True, slots=True)
-class LengthsOrder:
-    """What was asked for on the command line about lengths."""
-
-    file: str | None = None
-    topic: str | None = None
-    records: int | None = None
-    axis: str | None = None
-    buckets: int | None = None
-    longest: int | None = None
-    boundaries: str | None = None
-    config: Path | None = None
-    bootstrap_servers: str | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether there is a sample. Raises `BadConfiguration` for two, or for what needs one without it."""
-        if self.file is not None and self.topic is not None:
-            raise BadConfiguration("--lengths and --lengths-from are two samples: give one")
-        if self.boundaries is not None and (self.buckets or self.longest):
-            raise BadConfiguration("--boundaries says all that --buckets and --longest ask for: leave them out")
-        if self.topic is None:
-            check_idle("without --lengths-from", sample=self.records, bootstrap_servers=self.bootstrap_servers)
-        has_sample = self.file is not None or self.topic is not None
-        if not has_sample and (self.axis or self.buckets or self.longest or self.boundaries):
-            raise BadConfiguration(
-                "--bucket-axis, --buckets, --longest and --boundaries need a sample of lengths: --lengths or "
-                "--lengths-from"
-            )
-        return has_sample
-
-    @property
-    def given(self) -> list[int]:
-        """Boundaries that are not to be looked for. Raises `BadConfiguration` for what is none."""
-        text = self.boundaries
-        try:
-            found = [] if text is None else [int(part) for part in text.split(",")]
-        except ValueError:
-            found = [0]
-        if found != sorted(set(found)) or not all(1 <= end <= LONGEST for end in found):
-            raise BadConfiguration(
-                f"--boundaries {text}: expected ascending lengths, comma-separated, such as 16,64,256"
-            )
-        return found
-
-    def sample(self, axis: LengthAxis, bench: LengthsBench) -> Sample:
-        """Raises `BadConfiguration` when there is none."""
-        if self.topic is None:
-            return of_lines(_lines(str(self.file)), str(self.file), bench.request_rows)
-        environ = with_options(os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=self.bootstrap_servers)
-        kafka = load_client(self.config, environ).kafka
-        most = bench.settings.kafka.max_request_bytes
-        wire = Wire("", "", default_content_type=kafka.default_content_type, max_request_bytes=most)
-        codecs = Codecs(bench.model.signature, wire, tell=lambda _: None)
-        with Reader(kafka, self.topic) as reader:
-            return of_requests(_decoded(reader, codecs, self.records or _RECORDS), axis, self.topic)
+def has_sample(order: Order) -> bool:
+    """Whether advice about lengths is wanted. Raises `BadConfiguration` for two samples, or what needs one."""
+    if order.lengths is not None and order.lengths_from is not None:
+        raise BadConfiguration("--lengths and --lengths-from are two samples: give one")
+    if order.boundaries is not None and (order.buckets or order.longest):
+        raise BadConfiguration("--boundaries says all that --buckets and --longest ask for: leave them out")
+    if order.lengths_from is None:
+        check_idle("without --lengths-from", sample=order.sample, bootstrap_servers=order.bootstrap_servers)
+    is_given = order.lengths is not None or order.lengths_from is not None
+    if not is_given and (order.bucket_axis or order.buckets or order.longest or order.boundaries):
+        raise BadConfiguration(
+            "--bucket-axis, --buckets, --longest and --boundaries need a sample of lengths: --lengths or --lengths-from"
+        )
+    return is_given
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,32 +105,57 @@ class LengthsBench:
         return [size for size in sizes if size <= max(most, sizes[0])]
 
 
-def advise_buckets(order: LengthsOrder, bench: LengthsBench, need: Need | None, transport: float) -> BucketAdvice:
+def advise_buckets(order: Order, bench: LengthsBench, need: Need | None, transport: float) -> BucketAdvice:
     """The buckets for a sample. Raises `BadConfiguration` without a sample, or an axis to pad."""
-    axis = axis_of(bench.model.signature, order.axis)
-    sample = order.sample(axis, bench)
-    longest = _longest(order, sample)
+    axis = axis_of(bench.model.signature, order.bucket_axis)
+    sample, given = _sample(order, axis, bench), _given(order)
+    longest = _longest(order, given, sample)
     measured = bench.swept(axis, powers_between(int(sample.lengths.min()), longest), "measuring lengths")
     costs, coarse = LengthCosts(measured), list(measured)
     fill = Fill(bench.most_rows, bench.elements(axis))
     fill = with_tokens(fill, sample, coarse, costs)
     if need is not None:
         fill = fill_for(need, transport, sample, rows_per_s(in_buckets(sample.lengths, coarse), fill, costs), fill)
-    boundaries = order.given or boundaries_for(sample, costs, fill, order.longest, order.buckets)
+    boundaries = given or boundaries_for(sample, costs, fill, order.longest, order.buckets)
     measured |= bench.swept(axis, [end for end in boundaries if end not in measured], "measuring buckets")
     costs = LengthCosts(measured)
     fill = with_tokens(fill, sample, boundaries, costs)
     return compare(axis, sample, fill, costs, {end: measured[end] for end in boundaries})
 
 
-def _longest(order: LengthsOrder, sample: Sample) -> int:
+def _given(order: Order) -> list[int]:
+    """Boundaries that are not to be looked for. Raises `BadConfiguration` for what is none."""
+    text = order.boundaries
+    try:
+        found = [] if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        found = [0]
+    if found != sorted(set(found)) or not all(1 <= end <= LONGEST for end in found):
+        raise BadConfiguration(f"--boundaries {text}: expected ascending lengths, comma-separated, such as 16,64,256")
+    return found
+
+
+def _longest(order: Order, given: Sequence[int], sample: Sample) -> int:
     """The longest row that buckets are to hold."""
     seen = int(sample.lengths.max())
-    longest = order.given[-1] if order.given else order.longest or seen
+    longest = given[-1] if given else order.longest or seen
     if longest < seen:
-        option = f"--boundaries {order.boundaries}" if order.given else f"--longest {longest}"
+        option = f"--boundaries {order.boundaries}" if given else f"--longest {longest}"
         raise BadConfiguration(f"{option}: the sample has rows of length {seen}")
     return longest
+
+
+def _sample(order: Order, axis: LengthAxis, bench: LengthsBench) -> Sample:
+    """Raises `BadConfiguration` when there is none."""
+    if order.lengths_from is None:
+        return of_lines(_lines(str(order.lengths)), str(order.lengths), bench.request_rows)
+    environ = with_options(os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers)
+    kafka = load_client(order.config, environ).kafka
+    most = bench.settings.kafka.max_request_bytes
+    wire = Wire("", "", default_content_type=kafka.default_content_type, max_request_bytes=most)
+    codecs = Codecs(bench.model.signature, wire, tell=lambda _: None)
+    with Reader(kafka, order.lengths_from) as reader:
+        return of_requests(_decoded(reader, codecs, order.sample or _RECORDS), axis, order.lengths_from)
 
 
 def _lines(file: str) -> Sequence[str]:

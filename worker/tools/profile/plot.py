@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from worker.tools.figure import COLOURS
+from worker.tools.picture import COLOURS
 from worker.tools.profile.engine.padding import BucketAdvice
 from worker.tools.profile.report import Profile
 

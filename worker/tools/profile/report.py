@@ -1,4 +1,4 @@
-"""What `profile` found, as values. `as_json` is the whole of it; `profile_screen` and `profile_plot` show it to people.
+"""What `profile` found, as values. `as_json` is the whole of it; `screen` and `plot` show it to people.
 
 The members of the JSON are a contract: names stay, new ones may come. `_ms` is milliseconds, `_s` a second.
 
@@ -22,10 +22,9 @@ The members of the JSON are a contract: names stay, new ones may come. `_ms` is 
 | `advice` | null without a rate and a budget, or when it cannot be met; else what follows |
 | `.rate`, `.latency_budget_ms` | what was asked for |
 | `.batch`, `.settings`, `.replicas` | whether to batch at all, the variables to set, and how many replicas it takes |
-| `.each` | a replica then: `rate`, `load`, `latency_ms`, `mean_rows` of a batch, `lane_busy`, `linger_ms` |
+| `.each` | a replica then: `rate`, `load`, `latency_ms`, `mean_rows` of a batch, `lane_busy` |
 | `.capacities` | by `rows`: requests/s of a replica `at_most`, `within_budget` (0: never), and `replicas` (or null) |
 | `.roomier` | null, or fewer `replicas` and the `latency_budget_ms` that they need |
-| `.thrift` | null, or as `.each` with the linger that saves the lane most work |
 | `.assumed` | `guarantee`, `head_room`, `budget_filled`; `_ms`: `transport`, `request_cpu`, `batch_cpu`, `hand_over` |
 """
 
@@ -164,22 +163,17 @@ def _bucket(bucket: Bucket) -> dict[str, Any]:
 
 
 def _advice(advice: Advice, transport: float) -> dict[str, Any]:
-    batching = advice.forecast.batching
     return {
         "rate": advice.need.rate,
         "latency_budget_ms": _ms(advice.need.budget),
         "batch": advice.is_batching,
-        "settings": {
-            "WORKER_BATCHING__MAX_BATCH_SIZE": batching.max_rows,
-            "WORKER_BATCHING__LINGER_MS": _ms(batching.linger),
-        },
+        "settings": {"WORKER_BATCHING__MAX_BATCH_SIZE": advice.forecast.max_rows},
         "replicas": advice.replicas,
         "each": _forecast(advice.forecast) | {"load": round(advice.load, 3)},
         "capacities": [_capacity(capacity, advice.need.rate) for capacity in advice.capacities],
         "roomier": None
         if advice.roomier is None
         else {"replicas": advice.roomier[0], "latency_budget_ms": _ms(advice.roomier[1])},
-        "thrift": None if advice.thrift is None else _forecast(advice.thrift),
         "assumed": {
             "guarantee": "at_least_once",
             "transport_ms": _ms(transport),
@@ -194,7 +188,6 @@ def _advice(advice: Advice, transport: float) -> dict[str, Any]:
 
 def _forecast(forecast: Forecast) -> dict[str, Any]:
     return {
-        "linger_ms": _ms(forecast.batching.linger),
         "rate": round(forecast.rate, 3),
         "latency_ms": {"p50": _ms(forecast.p50), "p99": _ms(forecast.p99)},
         "mean_rows": round(forecast.mean_rows, 2),

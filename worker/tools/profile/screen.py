@@ -106,13 +106,12 @@ def _show_advice(screen: Screen, advice: Advice, profile: Profile) -> None:
     screen.write(Text(_verdict(advice)))
     if profile.unsteady:
         screen.write(Text("The machine was unsteady, and so are these figures: measure again to be sure.", "yellow"))
-    batching = advice.forecast.batching
-    for name, value in (("MAX_BATCH_SIZE", batching.max_rows), ("LINGER_MS", f"{batching.linger * 1000:g}")):
-        screen.write(Text(f"WORKER_BATCHING__{name}={value}", "bold green"), indent=4)
+    screen.setting("WORKER_BATCHING__MAX_BATCH_SIZE", advice.forecast.max_rows)
     screen.write(Text(_prediction(advice)))
     screen.write(_capacities(advice), indent=4)
-    for line in _alternatives(advice):
-        screen.write(Text(line))
+    if advice.replicas > 1:
+        needed = f"The request topics need {advice.replicas:,} partitions or more, with keys that spread over them."
+        screen.write(Text(needed))
     screen.write(Text(_assumed(profile.transport), "dim"))
     if (found := profile.buckets) is not None:
         screen.text(f"Simulated as one bucket of rows {found.mean_padded:,} long; several fill more slowly.", "dim")
@@ -126,7 +125,7 @@ def _verdict(advice: Advice) -> str:
 
 
 def _choice(advice: Advice) -> str:
-    replicas, rows = count(advice.replicas, "replica"), advice.forecast.batching.max_rows
+    replicas, rows = count(advice.replicas, "replica"), advice.forecast.max_rows
     if advice.is_batching:
         without = advice.alone.replicas(advice.need.rate)
         instead = "would never meet it" if without is None else f"would take {without:,}"
@@ -157,30 +156,20 @@ def _capacities(advice: Advice) -> Table:
             _rate(capacity.ceiling),
             _rate(capacity.within) if capacity.within else "never",
             "" if replicas is None else f"{replicas:,}",
-            style="bold" if capacity.max_rows == advice.forecast.batching.max_rows else "",
+            style="bold" if capacity.max_rows == advice.forecast.max_rows else "",
         )
     return table
-
-
-def _alternatives(advice: Advice) -> Iterator[str]:
-    if (thrift := advice.thrift) is not None:
-        yield (
-            f"LINGER_MS={thrift.batching.linger * 1000:g} would keep the lane busy {thrift.lane_busy:.0%} of the time "
-            f"instead (p99 {_ms(thrift.p99)}, p50 {_ms(thrift.p50)} or less): worth it where others share the device."
-        )
-    if advice.replicas > 1:
-        yield f"The request topics need {advice.replicas:,} partitions or more, with keys that spread over them."
 
 
 def _assumed(transport: float) -> str:
     loop = f"{(TAKE_SECONDS + ANSWER_SECONDS) * 1e6:.0f} µs of the loop for a request"
     whose = "our p99 on the embedded broker; --transport-ms takes yours"
     return (
-        "Simulated with the worker's own batcher: requests at random instants, a core for the loop besides what an "
-        f"inference takes, {loop}, {_ms(transport)} under way in Kafka "
+        "Simulated: requests at random instants, batches that fill while the lane is busy, a core for the loop besides "
+        f"what an inference takes, {loop}, {_ms(transport)} under way in Kafka "
         f"({whose if transport == TRANSPORT_SECONDS else 'as you say'}), and {HEAD_ROOM:.0%} of a replica kept free to "
-        "catch up with a backlog. At least once: with exactly once an answer waits for its transaction's end, so "
-        "COMMIT_INTERVAL_MS belongs to --transport-ms."
+        "catch up with a backlog. LINGER_MS stays auto, its default. At least once: with exactly once an answer waits "
+        "for its transaction's end, so COMMIT_INTERVAL_MS belongs to --transport-ms."
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from worker.tools.bench.columns import ONE_BY_ONE, PASS_THROUGH, Column, Kind, Rate
-from worker.tools.bench.figures import Flow, Heard
+from worker.tools.bench.course import Found, Load, Measured
 from worker.tools.bench.report import Account, Part, accounts_of
-from worker.tools.bench.results import Found, Load, Measured
+from worker.tools.load.figures import Flow, Heard
 
 WORKER = Column("MAX_BATCH_SIZE=64 LINGER_MS=5", Kind.WORKER, {"WORKER_BATCHING__MAX_BATCH_SIZE": "64"})
 PARTS = (Part(WORKER, 64, 2), Part(ONE_BY_ONE, 1, 1), Part(PASS_THROUGH, 1, 1))

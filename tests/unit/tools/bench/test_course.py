@@ -9,8 +9,7 @@ import pytest
 
 from tests.unit.tools.bench.measurements import WORKER, measured
 from worker.tools.bench.columns import ONE_BY_ONE, PASS_THROUGH, Column, rates_of
-from worker.tools.bench.course import Course, Turn
-from worker.tools.bench.results import Measured
+from worker.tools.bench.course import Course, Measured, Turn
 
 COLUMNS = (WORKER, ONE_BY_ONE, PASS_THROUGH)
 

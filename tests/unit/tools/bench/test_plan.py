@@ -14,8 +14,9 @@ from worker.codecs.examples import Encoding
 from worker.core.failures import BadConfiguration
 from worker.settings import Connection
 from worker.tools.bench.columns import Column
-from worker.tools.bench.load.generator import Site
-from worker.tools.bench.plan import Order, Plan
+from worker.tools.bench.options import Order
+from worker.tools.bench.plan import Plan
+from worker.tools.load.generator import Site
 
 KAFKA = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092"}
 SITE = Site(Connection(bootstrap_servers="localhost:9092"), "b-requests", "b-answers", "b-rejected", "b")
@@ -95,7 +96,7 @@ def test_what_a_file_names_is_replaced_too(tmp_path: Path, model: Path) -> None:
 
 def test_a_set_goes_before_the_environment(model: Path) -> None:
     """And holds for its own column alone."""
-    order = Order(model=model, sets=("LINGER_MS=1", "MAX_BATCH_SIZE=8"))
+    order = Order(model=model, sets=["LINGER_MS=1", "MAX_BATCH_SIZE=8"])
     plan = Plan(order, KAFKA | {"WORKER_BATCHING__LINGER_MS": "7"})
 
     first, second = (own(plan, column) for column in plan.columns[:2])
@@ -110,7 +111,7 @@ def test_a_full_batch_of_a_model_exported_for_few_rows_has_those(tmp_path: Path)
     model = save(fixed_batch(rows=4), tmp_path)
 
     plan = Plan(
-        Order(model=model, sets=("MAX_BATCH_SIZE=16", "MAX_BATCH_SIZE=2")), {"WORKER_MODEL__FIXED_BATCH": "pad"}
+        Order(model=model, sets=["MAX_BATCH_SIZE=16", "MAX_BATCH_SIZE=2"]), {"WORKER_MODEL__FIXED_BATCH": "pad"}
     )
 
     assert [plan.part(column).max_batch_size for column in plan.columns[:2]] == [4, 2]
@@ -144,8 +145,8 @@ def test_a_mock_is_reached_without_anybodys_password(model: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "told"),
     [
-        (Order(sets=("MAX_BATCH_SIZE=0",)), "--set MAX_BATCH_SIZE=0: WORKER_BATCHING__MAX_BATCH_SIZE"),
-        (Order(sets=("GUARANTEE=exactly_once",)), "exactly_once needs a real Kafka, and the embedded broker is a mock"),
+        (Order(sets=["MAX_BATCH_SIZE=0"]), "--set MAX_BATCH_SIZE=0: WORKER_BATCHING__MAX_BATCH_SIZE"),
+        (Order(sets=["GUARANTEE=exactly_once"]), "exactly_once needs a real Kafka, and the embedded broker is a mock"),
         (Order(rates="fast"), "--rates fast"),
         (Order(model=Path("absent.onnx")), "absent.onnx: the model cannot be read"),
     ],
@@ -161,11 +162,11 @@ def test_models_that_take_something_else_cannot_be_compared(tmp_path: Path, mode
     other = save(mlp(inputs=5), tmp_path, "other")
 
     with pytest.raises(BadConfiguration, match="only models that take the same"):
-        Plan(Order(model=model, sets=(f"PATH={other}",)), {})
+        Plan(Order(model=model, sets=[f"PATH={other}"]), {})
 
 
 def test_a_window_fills_the_batches_of_all_lanes() -> None:
     """Of the largest set, twice over, in requests and not in rows."""
-    plan = Plan(Order(sets=("MAX_BATCH_SIZE=64", "MAX_BATCH_SIZE=8"), rows_per_request=4, replicas=2), {})
+    plan = Plan(Order(sets=["MAX_BATCH_SIZE=64", "MAX_BATCH_SIZE=8"], rows_per_request=4, replicas=2), {})
 
     assert plan.least_window == 64 * 4 * 2 / 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from tests.unit.tools.bench.measurements import FACTS, HIGH, LOW, PARTS, WORKER, accounts, found, measured
-from worker.tools.bench.report import accounts_of, document, warnings
-from worker.tools.bench.results import Found, Spread
+from worker.tools.bench.course import Found
+from worker.tools.bench.report import Spread, accounts_of, document, warnings
 
 
 def test_a_figure_is_a_median_with_its_least_and_most() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.tools.bench.measurements import FACTS, PARTS, WORKER, accounts, measured
-from worker.tools import figure
+from worker.tools import picture
+from worker.tools.bench.course import Found
 from worker.tools.bench.plot import draw
 from worker.tools.bench.report import accounts_of
-from worker.tools.bench.results import Found
 from worker.tools.bench.screen import show
 
 
@@ -69,7 +69,7 @@ def test_what_was_interrupted_is_shown_as_far_as_it_went(capsys: pytest.CaptureF
 
 def test_the_picture_has_every_contender(tmp_path: Path) -> None:
     """By its name, with both quantiles and the maximum; one without a latency has only that."""
-    figure.save(tmp_path / "a.svg", lambda empty: draw(empty, accounts()))
+    picture.save(tmp_path / "a.svg", lambda empty: draw(empty, accounts()))
 
     text = (tmp_path / "a.svg").read_text()
     for name in (*(part.column.name for part in PARTS), "p50", "p99", "maximum", "requests per second"):
@@ -79,6 +79,6 @@ def test_the_picture_has_every_contender(tmp_path: Path) -> None:
 def test_a_picture_without_any_latency_can_be_drawn(tmp_path: Path) -> None:
     """A machine that kept up no load has its maxima all the same."""
     interrupted = accounts_of(Found({WORKER.name: [measured(8000.0)]}, {}, ()), PARTS)
-    figure.save(tmp_path / "a.svg", lambda empty: draw(empty, interrupted))
+    picture.save(tmp_path / "a.svg", lambda empty: draw(empty, interrupted))
 
     assert ">maximum<" in (tmp_path / "a.svg").read_text()

@@ -10,7 +10,7 @@ from tests.unit.tools.profile.builders import steady
 from worker.core.failures import BadConfiguration
 from worker.tools.profile.engine.advice import FILL, HEAD_ROOM, Advice, Need, advise
 from worker.tools.profile.engine.costs import MeasuredCosts
-from worker.tools.profile.engine.forecast import Batching, Forecast, Forecaster
+from worker.tools.profile.engine.forecast import Forecast, Forecaster
 
 SIZES = (1, 2, 4, 8, 16, 32)
 TRANSPORT = 0.005
@@ -36,11 +36,11 @@ class Told:
         self._p99 = p99
         self._asked = 0
 
-    def __call__(self, batching: Batching, rate: float) -> Forecast:
+    def __call__(self, max_rows: int, rate: float) -> Forecast:
         self._asked += 1
         assert self._asked < 1000, "it goes on and on"
-        p99 = self._p99(batching.max_rows, rate)
-        return Forecast(batching, rate, p99 / 2, p99, 1.0, 0.1)
+        p99 = self._p99(max_rows, rate)
+        return Forecast(max_rows, rate, p99 / 2, p99, 1.0, 0.1)
 
     def ceiling(self, max_rows: int) -> float:
         return self._ceilings[max_rows]
@@ -52,7 +52,7 @@ def test_one_session_that_serves_the_rate_needs_no_batches() -> None:
 
     assert not found.is_batching
     assert found.replicas == 1
-    assert found.forecast.batching == Batching(1, 0.0)
+    assert found.forecast.max_rows == 1
     assert found.load == pytest.approx(0.1, abs=0.01)
 
 
@@ -62,7 +62,7 @@ def test_a_rate_beyond_one_session_is_served_by_batches_on_one_replica() -> None
 
     assert found.is_batching
     assert found.replicas == 1
-    assert found.forecast.batching == Batching(16, 0.0)
+    assert found.forecast.max_rows == 16
     assert found.alone.replicas(300) == 5
     assert found.forecast.p99 <= 0.1 * FILL
 
@@ -72,8 +72,8 @@ def test_where_no_batch_has_room_for_twice_the_rate_the_best_is_advised() -> Non
     found = advised(1500, 0.2)
 
     assert found.replicas == 1
-    assert found.forecast.batching == Batching(32, 0.0)
-    assert found.best.within < 2 * 1500
+    assert found.forecast.max_rows == 32
+    assert max(capacity.within for capacity in found.capacities) < 2 * 1500
 
 
 def test_batches_that_gain_nothing_are_not_advised() -> None:
@@ -118,24 +118,6 @@ def test_a_budget_below_the_least_is_refused_with_the_least() -> None:
     assert advised(100, least / 1000).forecast.p99 <= least / 1000
 
 
-def test_a_linger_that_saves_the_lane_work_is_shown_with_its_price() -> None:
-    """It is a choice, and not the advice: a busy lane costs nobody anything but who shares the device."""
-    found = advised(300, 0.2)
-
-    assert found.forecast.batching.linger == 0.0
-    assert found.thrift is not None
-    assert found.thrift.batching.max_rows == found.forecast.batching.max_rows
-    assert found.thrift.batching.linger > 0.0
-    assert found.thrift.lane_busy < 0.8 * found.forecast.lane_busy
-    assert found.forecast.p99 < found.thrift.p99 <= 0.2 * FILL
-
-
-def test_a_linger_that_saves_nothing_is_not_shown() -> None:
-    """Of a lane with little to do, or within a budget that has no room for one."""
-    assert advised(10, 0.1).thrift is None
-    assert advised(300, 0.025).thrift is None
-
-
 def test_requests_of_many_rows_are_counted_as_requests() -> None:
     """A batch of 32 rows is four requests of eight."""
     forecasts = forecaster(fixed=0.01, sizes=(8, 16, 32), request_rows=8)
@@ -144,15 +126,7 @@ def test_requests_of_many_rows_are_counted_as_requests() -> None:
 
     assert found.alone.max_rows == 8
     assert found.alone.ceiling == pytest.approx(100, rel=0.05)
-    assert found.forecast.batching.max_rows == 32
-
-
-def test_the_best_size_takes_most_within_the_budget() -> None:
-    """It is what the numbers behind the advice end in."""
-    found = advised(10, 0.1)
-
-    assert found.best.max_rows == 32
-    assert found.best.within == max(capacity.within for capacity in found.capacities)
+    assert found.forecast.max_rows == 32
 
 
 def test_a_row_that_takes_longest_alone_is_what_a_budget_is_held_against() -> None:

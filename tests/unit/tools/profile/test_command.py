@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 from tests import models
 from worker import cli
-from worker.tools.profile.command import Order
+from worker.tools.profile.command import sizes_of
+from worker.tools.profile.options import Order
 
 
 @pytest.fixture
@@ -69,10 +70,10 @@ def test_json_has_all_of_it(model: Path) -> None:
     assert set(document["knee"]) == {"rows", "rows_per_s", "share", "gain", "is_last"}
     assert document["too_large"] is None
     advice = document["advice"]
-    assert advice["settings"] == {"WORKER_BATCHING__MAX_BATCH_SIZE": 1, "WORKER_BATCHING__LINGER_MS": 0.0}
+    assert advice["settings"] == {"WORKER_BATCHING__MAX_BATCH_SIZE": 1}
     assert (advice["rate"], advice["latency_budget_ms"]) == (10.0, 2000.0)
-    assert (advice["batch"], advice["replicas"], advice["roomier"], advice["thrift"]) == (False, 1, None, None)
-    assert set(advice["each"]) == {"linger_ms", "rate", "latency_ms", "mean_rows", "lane_busy", "load"}
+    assert (advice["batch"], advice["replicas"], advice["roomier"]) == (False, 1, None)
+    assert set(advice["each"]) == {"rate", "latency_ms", "mean_rows", "lane_busy", "load"}
     assert advice["each"]["latency_ms"]["p99"] <= 2000
     assert [capacity["rows"] for capacity in advice["capacities"]] == [1, 4]
     assert set(advice["capacities"][0]) == {"rows", "at_most", "within_budget", "replicas"}
@@ -95,7 +96,7 @@ def test_one_session_that_serves_the_rate_is_told_plainly(model: Path) -> None:
 
     assert result.exit_code == 0, result.output
     assert "Do not batch: one session already serves your rate within the budget." in result.stdout
-    assert "    WORKER_BATCHING__MAX_BATCH_SIZE=1\n    WORKER_BATCHING__LINGER_MS=0\n" in result.stdout
+    assert "    WORKER_BATCHING__MAX_BATCH_SIZE=1\n" in result.stdout
     assert "within the budget" in result.stdout
     assert "8.0 ms under way in Kafka" in " ".join(result.stdout.split())
 
@@ -272,4 +273,4 @@ def test_models_of_strings_and_of_many_inputs_are_measured(tmp_path: Path) -> No
 )
 def test_sizes_double_from_one_request(rows_per_request: int, sizes: list[int]) -> None:
     """Up to 1,024 rows, or eight requests, and what the settings allow."""
-    assert Order(rows_per_request=rows_per_request).sizes == sizes
+    assert sizes_of(Order(rows_per_request=rows_per_request)) == sizes

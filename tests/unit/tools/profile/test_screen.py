@@ -42,7 +42,7 @@ def test_batches_are_advised_with_what_they_save() -> None:
     text = told(profile(steady(SIZES, fixed=0.01), Need(900, 0.2)))
 
     assert "Batch: with up to 16 rows in a batch 1 replica will do; one request at a time would take 13." in text
-    assert "WORKER_BATCHING__MAX_BATCH_SIZE=16 WORKER_BATCHING__LINGER_MS=0 The replica gets 900 requests/s" in text
+    assert "WORKER_BATCHING__MAX_BATCH_SIZE=16 The replica gets 900 requests/s" in text
 
 
 def test_batches_that_save_nothing_are_not_advised() -> None:
@@ -69,12 +69,12 @@ def test_a_budget_is_written_as_people_write_numbers(budget: float, words: str) 
     assert f"with a p99 of {words} " in told(profile(steady(SIZES, fixed=0.01), Need(10, budget)))
 
 
-def test_a_linger_is_offered_where_it_saves_the_lane_work() -> None:
-    """With its price."""
+def test_how_long_requests_wait_for_company_is_left_to_auto() -> None:
+    """It learns that from the requests, which a rate says nothing of."""
     text = told(profile(steady(SIZES, fixed=0.01), Need(900, 0.5)))
 
-    assert "would keep the lane busy" in text
-    assert "worth it where others share the device" in text
+    assert "LINGER_MS stays auto, its default." in text
+    assert "WORKER_BATCHING__LINGER_MS" not in text
 
 
 def test_sizes_left_out_are_told_with_the_reason() -> None:

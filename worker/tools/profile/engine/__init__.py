@@ -1,7 +1,7 @@
 """What batching buys on a device, and what to set: measured, simulated, advised.
 
     runner ──▶ sweep ──▶ Measured per size ──▶ knee
-                              └──▶ MeasuredCosts ──▶ simulation ──▶ advice
+                              └──▶ MeasuredCosts ──▶ forecast ──▶ advice
     runner at lengths ──▶ grid ──▶ LengthCosts ─┬─▶ boundaries ──▶ padding, before and after
                          lengths of a sample ───┘
 

@@ -1,17 +1,12 @@
-"""Which batch size and linger to set for a rate and a latency budget, and how many replicas it takes.
+"""Which batch size to set for a rate and a latency budget, and how many replicas it takes.
 
 What one replica takes within the budget is found for each batch size, whatever rate is asked for; so more requests
-never need fewer replicas. Where one request at a time does with the fewest, it is advised. Otherwise the smallest size
-that does, and has room for twice the rate: without linger a batch is never larger than the load makes it, so a larger
-limit costs nothing until it is needed, and one with nothing to spare makes a queue of the first burst or slow minute
-(the digits at 4,000 a second on two busy cores, measured: a p50 of 879 ms with 4 rows, of 11 ms with 32).
+never need fewer replicas. Where one request at a time needs the fewest, it is advised. Otherwise the smallest size that
+does, and has room for twice the rate: a batch is never larger than the load makes it, so a larger limit costs nothing
+until it is needed, and one with nothing to spare makes a queue of the first burst or slow minute (the digits at 4,000 a
+second on two busy cores: a p50 of 879 ms with 4 rows, of 11 ms with 32; measured 2026).
 
-The linger advised is zero. A batch fills while the one before it runs, the fuller the more is asked; waiting with an
-idle lane gains nothing that a budget counts. In simulations of four kinds of model that never stall, at loads that
-leave head room, no linger took more than 4 % off the p99, and most added to it (a test keeps an eye on that). It does
-save the lane work, which is worth something where others share the device, or where the machine stalls and less work
-meets fewer stalls: that choice is shown as `thrift`, with its price. Bursts are another matter, of which a rate says
-nothing: `LINGER_MS=auto` learns to wait for them (`batching/linger.py`), and does without it where there are none.
+How long requests wait for company is not advised: `LINGER_MS=auto`, the default, learns that from the requests.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ from math import ceil
 from typing import NamedTuple, Protocol
 
 from worker.core.failures import BadConfiguration
-from worker.tools.profile.engine.forecast import Batching, Forecast
+from worker.tools.profile.engine.forecast import Forecast
 
 # Of what a replica could do at most this stays free, for bursts and to catch up: a backlog of one minute is gone after
 # 2.3 minutes at 70 % load, after 9 at 90 %.
@@ -36,15 +31,11 @@ QUIET = 0.01
 # Halvings between two loads: to a hundredth of the most.
 STEPS = 6
 
-LINGERS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # tried to save the lane work, seconds
-SAVING = 0.8  # a lane that works more than this share of what it would is not worth the wait
-IDLE = 0.3  # nor is one that has so little to do
-
 
 class Forecasts(Protocol):
     """A `Forecaster`."""
 
-    def __call__(self, batching: Batching, rate: float) -> Forecast:
+    def __call__(self, max_rows: int, rate: float) -> Forecast:
         """One replica at so many requests a second."""
         ...
 
@@ -61,7 +52,7 @@ class Need(NamedTuple):
 
 
 class Capacity(NamedTuple):
-    """What one replica takes at a batch size, without linger, in requests a second.
+    """What one replica takes at a batch size, in requests a second.
 
     `ceiling`: at most. `within`: with head room and within the budget; 0: never. `quiet` and `full` say how it does
     with next to no load, and with as much as head room allows.
@@ -86,22 +77,16 @@ class Advice(NamedTuple):
     forecast: Forecast
     load: float  # of each replica, as a share of its ceiling
     capacities: Sequence[Capacity]
-    thrift: Forecast | None
 
     @property
     def is_batching(self) -> bool:
         """Whether requests are to share inferences."""
-        return self.forecast.batching.max_rows > self.alone.max_rows
+        return self.forecast.max_rows > self.alone.max_rows
 
     @property
     def alone(self) -> Capacity:
         """One request a time."""
         return self.capacities[0]
-
-    @property
-    def best(self) -> Capacity:
-        """The size at which a replica takes most within the budget."""
-        return max(self.capacities, key=lambda capacity: capacity.within)
 
     @property
     def roomier(self) -> tuple[int, float] | None:
@@ -121,14 +106,7 @@ def advise(need: Need, sizes: Sequence[int], forecasts: Forecasts) -> Advice:
     if not any(capacity.within for capacity in capacities):
         raise BadConfiguration(_too_tight(need, capacities))
     replicas, capacity, forecast = _choose(need, limit, capacities, forecasts)
-    return Advice(
-        need,
-        replicas,
-        forecast,
-        forecast.rate / capacity.ceiling,
-        capacities,
-        None if capacity is capacities[0] else _thrift(forecast, capacity, limit, forecasts),
-    )
+    return Advice(need, replicas, forecast, forecast.rate / capacity.ceiling, capacities)
 
 
 def _choose(
@@ -136,17 +114,16 @@ def _choose(
 ) -> tuple[int, Capacity, Forecast]:
     """Nearly always the first that is preferred.
 
-    A simulation at another rate throws other dice, and may miss the budget. Then that size takes less than it seemed,
-    which is corrected in `capacities`, so that what is told of it agrees with what is advised.
+    At the rate asked for batches fall differently, and the budget may be missed. Then that size takes less than it
+    seemed, which is corrected in `capacities`, so that what is said of it agrees with what is advised.
     """
     while True:
         replicas, at = _preferred(need, capacities)
         capacity = capacities[at]
-        batching = Batching(capacity.max_rows, 0.0)
-        forecast = forecasts(batching, need.rate / replicas)
+        forecast = forecasts(capacity.max_rows, need.rate / replicas)
         if forecast.p99 <= need.budget or forecast.rate <= capacity.quiet.rate:
             return replicas, capacity, forecast
-        within = _most(batching, capacity.quiet.rate, forecast.rate, limit, forecasts)
+        within = _most(capacity.max_rows, capacity.quiet.rate, forecast.rate, limit, forecasts)
         capacities[at] = capacity._replace(within=within)
 
 
@@ -160,37 +137,23 @@ def _preferred(need: Need, capacities: Sequence[Capacity]) -> tuple[int, int]:
 
 
 def _capacity(max_rows: int, ceiling: float, quiet_rate: float, limit: float, forecasts: Forecasts) -> Capacity:
-    batching = Batching(max_rows, 0.0)
-    quiet = forecasts(batching, quiet_rate)
-    full = forecasts(batching, (1 - HEAD_ROOM) * ceiling)
+    quiet = forecasts(max_rows, quiet_rate)
+    full = forecasts(max_rows, (1 - HEAD_ROOM) * ceiling)
     within = 0.0
     if quiet.p99 <= limit:
-        within = full.rate if full.p99 <= limit else _most(batching, quiet.rate, full.rate, limit, forecasts)
+        within = full.rate if full.p99 <= limit else _most(max_rows, quiet.rate, full.rate, limit, forecasts)
     return Capacity(max_rows, ceiling, within, quiet, full)
 
 
-def _most(batching: Batching, enough: float, much: float, limit: float, forecasts: Forecasts) -> float:
+def _most(max_rows: int, enough: float, much: float, limit: float, forecasts: Forecasts) -> float:
     """The highest rate that keeps within the limit, between one that does and one that does not."""
     for _ in range(STEPS):
         middle = (enough + much) / 2
-        if forecasts(batching, middle).p99 <= limit:
+        if forecasts(max_rows, middle).p99 <= limit:
             enough = middle
         else:
             much = middle
     return enough
-
-
-def _thrift(chosen: Forecast, capacity: Capacity, limit: float, forecasts: Forecasts) -> Forecast | None:
-    """The linger within the budget, at this rate and when it is quiet, with which the lane works least."""
-    found = chosen
-    for linger in LINGERS if chosen.lane_busy > IDLE else ():
-        batching = Batching(capacity.max_rows, linger)
-        forecast = forecasts(batching, chosen.rate)
-        if max(forecast.p99, forecasts(batching, capacity.quiet.rate).p99) > limit:
-            break
-        if forecast.lane_busy < found.lane_busy:
-            found = forecast
-    return found if found.lane_busy <= SAVING * chosen.lane_busy else None
 
 
 def _replicas(rate: float, capacity: float) -> int:

@@ -1,4 +1,4 @@
-"""What a worker's steps cost on a device that was measured: the `Costs` of a simulation.
+"""What a worker's steps cost, and those of a device that was measured.
 
 An inference takes as long as one that was measured at its size did, by luck; between two sizes it lies between both, at
 the same quantile. Stacking and splitting take their medians. What the loop does besides is no matter of the model: it
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from worker.tools.profile.engine.sweep import Floats, Measured
 
@@ -30,6 +31,30 @@ TRANSPORT_SECONDS = 8e-3
 
 # An inference of so many medians was held up: the same model on the same rows does not by itself take so much longer.
 STALL = 3.0
+
+
+class Costs(Protocol):
+    """What each step takes, in seconds. `run` and `hand_over` are the lane's time, the others the loop's own."""
+
+    def take(self, requests: int) -> float:
+        """So many requests that came with one poll."""
+        ...
+
+    def stack(self, rows: int) -> float:
+        """One batch, from its requests to its place in the lane's queue."""
+        ...
+
+    def run(self, rows: int, luck: float) -> float:
+        """One inference. `luck` is uniform in [0, 1): the quantile of what such an inference may take."""
+        ...
+
+    def hand_over(self) -> float:
+        """From one inference to the next, or from an idle lane's sleep to its inference."""
+        ...
+
+    def answer(self, requests: int, rows: int) -> float:
+        """One finished batch, from its outputs to its answers on their way."""
+        ...
 
 
 class MeasuredCosts:

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from worker.tools.bench.columns import Column
-from worker.tools.bench.figures import Flow, Heard, backlog_flow, steady_flow, window_flow
-from worker.tools.bench.load.contenders import Batched, Contender
-from worker.tools.bench.load.generator import Generator, Site
-from worker.tools.bench.load.pace import WARM_UP_S, Backlog, Steady, Window
-from worker.tools.bench.load.usage import Usage
-from worker.tools.bench.results import Measured
+from worker.tools.bench.course import Measured
+from worker.tools.load.contenders import Batched, Contender
+from worker.tools.load.figures import Flow, Heard, backlog_flow, steady_flow, window_flow
+from worker.tools.load.generator import Generator, Site
+from worker.tools.load.pace import WARM_UP_S, Backlog, Steady, Window
+from worker.tools.load.usage import Usage
 
 # A worker shows its counts a few times a second; what it has counted by a given instant shows within this.
 _SHOWN_S = 2.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.tools.bench.server import Server
-from worker.tools.bench.figures import Heard, backlog_flow, latency_ms, steady_flow, window_flow
-from worker.tools.bench.load.pace import WARM_UP_S, Sent, Steady, Window
+from tests.unit.tools.load.server import Server
+from worker.tools.load.figures import Heard, backlog_flow, latency_ms, steady_flow, window_flow
+from worker.tools.load.pace import WARM_UP_S, Sent, Steady, Window
 
 
 def test_quantiles_are_numpys_of_latencies_that_occurred() -> None:

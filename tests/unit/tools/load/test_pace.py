@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tests.unit.tools.bench.server import Server
-from worker.tools.bench.load.pace import WARM_UP_S, Backlog, Now, Steady, Window
+from tests.unit.tools.load.server import Server
+from worker.tools.load.pace import WARM_UP_S, Backlog, Now, Steady, Window
 
 
 def test_a_steady_load_sends_each_request_when_it_is_due() -> None:

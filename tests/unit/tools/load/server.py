@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from worker.tools.bench.figures import Heard
-from worker.tools.bench.load.pace import Pace, Sender, Sent
+from worker.tools.load.figures import Heard
+from worker.tools.load.pace import Pace, Sender, Sent
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.tools import figure
+from worker.tools import picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ def _draw(empty: Figure) -> None:
 @pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml")])
 def test_the_name_says_what_is_written(name: str, begins: bytes, tmp_path: Path) -> None:
     """PNG or SVG by the suffix, in whatever case."""
-    figure.save(tmp_path / name, _draw)
+    picture.save(tmp_path / name, _draw)
 
     assert (tmp_path / name).read_bytes().startswith(begins)
 
@@ -30,7 +30,7 @@ def test_the_name_says_what_is_written(name: str, begins: bytes, tmp_path: Path)
 def test_the_same_figures_make_the_same_file(tmp_path: Path) -> None:
     """No date and no random name in it: a picture in a repository changes only with what it shows."""
     for name in ("a.svg", "b.svg"):
-        figure.save(tmp_path / name, _draw)
+        picture.save(tmp_path / name, _draw)
 
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
@@ -38,13 +38,13 @@ def test_the_same_figures_make_the_same_file(tmp_path: Path) -> None:
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     """Before anything is measured, in one sentence."""
     with pytest.raises(BadConfiguration, match=r"a\.pdf should end in \.png or \.svg"):
-        figure.check(tmp_path / "a.pdf")
+        picture.check(tmp_path / "a.pdf")
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """A long measurement does not end in a file that cannot be written."""
     with pytest.raises(BadConfiguration, match="there is no folder"):
-        figure.check(tmp_path / "absent" / "a.png")
+        picture.check(tmp_path / "absent" / "a.png")
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.png").mkdir()
 
     with pytest.raises(BadConfiguration, match=r"cannot write .*a\.png"):
-        figure.save(tmp_path / "a.png", _draw)
+        picture.save(tmp_path / "a.png", _draw)
 
 
 def test_without_matplotlib_the_cure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +60,6 @@ def test_without_matplotlib_the_cure_is_told(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
     with pytest.raises(BadConfiguration) as refusal:
-        figure.check(tmp_path / "a.png")
+        picture.check(tmp_path / "a.png")
 
     assert str(refusal.value) == "--plot needs matplotlib: pip install '.[plot]'"

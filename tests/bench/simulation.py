@@ -6,6 +6,9 @@ It goes round as `Worker.turn()` does. The loop is one thread and the lane anoth
 takes, answers, and stacks a full group ahead; one that is due waits for an idle lane and keeps filling. Every step of
 the loop takes its time, so a loop that is the bottleneck shows as one. No broker, no failures and no back-pressure
 but the loop's own: it takes nothing while enough full groups wait. The same arguments give the same figures.
+
+What `auto` and fixed lingers are worth is measured with it (`tests/bench/lingers.py`), and the short forecast of
+`profile` is held against it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,36 +25,13 @@ from numpy.typing import NDArray
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.batching.linger import Linger
 from worker.core.records import Partition, Prediction, Record, Reply, Request
+from worker.tools.profile.engine.costs import Costs
 
 Floats = NDArray[np.float64]
 
 _PARTITION = Partition("simulated", 0)
 _REPLY = Reply("application/octet-stream")
 SHAPES = ((1,),)  # of every request
-
-
-class Costs(Protocol):
-    """What each step takes, in seconds. `run` and `hand_over` are the lane's time, the others the loop's own."""
-
-    def take(self, requests: int) -> float:
-        """So many requests that came with one poll."""
-        ...
-
-    def stack(self, rows: int) -> float:
-        """One batch, from its requests to its place in the lane's queue."""
-        ...
-
-    def run(self, rows: int, luck: float) -> float:
-        """One inference. `luck` is uniform in [0, 1): the quantile of what such an inference may take."""
-        ...
-
-    def hand_over(self) -> float:
-        """From one inference to the next, or from an idle lane's sleep to its inference."""
-        ...
-
-    def answer(self, requests: int, rows: int) -> float:
-        """One batch that came home, from its outputs to its answers on their way."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +65,7 @@ class Simulated(NamedTuple):
         return float(np.percentile(self.latencies, percent, method="higher"))
 
 
-def poisson(rate: float, requests: int, seed: int) -> Floats:
-    """When so many requests arrive that know nothing of each other, `rate` a second. Ascending seconds, float64.
-
-    The same seed gives the same pattern at every rate, only faster: what is compared differs in nothing else.
-    """
-    return np.cumsum(np.random.default_rng(seed).exponential(1.0, requests)) / rate
-
-
-def simulate(  # noqa: PLR0913  # nearly all have a default
+def simulate(  # nearly all have a default
     arrivals: Floats,
     policy: BatchPolicy,
     costs: Costs,
@@ -154,10 +126,10 @@ class _Replica:
         self.busy = 0.0
 
     def turn(self) -> None:
-        """Take in what arrived, hand out what is due, bring home what is finished; or wait until there is any."""
+        """Take in what arrived, hand out what is due, answer what is finished; or wait until there is any."""
         taken = self._take_in()
         self._hand_out()
-        if not (self._bring_home() or taken):
+        if not (self._take_back() or taken):
             self._now = max(self._now, self._next_event())
 
     @property
@@ -192,18 +164,18 @@ class _Replica:
         self.batch_rows.append(group.rows)
         self.busy += seconds
 
-    def _bring_home(self) -> int:
-        home: list[_Running] = []
+    def _take_back(self) -> int:
+        finished: list[_Running] = []
         while self._in_flight and self._in_flight[0].finishes_at <= self._now:
-            home.append(self._in_flight.popleft())
-        if home:
+            finished.append(self._in_flight.popleft())
+        if finished:
             self._hand_out()  # as the loop does: the lane does not wait until answers are written
-        for running in home:
+        for running in finished:
             self._answer(running.group)
             if self._auto is not None:
                 self._auto.ran(SHAPES, running.group.rows, running.seconds, self._now)
                 self._auto.look(self._now)
-        return len(home)
+        return len(finished)
 
     def _answer(self, group: Group) -> None:
         self._now += self._costs.answer(len(group.requests), group.rows)

@@ -6,13 +6,13 @@ is the generator's, and said to be. Pure: instants are seconds on one clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.tools.bench.load.pace import WARM_UP_S, Sent, Steady, Window
+from worker.tools.load.pace import WARM_UP_S, Sent, Steady, Window
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Heard(NamedTuple):
     """What a reader saw: of each first answer the request's number and the instant, in the order in which they came.
 
     `behind`: the share of reads that brought as much as one read can bring. `errors` counts error answers by their
-    code, `error` is the first one's text.
+    code, `error` is the first one's text. `findings`: what the generator's `examine` found, one for each answer.
     """
 
     numbers: NDArray[np.int64]
@@ -44,6 +44,7 @@ class Heard(NamedTuple):
     behind: float = 0.0
     errors: Mapping[str, int] = {}
     error: str | None = None
+    findings: Sequence[Any] = ()
 
 
 class Flow(NamedTuple):

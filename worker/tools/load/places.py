@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from worker.settings import Connection
-from worker.tools.bench.load.generator import Site
 from worker.tools.kafka.embedded import CLIENT_CONFIG, PARTITION_BYTES, PARTITIONS, EmbeddedBroker
 from worker.tools.kafka.own_topics import OwnTopics
+from worker.tools.load.generator import Site
 
 # Bytes that a mock topic keeps for sure: it drops the oldest without a word, and keys do not share partitions equally.
 _KEPT = PARTITION_BYTES * PARTITIONS * 0.6

@@ -12,12 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from worker.core.tensors.signature import Signature
-from worker.settings import Connection, ModelSettings
-from worker.tools.bench.load.answering import Job, answer_for_ever
-from worker.tools.bench.load.children import START_S, Child
-from worker.tools.bench.load.replica import Replica
-from worker.tools.bench.load.usage import Usage, usage_of
+from worker.tools.load.replica import Replica
+from worker.tools.load.usage import Usage, usage_of
 
 _COUNTED = ("batches_total", "batch_rows_total", "inference_seconds_sum")
 
@@ -97,41 +93,3 @@ def _batched(replica: Replica) -> Batched:
     age = sum(counts["loop_heartbeat_age_seconds"].values())
     instant = (asked + time.monotonic()) / 2 - age
     return Batched(instant, *(sum(counts[name].values()) for name in _COUNTED))
-
-
-class PlainLoops:
-    """Loops written by hand, each with a share of the partitions."""
-
-    def __init__(self, kafka: Connection, model: ModelSettings, signature: Signature, jobs: Sequence[Job]) -> None:
-        self._stack = ExitStack()
-        self._children = [
-            self._stack.enter_context(Child(f"the {job.kind.replace('_', ' ')} loop", answer_for_ever, *given))
-            for job in jobs
-            for given in [(kafka, model, signature, job)]
-        ]
-
-    def wait_until_ready(self) -> None:
-        """Until each has its model and its partitions. Raises `Stop`."""
-        for child in self._children:
-            child.receive(START_S)
-
-    def check(self) -> None:
-        """Raises `Stop` when one is gone."""
-        for child in self._children:
-            child.check()
-
-    def usage(self) -> Usage | None:
-        return usage_of(child.pid for child in self._children)
-
-    def batched(self) -> Sequence[Batched]:
-        """They know no batches."""
-        return ()
-
-    def stop(self) -> None:
-        """They hold nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.close()

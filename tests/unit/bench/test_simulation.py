@@ -7,8 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from tests.bench.simulation import Conduct, Simulated, simulate
+from tests.unit.tools.profile.builders import steady
 from worker.core.batching.batcher import BatchPolicy
-from worker.tools.profile.engine.simulation import Conduct, Simulated, poisson, simulate
+from worker.tools.profile.engine.advice import HEAD_ROOM
+from worker.tools.profile.engine.costs import MeasuredCosts
+from worker.tools.profile.engine.forecast import Forecaster, poisson
 
 
 @dataclass
@@ -144,3 +148,48 @@ def test_latencies_are_told_by_percentile() -> None:
     found = Simulated(np.arange(1.0, 101.0), [1], 1.0, 2.0)
 
     assert (found.latency(50), found.latency(99), found.latency(100)) == (51.0, 100.0, 100.0)
+
+
+SLOW = [(0.005, 0.0001), (0.0, 0.001)]  # the lane is the limit; else the loop is
+QUICK = [(0.0001, 0.00001), (0.00002, 0.0000001)]
+SIZES = (1, 8, 32)
+LOADS = (0.05, 0.3, 1 - HEAD_ROOM)
+ANY_BYTES = 1 << 62
+
+
+@pytest.mark.parametrize("rows", SIZES)
+@pytest.mark.parametrize(
+    ("model", "most_p99", "most_ceiling"),
+    [*((model, 1.02, 1.01) for model in SLOW), *((model, 1.4, 1.35) for model in QUICK)],
+)
+def test_the_forecast_of_profile_is_near_the_workers_own_batcher(
+    model: tuple[float, float], rows: int, most_p99: float, most_ceiling: float
+) -> None:
+    """At whatever load leaves head room. Where the loop is the limit it is a little too careful, and says too much of
+    a backlog, which head room covers."""
+    costs = MeasuredCosts(steady(SIZES, fixed=model[0], per_row=model[1]))
+    forecasts = Forecaster(costs, 0.0, requests=3000)
+    ceiling = forecasts.ceiling(rows)
+
+    for load in LOADS:
+        arrivals = poisson(load * ceiling, 3000, 0)
+        found = simulate(arrivals, BatchPolicy(rows, ANY_BYTES, 0.0), costs, conduct=Conduct(2, max(32, rows)))
+        assert 0.94 <= forecasts(rows, load * ceiling).p99 / found.latency(99) <= most_p99
+    backlog = simulate(np.zeros(3000), BatchPolicy(rows, ANY_BYTES, 0.0), costs)
+    assert 0.99 <= ceiling * backlog.seconds / 3000 <= most_ceiling
+
+
+@pytest.mark.parametrize("rows", [8, 32])
+@pytest.mark.parametrize(("fixed", "per_row"), [*SLOW, *QUICK])
+def test_no_fixed_linger_is_worth_its_wait_under_steady_load(fixed: float, per_row: float, rows: int) -> None:
+    """Batches fill while the lane is busy: at whatever load leaves head room."""
+    costs = MeasuredCosts(steady(SIZES, fixed=fixed, per_row=per_row))
+    ceiling = Forecaster(costs, 0.0, requests=3000).ceiling(rows)
+
+    for load in LOADS:
+        arrivals = poisson(load * ceiling, 3000, 0)
+        without, *with_linger = (
+            simulate(arrivals, BatchPolicy(rows, ANY_BYTES, linger), costs, conduct=Conduct(2, 32)).latency(99)
+            for linger in (0.0, 0.0005, 0.002, 0.01)
+        )
+        assert np.min(with_linger) > 0.94 * without

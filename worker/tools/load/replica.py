@@ -21,16 +21,26 @@ from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 30.0
+# Counts are shown a few times a second, and those of the last batch once its answers are acknowledged.
+_COUNTS_WITHIN_S = 30.0
+_LOOK_S = 0.02
 _SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{(.*)\})? (\S+)$")
 
 
 class Replica:
     """An `inference-worker run`. Owns the process and its log; as a context manager it leaves neither behind."""
 
-    def __init__(self, settings: Mapping[str, str], environ: Mapping[str, str], *, config: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        environ: Mapping[str, str],
+        *,
+        config: Path | None = None,
+        root: Path | None = None,
+    ) -> None:
         """`settings` by their names without the prefix; `environ` is passed on but for settings meant for another.
 
-        `config`: a TOML file with what is not among `settings`.
+        `config`: a TOML file with what is not among `settings`. `root`: another checkout, whose worker is to run.
         """
         port = _free_port()
         self._url = f"http://127.0.0.1:{port}"
@@ -43,6 +53,7 @@ class Replica:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             env={**kept, **own, "WORKER_TELEMETRY__HTTP_PORT": str(port)},
+            cwd=root,
         )
 
     @property
@@ -56,7 +67,7 @@ class Replica:
             self.check()
             if time.monotonic() > deadline:
                 raise self.late(f"the worker is not ready after {_START_TIMEOUT_S:g} s")
-            time.sleep(0.05)
+            time.sleep(_LOOK_S)
 
     def _is_ready(self) -> bool:
         try:
@@ -77,6 +88,18 @@ class Replica:
     def counts(self, metric: str) -> dict[str, float]:
         """A metric's samples by the text of their labels (empty where there are none). Raises `Stop`."""
         return self.all_counts()[metric]
+
+    def total(self, metric: str) -> float:
+        """The sum of a metric's samples. Raises `Stop`."""
+        return sum(self.counts(metric).values())
+
+    def wait_until_settled(self, count: int) -> None:
+        """Until it has counted so many records as settled, some time after the last answer. Raises `Stop`."""
+        deadline = time.monotonic() + _COUNTS_WITHIN_S
+        while (settled := self.total("records_settled_total")) < count:
+            if time.monotonic() > deadline:
+                raise self.late(f"the worker has settled {settled:,.0f} of {count:,} records")
+            time.sleep(_LOOK_S)
 
     def all_counts(self) -> Mapping[str, dict[str, float]]:
         """The same for every metric, by its name without our prefix; empty for one that there is not. One question."""

@@ -1,0 +1,42 @@
+"""A command whose options are the fields of one dataclass, so that each option is written down once.
+
+The module that declares them is imported with the command line: it imports nothing heavy. What the command does is
+imported when it runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+Options = TypeVar("Options")
+# Runs a command's act and ends the process as it says.
+End = Callable[[Callable[[], int]], Any]
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help="TOML file with the tables kafka, model, batching, delivery, telemetry.", metavar="FILE"
+    ),
+]
+Brokers = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", help="The brokers, if not the settings'.", metavar="HOST:PORT,..."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")]
+
+
+def add_command(
+    app: typer.Typer, name: str, options: Callable[..., Options], act: Callable[[Options], int], end: End
+) -> None:
+    """`options` is the dataclass; its docstring is what `--help` says of the command."""
+
+    def command(**given: Any) -> None:
+        end(lambda: act(options(**given)))
+
+    command.__signature__ = inspect.signature(options, eval_str=True)  # type: ignore[attr-defined]  # typer reads it
+    app.command(name, help=inspect.getdoc(options))(command)
