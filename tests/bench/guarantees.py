@@ -32,16 +32,18 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.ground import GIVE_UP, PARTITIONS, WIDTH, fill, settings, wait_for
-from tests.bench.pace import append_times, latencies
+from tests.bench.measuring.ground import GIVE_UP, WIDTH, Job, fill, response_topic, wait_for
+from tests.bench.measuring.pace import Load, answering, append_times, steady
+from tests.bench.measuring.running import WORKER, running
 from tests.kafka.broker import JvmBroker
-from tests.kafka.cluster import Cluster, fresh
-from tests.kafka.replica import Replica, cpu_seconds
+from tests.kafka.cluster import Cluster
 from tests.models import mlp, save
 from worker.settings.sections import COMMIT_INTERVALS_MS
+from worker.tools.load.replica import Replica
 
 BASE, DEAR = "at_least_once", "exactly_once"
 LEAST_RATIO = 0.9  # of at least once's throughput
+STAMPED = {"message.timestamp.type": "LogAppendTime"}
 WARM_UP = 3.0  # seconds at the pace that are not counted
 MS = 1000.0
 
@@ -49,7 +51,7 @@ T = TypeVar("T")
 Pair = tuple[T, T]
 
 
-class Load(NamedTuple):
+class Requests(NamedTuple):
     """A model, how many requests make a run of some seconds, and the paces at which latency is measured (1/s)."""
 
     hidden: tuple[int, ...]
@@ -57,7 +59,7 @@ class Load(NamedTuple):
     paces: tuple[int, ...]
 
 
-LOADS = {"small": Load((WIDTH,), 200_000, (500, 3000)), "compute": Load((2048, 2048, 2048), 40_000, (500,))}
+LOADS = {"small": Requests((WIDTH,), 200_000, (500, 3000)), "compute": Requests((2048, 2048, 2048), 40_000, (500,))}
 
 
 class Speed(NamedTuple):
@@ -79,55 +81,50 @@ class Delay(NamedTuple):
 class Bench:
     """One load on one broker. Owns the model's file and the requests that lie ready."""
 
-    def __init__(self, cluster: Cluster, load: Load, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, load: Load, requests: Requests, folder: Path) -> None:
         self._cluster = cluster
         self._load = load
-        self._model = save(mlp(WIDTH, load.hidden, 16), folder)
-        self._ready = fill(cluster, load.rows)
+        self._rows = requests.rows
+        self._model = save(mlp(WIDTH, requests.hidden, 16), folder)
+        self._ready = fill(cluster, requests.rows)
 
     def speed(self, guarantee: str) -> Speed:
         """One run over all the requests, into a fresh response topic."""
-        cluster, rows = self._cluster, self._load.rows
-        responses = self._responses()
-        with self._worker(guarantee, self._ready, responses) as replica:
-            wait_for(cluster, responses, 1)
-            cpu = cpu_seconds(replica.pid)
-            replica.wait_until_settled(rows, GIVE_UP)
-            cpu, end = cpu_seconds(replica.pid) - cpu, mean_end(replica, guarantee)
-        times = append_times(cluster.bootstrap_servers, responses)
+        cluster, rows = self._cluster, self._rows
+        with (
+            response_topic(cluster, config=STAMPED) as responses,
+            running(WORKER, self._job(guarantee), responses) as worker,
+        ):
+            assert worker.replica is not None
+            wait_for(cluster, responses, 1, worker.why_dead)
+            cpu = worker.usage.cpu_seconds
+            worker.replica.wait_until_settled(rows, GIVE_UP)
+            cpu, end = worker.usage.cpu_seconds - cpu, mean_end(worker.replica, guarantee)
+            times = append_times(cluster.bootstrap_servers, responses)
         assert len(times) == rows, f"{len(times)} answers to {rows} requests"
-        cluster.delete_topic(responses)
         return Speed((rows - 1) / (times[-1] - times[0]), cpu / rows * 1e6, end)
 
     def delay(self, guarantee: str, pace: int, seconds: float) -> Delay:
         """One run at this pace, with fresh topics."""
-        cluster, responses = self._cluster, self._responses()
-        requests = cluster.create_topic("bench-requests", partitions=PARTITIONS)
-        with self._worker(guarantee, requests, responses) as replica:
-            found = latencies(cluster.bootstrap_servers, requests, responses, pace, WARM_UP + seconds)
-            end = mean_end(replica, guarantee)
-        for topic in (requests, responses):
-            cluster.delete_topic(topic)
+        with answering(WORKER, self._job(guarantee), self._load) as worker:
+            assert worker.replica is not None
+            found = self._load.latencies(steady(pace, WARM_UP + seconds), worker.replica.check)
+            end = mean_end(worker.replica, guarantee)
         p50, p99 = np.quantile(found[round(WARM_UP * pace) :], (0.5, 0.99)) * MS
         return Delay(float(p50), float(p99), end * MS)
 
-    def _responses(self) -> str:
-        config = {"message.timestamp.type": "LogAppendTime"}
-        return self._cluster.create_topic("bench-responses", partitions=PARTITIONS, config=config)
-
-    def _worker(self, guarantee: str, requests: str, responses: str) -> Replica:
-        chosen = settings(self._cluster, requests, responses, self._model) | {"DELIVERY__GUARANTEE": guarantee}
-        return Replica(chosen, self._model.parent, fresh("bench")).wait_until_ready()
+    def _job(self, guarantee: str) -> Job:
+        return Job(self._cluster, [self._ready], self._model, 64, {"DELIVERY__GUARANTEE": guarantee})
 
 
 def mean_end(replica: Replica, guarantee: str) -> float:
     """Seconds that one transaction took to end, by the worker's own count; NaN under at least once."""
-    count = replica.metric("inference_worker_transaction_end_seconds_count")
+    count = replica.total("transaction_end_seconds_count")
     assert (count > 0) == (guarantee == DEAR), f"{count} transactions under {guarantee}"
-    return replica.metric("inference_worker_transaction_end_seconds_sum") / count if count else math.nan
+    return replica.total("transaction_end_seconds_sum") / count if count else math.nan
 
 
-def take_turns(bench: Bench, load: Load, sides: Pair[str], rounds: int, seconds: float, console: Console) -> bool:
+def take_turns(bench: Bench, load: Requests, sides: Pair[str], rounds: int, seconds: float, console: Console) -> bool:
     """All measurements of one load; shows them. Whether every bar is kept."""
     speeds: list[Pair[Speed]] = []
     delays: dict[int, list[Pair[Delay]]] = {pace: [] for pace in load.paces}
@@ -208,10 +205,14 @@ def main() -> int:
     sides = BASE, BASE if asked.control else DEAR
     console = Console()
     is_kept = True
-    with JvmBroker() as broker, tempfile.TemporaryDirectory() as folder:
+    with (
+        JvmBroker() as broker,
+        tempfile.TemporaryDirectory() as folder,
+        Load.of_rows(broker.bootstrap_servers) as load,
+    ):
         for name in asked.load or LOADS:
             console.rule(name)
-            bench = Bench(Cluster(broker.bootstrap_servers), LOADS[name], Path(folder))
+            bench = Bench(Cluster(broker.bootstrap_servers), load, LOADS[name], Path(folder))
             is_kept &= take_turns(bench, LOADS[name], sides, asked.rounds, asked.seconds, console)
     return 0 if is_kept else 1
 

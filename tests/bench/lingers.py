@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 
-from tests.bench.results import Bar, Section, show
+from tests.bench.measuring.results import Bar, Section, show
 from tests.bench.simulation import Conduct, Floats, simulate
 from tests.models import mlp, save
 from worker.core.batching.batcher import BatchPolicy

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from tests import models
-from tests.integration.open_loop import Floats, Served
+from tests.bench.measuring.pace import Floats
+from tests.integration.open_loop import Served
 from worker.core.records import Array, Batch, ClosedBy
 from worker.core.tensors.stacking import Stacker
 from worker.inference import InferenceLanes, load
@@ -39,10 +40,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, EmbeddedBroker() as broker:
         folder = Path(name)
         model = models.save(models.identity(), folder)
-        whole = {rows: min(_loop_cpu(broker, model, folder, rows) for _ in range(repeats)) for rows in (1, 64)}
+        whole = {rows: min(_loop_cpu(broker, model, rows) for _ in range(repeats)) for rows in (1, 64)}
         own = {rows: _stacking(model, rows) / rows for rows in whole}
-        between = min(_between(broker, model, folder) for _ in range(repeats))
-        waited = [_trickle(broker, model, folder) for _ in range(repeats)]
+        between = min(_between(broker, model) for _ in range(repeats))
+        waited = [_trickle(broker, model) for _ in range(repeats)]
     batch = (whole[1] - whole[64]) / (1 - 1 / 64)
     print(f"loop CPU a request, in batches of 1 | 64: {whole[1] * 1e6:.1f} | {whole[64] * 1e6:.1f} µs")  # noqa: T201
     print(f"of which stacking and splitting: {own[1] * 1e6:.1f} | {own[64] * 1e6:.1f} µs")  # noqa: T201
@@ -53,21 +54,21 @@ def main() -> None:
         print(f"under way, p{percent}: {[round(np.percentile(w, percent) * 1000, 2) for w in waited]} ms")  # noqa: T201
 
 
-def _loop_cpu(broker: EmbeddedBroker, model: Path, folder: Path, rows: int) -> float:
+def _loop_cpu(broker: EmbeddedBroker, model: Path, rows: int) -> float:
     """Seconds of the loop's thread for each request of a backlog, from when it is ready until all are answered."""
-    with Served(broker, model, folder, {"BATCHING__MAX_BATCH_SIZE": str(rows)}) as served:
+    with Served(broker, model, ROW, {"BATCHING__MAX_BATCH_SIZE": str(rows)}) as served:
         served.worker.wait_until_ready()
-        served.latencies(poisson(1000.0, 1000, 1), ROW)  # what is done once
+        served.latencies(poisson(1000.0, 1000, 1))  # what is done once
         before = _thread_cpu(served.worker.pid)
-        served.latencies(np.zeros(BACKLOG), ROW)
+        served.latencies(np.zeros(BACKLOG))
         return (_thread_cpu(served.worker.pid) - before) / BACKLOG
 
 
-def _between(broker: EmbeddedBroker, model: Path, folder: Path) -> float:
+def _between(broker: EmbeddedBroker, model: Path) -> float:
     """Seconds from one inference to the next, of a backlog in batches of one: of its last half, when all is sent."""
-    with Served(broker, model, folder, {"BATCHING__MAX_BATCH_SIZE": "1"}) as served:
+    with Served(broker, model, ROW, {"BATCHING__MAX_BATCH_SIZE": "1"}) as served:
         served.worker.wait_until_ready()
-        answered = np.sort(served.latencies(np.zeros(BACKLOG), ROW))[BACKLOG // 2 :]
+        answered = np.sort(served.latencies(np.zeros(BACKLOG)))[BACKLOG // 2 :]
         return float(answered[-1] - answered[0]) / len(answered)
 
 
@@ -85,13 +86,13 @@ def _stacking(model: Path, rows: int) -> float:
     return float(np.median([t.stack + t.split for t in timings if isinstance(t, Timing)]))
 
 
-def _trickle(broker: EmbeddedBroker, model: Path, folder: Path) -> Floats:
-    """Seconds from request to answer when nobody waits for anybody."""
+def _trickle(broker: EmbeddedBroker, model: Path) -> Floats:
+    """Seconds from request to answer when none waits for another."""
     settings = {"BATCHING__MAX_BATCH_SIZE": "1", "BATCHING__LINGER_MS": "0"}
-    with Served(broker, model, folder, settings) as served:
+    with Served(broker, model, ROW, settings) as served:
         served.worker.wait_until_ready()
-        served.latencies(poisson(TRICKLE_RATE, 200, 1), ROW)
-        return served.latencies(poisson(TRICKLE_RATE, TRICKLE, 2), ROW)
+        served.latencies(poisson(TRICKLE_RATE, 200, 1))
+        return served.latencies(poisson(TRICKLE_RATE, TRICKLE, 2))
 
 
 class _Nothing:

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench.bench import Asked, Bench
 from tests.bench.cases import compute, deadlines, formats, growth, latency, lingers, ragged, raw, start
-from tests.bench.results import RESULTS, Section, show, write
+from tests.bench.measuring.bench import Asked, Bench
+from tests.bench.measuring.results import RESULTS, Section, show, write
 from tests.kafka.broker import ADDRESS_VARIABLE, VERSION, Broker, GivenBroker, JvmBroker
 from tests.kafka.cluster import Cluster
 

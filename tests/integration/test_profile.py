@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests import models
-from tests.integration.open_loop import Floats, Served
+from tests.bench.measuring.pace import Floats
+from tests.integration.open_loop import Served
 from worker import cli
 from worker.tools.kafka.embedded import EmbeddedBroker
 from worker.tools.profile.engine.forecast import poisson
@@ -65,19 +66,15 @@ def profile(model: Path, *arguments: object) -> dict[str, Any]:
     return found
 
 
-def served(
-    broker: EmbeddedBroker, model: Path, folder: Path, settings: dict[str, str], rate: float
-) -> Iterator[Floats]:
+def served(broker: EmbeddedBroker, model: Path, settings: dict[str, str], rate: float) -> Iterator[Floats]:
     """Latencies of one attempt after the other, seconds."""
-    with Served(broker, model, folder, settings) as asked:
+    with Served(broker, model, ROW, settings) as asked:
         asked.worker.wait_until_ready()
         for attempt in range(ATTEMPTS):
-            yield asked.latencies(poisson(rate, round(rate * SECONDS), attempt), ROW)
+            yield asked.latencies(poisson(rate, round(rate * SECONDS), attempt))
 
 
-def test_a_worker_with_the_advised_settings_keeps_the_budget(
-    broker: EmbeddedBroker, model: Path, rate: float, tmp_path: Path
-) -> None:
+def test_a_worker_with_the_advised_settings_keeps_the_budget(broker: EmbeddedBroker, model: Path, rate: float) -> None:
     """At the stated rate the p99 from request to answer is what was asked for."""
     advice = profile(model, "--batch-sizes", "1,2,4,8,16", "--rate", rate, "--latency-budget-ms", BUDGET_MS)["advice"]
     settings = {name.removeprefix("WORKER_"): str(value) for name, value in advice["settings"].items()}
@@ -86,19 +83,17 @@ def test_a_worker_with_the_advised_settings_keeps_the_budget(
     assert advice["each"]["latency_ms"]["p99"] <= BUDGET_MS
     each = rate / advice["replicas"]
     p99s: list[float] = []
-    for latencies in served(broker, model, tmp_path, settings, each):
+    for latencies in served(broker, model, settings, each):
         p99s.append(float(np.percentile(latencies, 99)) * 1000)
         if p99s[-1] <= BUDGET_MS:
             break
     assert min(p99s) <= BUDGET_MS, (p99s, advice)
 
 
-def test_against_the_advice_the_budget_is_missed(
-    broker: EmbeddedBroker, model: Path, rate: float, tmp_path: Path
-) -> None:
+def test_against_the_advice_the_budget_is_missed(broker: EmbeddedBroker, model: Path, rate: float) -> None:
     """One at a time the same rate is too much for one replica: what is checked above is not met by anything."""
     settings = {"BATCHING__MAX_BATCH_SIZE": "1", "BATCHING__LINGER_MS": "0"}
 
-    latencies = next(served(broker, model, tmp_path, settings, rate))
+    latencies = next(served(broker, model, settings, rate))
 
     assert np.percentile(latencies, 99) * 1000 > BUDGET_MS

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count
 
-from tests.bench.alone import alone
-from tests.bench.bench import DEAR, Bench
-from tests.bench.ground import Job, fill, response_topic, there
-from tests.bench.results import Bar, Section
-from tests.bench.running import WORKER, running
-from tests.bench.throughput import Figure, Turns, compared, measure
+from tests.bench.loops.alone import alone
+from tests.bench.measuring.bench import DEAR, Bench
+from tests.bench.measuring.ground import Job, fill, response_topic, there
+from tests.bench.measuring.results import Bar, Section
+from tests.bench.measuring.running import WORKER, running
+from tests.bench.measuring.throughput import Figure, Turns, compared, measure
 
 ALONE = "onnxruntime"
 NAMES = (WORKER, ALONE, "floor", "hand_loop", "one_by_one", "arroyo", "faststream", "quix_sink", "quix")

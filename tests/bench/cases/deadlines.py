@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from operator import sub
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.bench.bench import OUTPUTS, Bench
-from tests.bench.ground import HEADERS, PARTITIONS, WIDTH, Headers, Job, response_topic, there
-from tests.bench.pace import Answers, judged, latencies, most
-from tests.bench.results import Bar, Section
-from tests.bench.running import WORKER, running
-from tests.bench.throughput import lane_seconds
-from tests.kafka.replica import Replica
+from tests.bench.measuring.bench import OUTPUTS, Bench
+from tests.bench.measuring.ground import HEADERS, WIDTH, Headers, Job, there
+from tests.bench.measuring.pace import Answers, Load, answering, steady, verdict
+from tests.bench.measuring.results import Bar, Section
+from tests.bench.measuring.running import WORKER, Running
+from tests.bench.measuring.throughput import lane_seconds
 from tests.models import save, tied_mlp
 
 # Dear, so that what twice the capacity costs publisher, reader and broker takes little from the lane. At 5,500 requests
-# a second they took half of two cores, and an inference twice as long as with nobody beside it (measured).
+# a second they took half of two cores, and an inference twice as long as with nothing beside it (measured 2026).
 LAYERS, LAYER_WIDTH = 40, 2048
 BATCH = 16
 TIMEOUT_MS = 500
@@ -30,9 +30,10 @@ TIMES = 2  # the capacity
 WARM_UP = 2.0  # seconds of the load that are not counted
 EXCEEDED = "DEADLINE_EXCEEDED"
 WITH: Headers = [*HEADERS, ("timeout-ms", b"%d" % TIMEOUT_MS)]
-LOADS: dict[str, Headers] = {f"timeout-ms {TIMEOUT_MS}": WITH, "no deadlines": HEADERS}
-ROWS_RUN = "inference_worker_batch_rows_total"
-RUNS = "inference_worker_inference_seconds_count"
+PATIENT = "no deadlines"
+HEADERS_OF: dict[str, Headers] = {f"timeout-ms {TIMEOUT_MS}": WITH, PATIENT: HEADERS}
+ROWS_RUN = "batch_rows_total"
+RUNS = "inference_seconds_count"
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
 IN_TIME = ("in time/s", "of capacity", "in the topic in time/s")
 COLUMNS = ("", "asked/s", "results/s", *IN_TIME, "refused/s", "p50 ms", "p99")
@@ -71,30 +72,30 @@ class Round(NamedTuple):
 
 def measured(bench: Bench) -> Iterator[Section]:
     """One table."""
-    rounds = [_round(bench, is_reversed=bool(at % 2)) for at in range(bench.asked.rounds)]
+    with ExitStack() as stack:
+        servers = bench.cluster.bootstrap_servers
+        loads = {
+            name: stack.enter_context(Load.of_rows(servers, headers, verdict)) for name, headers in HEADERS_OF.items()
+        }
+        rounds = [_round(bench, loads, is_reversed=bool(at % 2)) for at in range(bench.asked.rounds)]
     capacity = statistics.median(each.capacity for each in rounds)
     lines = [
         _line(name, [each.served[at] for each in rounds], statistics.median(_shares(rounds, at)))
-        for at, name in enumerate(LOADS)
+        for at, name in enumerate(HEADERS_OF)
     ]
     yield Section(f"Twice the load of {capacity:,.0f}/s at most", HOW, COLUMNS, lines, _bars(rounds))
 
 
-def _round(bench: Bench, *, is_reversed: bool) -> Round:
+def _round(bench: Bench, loads: Mapping[str, Load], *, is_reversed: bool) -> Round:
     """One worker: what it can bear, then each load, once the one before is answered. Whose turn is first alternates."""
-    cluster = bench.cluster
-    requests = cluster.create_topic("bench-requests", partitions=PARTITIONS)
     model = save(tied_mlp(WIDTH, LAYER_WIDTH, LAYERS, OUTPUTS), bench.folder, "dear")
-    job = Job(cluster, [requests], model, BATCH)
-    with response_topic(cluster, config=STAMPED) as responses, running(WORKER, job, responses) as contender:
-        assert contender.replica is not None
-        latencies(cluster.bootstrap_servers, requests, responses, 10, 0.5)  # until it has joined its group
-        capacity = most(cluster.bootstrap_servers, requests, responses, bench.rows(6_000))
+    job = Job(bench.cluster, [], model, BATCH)
+    with answering(WORKER, job, *loads.values(), config=STAMPED) as contender:
+        capacity = loads[PATIENT].most(bench.asked.seconds)
         bench.tell(f"capacity: {capacity:,.0f}/s")
-        loads = list(reversed(LOADS)) if is_reversed else list(LOADS)
-        found = {name: _load(bench, contender.replica, requests, responses, capacity, LOADS[name]) for name in loads}
-    cluster.delete_topic(requests)
-    return Round(capacity, [found[name] for name in LOADS])
+        names = list(loads)[:: -1 if is_reversed else 1]
+        found = {name: _load(bench, contender, capacity, loads[name]) for name in names}
+    return Round(capacity, [found[name] for name in loads])
 
 
 class Work(NamedTuple):
@@ -110,20 +111,22 @@ class Work(NamedTuple):
         return self.seconds / max(1.0, self.runs)
 
 
-def _load(bench: Bench, replica: Replica, requests: str, responses: str, capacity: float, headers: Headers) -> Served:
+def _load(bench: Bench, worker: Running, capacity: float, load: Load) -> Served:
     rate, seconds = round(capacity * TIMES), WARM_UP + bench.asked.seconds
-    before, epoch = _work(bench, replica, requests), time.time() - time.monotonic()
-    answers = judged(bench.cluster.bootstrap_servers, requests, responses, rate, seconds, headers)
-    after = _work(bench, replica, requests)
+    before, epoch = _work(worker), time.time() - time.monotonic()
+    answers = load.answers(steady(rate, seconds))
+    after = _work(worker)
     found = served(answers, rate, seconds, epoch, Work(*map(sub, after, before)))
     bench.tell(f"{rate:,}/s asked: {found.results:,.0f}/s results, {found.read_in_time:,.0f}/s in time")
     return found
 
 
-def _work(bench: Bench, replica: Replica, requests: str) -> Work:
+def _work(worker: Running) -> Work:
     """All of it so far, once everything that was asked is answered."""
-    replica.wait_until_settled(there(bench.cluster, requests))
-    return Work(replica.metric(ROWS_RUN), replica.metric(RUNS), lane_seconds(replica))
+    replica, (requests,) = worker.replica, worker.job.requests
+    assert replica is not None
+    replica.wait_until_settled(there(worker.job.cluster, requests))
+    return Work(replica.total(ROWS_RUN), replica.total(RUNS), lane_seconds(replica))
 
 
 def served(answers: Answers, rate: int, seconds: float, epoch: float, work: Work) -> Served:

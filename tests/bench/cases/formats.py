@@ -10,10 +10,10 @@ import numpy as np
 import orjson
 from tritonclient.grpc import service_pb2
 
-from tests.bench.alone import alone
-from tests.bench.bench import DEAR, SMALL, Bench
 from tests.bench.cases.compute import ALONE
-from tests.bench.ground import (
+from tests.bench.loops.alone import alone
+from tests.bench.measuring.bench import DEAR, SMALL, Bench
+from tests.bench.measuring.ground import (
     GIVE_UP,
     LOOK_EVERY,
     PARTITIONS,
@@ -27,9 +27,9 @@ from tests.bench.ground import (
     response_topic,
     there,
 )
-from tests.bench.results import Section
-from tests.bench.running import WORKER, Running, running
-from tests.bench.throughput import Figure, between, compared, look_on, measure
+from tests.bench.measuring.results import Section
+from tests.bench.measuring.running import WORKER, Running, running
+from tests.bench.measuring.throughput import Figure, between, compared, look_on, measure
 from tests.kafka.cluster import Cluster
 
 JSON: Headers = [("content-type", b"application/json"), ("mlserver-model", b"model")]

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from tests.bench.bench import SMALL, Bench
-from tests.bench.ground import PARTITIONS, Job, fill, response_topic, there, wait_for
-from tests.bench.results import Bar, Section
-from tests.bench.running import WORKER, running
-from tests.bench.throughput import Look, between, look_on, take_turns
+from tests.bench.measuring.bench import SMALL, Bench
+from tests.bench.measuring.ground import PARTITIONS, Job, fill, response_topic, there, wait_for
+from tests.bench.measuring.results import Bar, Section
+from tests.bench.measuring.running import WORKER, running
+from tests.bench.measuring.throughput import Look, between, look_on, take_turns
 
 BATCH = 64
 MARKS = (100_000, 300_000, 1_000_000, 3_000_000)
@@ -79,7 +79,7 @@ def _along(bench: Bench, job: Job, marks: Sequence[int]) -> list[Cost]:
         for mark in marks:
             looks = look_on(contender, lambda: there(cluster, responses), mark, MOST)
             first = first or looks[0]
-            costs.append(Cost(between(first, looks[-1]).cpu, contender.replica.peak_rss))
+            costs.append(Cost(between(first, looks[-1]).cpu, contender.usage.peak_bytes))
     bench.tell(", ".join(f"{mark:,}: {cost.cpu:.1f} us" for mark, cost in zip(marks, costs, strict=True)))
     return costs
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.bench.bench import SMALL, Bench
-from tests.bench.ground import PARTITIONS, Job, response_topic
-from tests.bench.pace import LINGER as PUBLISHER_LINGER
-from tests.bench.pace import OUTSTANDING, latencies, most
-from tests.bench.results import Bar, Section
-from tests.bench.running import WORKER, Running, running
-from tests.bench.throughput import lane_seconds, take_turns
+from tests.bench.measuring.bench import SMALL, Bench
+from tests.bench.measuring.ground import Job
+from tests.bench.measuring.pace import LINGER as PUBLISHER_LINGER
+from tests.bench.measuring.pace import OUTSTANDING, Load, answering, steady
+from tests.bench.measuring.results import Bar, Section
+from tests.bench.measuring.running import WORKER, Running
+from tests.bench.measuring.throughput import lane_seconds, take_turns
 
 ECHO, LOOPS = "echo", ("one_by_one", "one_by_one_eager")
 PARTS = (0.1, 0.5, 0.8)
@@ -41,18 +41,19 @@ class Delay(NamedTuple):
 
 def measured(bench: Bench) -> Iterator[Section]:
     """Under load, and with little to do."""
-    yield under_load(bench)
-    yield with_little(bench)
+    with Load.of_rows(bench.cluster.bootstrap_servers) as load:
+        yield under_load(bench, load)
+        yield with_little(bench, load)
 
 
-def under_load(bench: Bench) -> Section:
+def under_load(bench: Bench, load: Load) -> Section:
     """At each part of the worker's most, beside the echo."""
-    rate = _most(bench)
+    rate = _most(bench, load)
     bench.tell(f"the most that comes through: {rate:,.0f}/s")
     paces = [round(rate * part) for part in PARTS]
     waiting = {"BATCHING__LINGER_MS": f"{LINGER:g}"}
     found = take_turns(
-        [WORKER, ECHO], bench.asked.rounds, lambda name: _delays(bench, name, paces, waiting), bench.tell
+        [WORKER, ECHO], bench.asked.rounds, lambda name: _delays(bench, load, name, paces, waiting), bench.tell
     )
     lines, bars = [], []
     for at, (part, pace) in enumerate(zip(PARTS, paces, strict=True)):
@@ -65,11 +66,11 @@ def under_load(bench: Bench) -> Section:
     return Section(f"Latency under load, of {rate:,.0f}/s at most", HOW, columns, lines, bars)
 
 
-def with_little(bench: Bench) -> Section:
+def with_little(bench: Bench, load: Load) -> Section:
     """At a low rate without linger, beside the loops that take one at a time."""
     eager = {"BATCHING__LINGER_MS": "0"}
     found = take_turns(
-        [WORKER, *LOOPS, ECHO], bench.asked.rounds, lambda name: _delays(bench, name, [LOW], eager)[0], bench.tell
+        [WORKER, *LOOPS, ECHO], bench.asked.rounds, lambda name: _delays(bench, load, name, [LOW], eager)[0], bench.tell
     )
     lines = [[name, *_cells(delays)] for name, delays in found.items()]
     pairs = zip(found[WORKER], found[LOOPS[0]], strict=True)
@@ -82,26 +83,16 @@ def _cells(delays: list[Delay]) -> list[str]:
     return [f"{statistics.median(delay[at] for delay in delays):.1f}" for at in (0, 1)]
 
 
-def _most(bench: Bench) -> float:
-    cluster = bench.cluster
-    requests = cluster.create_topic("bench-requests", partitions=PARTITIONS)
-    job = Job(cluster, [requests], bench.model(SMALL), BATCH)
-    with response_topic(cluster) as responses, running(WORKER, job, responses):
-        _first_answer(bench, requests, responses)
-        rates = [most(cluster.bootstrap_servers, requests, responses, bench.rows(100_000)) for _ in range(3)]
-    cluster.delete_topic(requests)
-    return statistics.median(rates)
+def _most(bench: Bench, load: Load) -> float:
+    with answering(WORKER, Job(bench.cluster, [], bench.model(SMALL), BATCH), load):
+        return statistics.median(load.most(bench.asked.seconds) for _ in range(3))
 
 
-def _delays(bench: Bench, name: str, paces: list[int], settings: dict[str, str]) -> list[Delay]:
+def _delays(bench: Bench, load: Load, name: str, paces: list[int], settings: dict[str, str]) -> list[Delay]:
     """At one pace after the other, by one process."""
-    cluster = bench.cluster
-    requests = cluster.create_topic("bench-requests", partitions=PARTITIONS)
-    job = Job(cluster, [requests], bench.model(SMALL), BATCH, settings)
-    with response_topic(cluster) as responses, running(name, job, responses) as contender:
-        _first_answer(bench, requests, responses)
-        delays = [_delay(bench, contender, requests, responses, pace) for pace in paces]
-    cluster.delete_topic(requests)
+    job = Job(bench.cluster, [], bench.model(SMALL), BATCH, settings)
+    with answering(name, job, load) as contender:
+        delays = [_delay(load, contender, pace, WARM_UP + bench.asked.seconds) for pace in paces]
     bench.tell(
         f"{name}: "
         + ", ".join(f"{pace:,}/s {d.p50:.1f} p50 {d.p99:.1f} p99 ms" for pace, d in zip(paces, delays, strict=True))
@@ -109,15 +100,9 @@ def _delays(bench: Bench, name: str, paces: list[int], settings: dict[str, str])
     return delays
 
 
-def _first_answer(bench: Bench, requests: str, responses: str) -> None:
-    """A contender that has only just joined its group is no measure of anything."""
-    latencies(bench.cluster.bootstrap_servers, requests, responses, 10, 0.5)
-
-
-def _delay(bench: Bench, contender: Running, requests: str, responses: str, pace: int) -> Delay:
+def _delay(load: Load, contender: Running, pace: int, seconds: float) -> Delay:
     runs, lane = _runs(contender), lane_seconds(contender.replica)
-    seconds = WARM_UP + bench.asked.seconds
-    found = latencies(bench.cluster.bootstrap_servers, requests, responses, pace, seconds)
+    found = load.latencies(steady(pace, seconds))
     p50, p99 = np.quantile(found[round(WARM_UP * pace) :], (0.5, 0.99)) * MS
     inferred = (lane_seconds(contender.replica) - lane) / max(1.0, _runs(contender) - runs)
     return Delay(float(p50), float(p99), inferred * MS)
@@ -125,4 +110,4 @@ def _delay(bench: Bench, contender: Running, requests: str, responses: str, pace
 
 def _runs(contender: Running) -> float:
     replica = contender.replica
-    return 0.0 if replica is None else replica.metric("inference_worker_inference_seconds_count")
+    return 0.0 if replica is None else replica.total("inference_seconds_count")

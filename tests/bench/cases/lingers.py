@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from tests.bench.bench import OUTPUTS, Bench
-from tests.bench.ground import PARTITIONS, WIDTH, Job, response_topic
 from tests.bench.lingers import LEARNING, LOADS, MS, Arrivals, models, section
-from tests.bench.pace import latencies, latencies_of, most
-from tests.bench.results import Bar, Section
-from tests.bench.running import WORKER, running
-from tests.bench.throughput import lane_seconds, take_turns
-from tests.kafka.replica import Replica
+from tests.bench.measuring.bench import OUTPUTS, Bench
+from tests.bench.measuring.ground import WIDTH, Job
+from tests.bench.measuring.pace import Load, answering
+from tests.bench.measuring.results import Bar, Section
+from tests.bench.measuring.running import WORKER
+from tests.bench.measuring.throughput import lane_seconds, take_turns
 from tests.models import for_rows, mlp, save
+from worker.tools.load.replica import Replica
 
 REQUESTS, SEEDS = 12_000, 3  # of the simulations
 BATCH = 64
@@ -54,14 +53,18 @@ class Served(NamedTuple):
 def on_broker(bench: Bench, folder: Path) -> Section:
     """The lingers take turns."""
     model = save(for_rows(BATCH, mlp(WIDTH, HIDDEN, OUTPUTS)), folder, "flat")
-    ceiling = _most(bench, model)
-    bench.tell(f"the most that comes through: {ceiling:,.0f}/s")
-    found = take_turns(LINGERS, bench.asked.rounds, lambda linger: _round(bench, model, linger, ceiling), bench.tell)
+    with Load.of_rows(bench.cluster.bootstrap_servers) as load:
+        with answering(WORKER, _job(bench, model, "0"), load):
+            ceiling = load.most(bench.asked.seconds)
+        bench.tell(f"the most that comes through: {ceiling:,.0f}/s")
+        found = take_turns(
+            LINGERS, bench.asked.rounds, lambda linger: _round(bench, load, model, linger, ceiling), bench.tell
+        )
     lines, bars = [], []
-    for at, load in enumerate(ON_BROKER):
+    for at, name in enumerate(ON_BROKER):
         served = {linger: [each[at] for each in rounds] for linger, rounds in found.items()}
-        lines += [[load if linger == LINGERS[0] else "", linger, *_cells(rounds)] for linger, rounds in served.items()]
-        bars.append(Bar(f"p99 of auto, {load}, beside the best fixed linger's slowest round", _share(served), most=1.0))
+        lines += [[name if linger == LINGERS[0] else "", linger, *_cells(rounds)] for linger, rounds in served.items()]
+        bars.append(Bar(f"p99 of auto, {name}, beside the best fixed linger's slowest round", _share(served), most=1.0))
     columns = ("load", "LINGER_MS", "p50 ms", "p99", "", "lane us each", "linger in the end, ms")
     return Section("Lingers on the broker", HOW.format(most=ceiling), columns, lines, bars)
 
@@ -79,39 +82,26 @@ def _cells(rounds: Sequence[Served]) -> list[str]:
     return [f"{p50:.1f}", f"{p99:.1f}", f"({min(p99s):.1f}-{max(p99s):.1f})", f"{lane:,.0f}", f"{linger:g}"]
 
 
-def _most(bench: Bench, model: Path) -> float:
-    with _worker(bench, model, "0") as (_, requests, responses):
-        return most(bench.cluster.bootstrap_servers, requests, responses, bench.rows(20_000))
+def _job(bench: Bench, model: Path, linger: str) -> Job:
+    return Job(bench.cluster, [], model, BATCH, {"BATCHING__LINGER_MS": linger, "MODEL__FIXED_BATCH": "pad"})
 
 
-def _round(bench: Bench, model: Path, linger: str, ceiling: float) -> list[Served]:
+def _round(bench: Bench, load: Load, model: Path, linger: str, ceiling: float) -> list[Served]:
     """One worker under one load after the other."""
-    with _worker(bench, model, linger) as (replica, requests, responses):
-        served = [_served(bench, replica, (requests, responses), LOADS[load], ceiling) for load in ON_BROKER]
-    told = ", ".join(f"{load}: p99 {each.p99:.1f}" for load, each in zip(ON_BROKER, served, strict=True))
+    with answering(WORKER, _job(bench, model, linger), load) as contender:
+        assert contender.replica is not None
+        served = [_served(bench, load, contender.replica, LOADS[name], ceiling) for name in ON_BROKER]
+    told = ", ".join(f"{name}: p99 {each.p99:.1f}" for name, each in zip(ON_BROKER, served, strict=True))
     bench.tell(f"LINGER_MS={linger}: {told}")
     return served
 
 
-@contextmanager
-def _worker(bench: Bench, model: Path, linger: str) -> Iterator[tuple[Replica, str, str]]:
-    """One that has joined its group, and its topics."""
-    cluster = bench.cluster
-    requests = cluster.create_topic("bench-requests", partitions=PARTITIONS)
-    job = Job(cluster, [requests], model, BATCH, {"BATCHING__LINGER_MS": linger, "MODEL__FIXED_BATCH": "pad"})
-    with response_topic(cluster) as responses, running(WORKER, job, responses) as contender:
-        assert contender.replica is not None
-        latencies(cluster.bootstrap_servers, requests, responses, 10, 0.5)
-        yield contender.replica, requests, responses
-    cluster.delete_topic(requests)
-
-
-def _served(bench: Bench, replica: Replica, topics: tuple[str, str], load: Arrivals, ceiling: float) -> Served:
+def _served(bench: Bench, load: Load, replica: Replica, arrivals: Arrivals, ceiling: float) -> Served:
     seconds = bench.asked.seconds * LEARNING / (LEARNING - 1)
-    dues = load(ceiling, round(ceiling * seconds), 1)
+    dues = arrivals(ceiling, round(ceiling * seconds), 1)
     dues = dues[dues < seconds]
     before = lane_seconds(replica)
-    waited = latencies_of(bench.cluster.bootstrap_servers, *topics, dues)
+    waited = load.latencies(dues, replica.check)
     p50, p99 = np.quantile(waited[len(dues) // LEARNING :], (0.5, 0.99)) * MS
     lane = (lane_seconds(replica) - before) / len(dues) * 1e6
-    return Served(float(p50), float(p99), lane, replica.metric("inference_worker_linger_seconds") * MS)
+    return Served(float(p50), float(p99), lane, replica.total("linger_seconds") * MS)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.bench.bench import Bench
-from tests.bench.ground import PARTITIONS, Job, fill, response_topic, wait_for
-from tests.bench.offline import PLANS, VOCABULARY, offline, ragged_texts
-from tests.bench.results import Bar, Section
-from tests.bench.running import WORKER, running
-from tests.bench.throughput import Figure, compared, measure
+from tests.bench.loops.offline import PLANS, VOCABULARY, offline, ragged_texts
+from tests.bench.measuring.bench import Bench
+from tests.bench.measuring.ground import PARTITIONS, Job, fill, response_topic, wait_for
+from tests.bench.measuring.results import Bar, Section
+from tests.bench.measuring.running import WORKER, running
+from tests.bench.measuring.throughput import Figure, compared, measure
 from tests.kafka.checker import Answer, answer, judge
 from tests.kafka.cluster import Sent
 from tests.kafka.publisher import Acknowledged, publish
@@ -100,7 +100,7 @@ def answers(bench: Bench) -> Section:
         found = [answer(record) for record in cluster.read_all(responses)]
         assert contender.replica is not None
         contender.replica.wait_until_settled(len(texts))
-        filled = by_bucket(contender.replica.text("/metrics"))
+        filled = by_bucket(contender.replica.metrics_page())
     cluster.delete_topic(requests)
     lengths = [len(text) for text in texts]
     bars = [*bars_of_answers(found, asked, Alone(job.model)), *bars_of_buckets(filled, lengths)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from tests.bench.bench import SMALL, Bench
-from tests.bench.ground import Job, fill
-from tests.bench.results import Section
-from tests.bench.running import WORKER
-from tests.bench.throughput import compared, measure
+from tests.bench.measuring.bench import SMALL, Bench
+from tests.bench.measuring.ground import Job, fill
+from tests.bench.measuring.results import Section
+from tests.bench.measuring.running import WORKER
+from tests.bench.measuring.throughput import compared, measure
 
 NAMES = (
     *(WORKER, "floor", "hand_loop", "one_by_one", "pass_through"),

@@ -6,11 +6,11 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from tests.bench.bench import SMALL, Bench
-from tests.bench.ground import GIVE_UP, Job, fill, response_topic
-from tests.bench.results import Bar, Section
-from tests.bench.running import WORKER, running
-from tests.bench.throughput import take_turns
+from tests.bench.measuring.bench import SMALL, Bench
+from tests.bench.measuring.ground import GIVE_UP, Job, fill, response_topic
+from tests.bench.measuring.results import Bar, Section
+from tests.bench.measuring.running import WORKER, running
+from tests.bench.measuring.throughput import take_turns
 from tests.kafka.cluster import Reader
 
 LOOP = "hand_loop"

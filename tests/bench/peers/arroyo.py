@@ -22,7 +22,7 @@ from arroyo.processing.strategies.abstract import ProcessingStrategy, Processing
 from arroyo.processing.strategies.batching import ValuesBatch
 from arroyo.types import BaseValue, Commit, Message, Partition, Topic, Value
 
-from tests.bench.task import Run, Task, joined, model_call
+from tests.bench.loops.task import Run, Task, joined, model_call
 
 LINGER = 0.005  # seconds
 

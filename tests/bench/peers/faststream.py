@@ -12,7 +12,7 @@ from faststream import FastStream
 from faststream.confluent import KafkaBroker, KafkaMessage
 from faststream.confluent.response import KafkaResponse
 
-from tests.bench.task import Task, joined, model_call
+from tests.bench.loops.task import Task, joined, model_call
 
 
 def main() -> None:

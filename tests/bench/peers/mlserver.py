@@ -16,7 +16,7 @@ from mlserver.codecs import NumpyCodec
 from mlserver.settings import ModelParameters
 from mlserver.types import InferenceRequest, InferenceResponse
 
-from tests.bench.task import Run, Task, model_call
+from tests.bench.loops.task import Run, Task, model_call
 
 LINGER = 0.005  # seconds
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quixstreams import Application
 
-from tests.bench.task import Task, joined, model_call
+from tests.bench.loops.task import Task, joined, model_call
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from quixstreams import Application
 from quixstreams.sinks import BatchingSink, SinkBatch
 
-from tests.bench.task import Task, joined, model_call
+from tests.bench.loops.task import Task, joined, model_call
 
 CHECKPOINT = 5_000  # messages
 

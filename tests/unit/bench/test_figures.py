@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tests.bench.cases import deadlines, ragged
-from tests.bench.offline import arrival, bucketed, ragged_texts
-from tests.bench.pace import Answers, Verdict
-from tests.bench.results import Bar
-from tests.bench.throughput import Figure, Look, Turns, between, take_turns
+from tests.bench.loops.offline import arrival, bucketed, ragged_texts
+from tests.bench.measuring.pace import Answers, Verdict
+from tests.bench.measuring.results import Bar
+from tests.bench.measuring.throughput import Figure, Look, Turns, between, take_turns
 
 
 def test_a_ratio_is_the_median_of_the_ratios_within_a_round() -> None:

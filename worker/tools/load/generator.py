@@ -1,12 +1,13 @@
 """The load: one process that publishes, one that reads the answers, so that neither holds the other up.
 
 A request's key is its number, which every contender sends back with the answer. The numbers of a load begin with a mark
-of its own, so an answer that comes late is not counted for another load. Publisher, reader and parent share four
-counters and the machine's monotonic clock.
+of its own, so an answer that comes late is not counted for another load, nor for another generator's. Publisher, reader
+and parent share four counters and the machine's monotonic clock.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from array import array
 from collections import Counter
@@ -83,6 +84,7 @@ class Generator:
         )
         self._reader = self._stack.enter_context(Child("the reader", _read_loads, self._shared, examine))
         self._site: Site | None = None
+        self._name = secrets.token_hex(2)
         self._loads = 0
 
     @property
@@ -128,7 +130,7 @@ class Generator:
     def _begin(self, pace: Pace) -> None:
         assert self._site is not None
         self._loads += 1
-        mark = b"%x-" % self._loads
+        mark = b"%s-%x-" % (self._name.encode(), self._loads)
         self.latest = ()
         self._shared[:] = [0, 0, _UNKNOWN, 0]
         self._reader.send(mark)

@@ -93,9 +93,9 @@ class Replica:
         """The sum of a metric's samples. Raises `Stop`."""
         return sum(self.counts(metric).values())
 
-    def wait_until_settled(self, count: int) -> None:
+    def wait_until_settled(self, count: int, timeout: float = _COUNTS_WITHIN_S) -> None:
         """Until it has counted so many records as settled, some time after the last answer. Raises `Stop`."""
-        deadline = time.monotonic() + _COUNTS_WITHIN_S
+        deadline = time.monotonic() + timeout
         while (settled := self.total("records_settled_total")) < count:
             if time.monotonic() > deadline:
                 raise self.late(f"the worker has settled {settled:,.0f} of {count:,} records")
@@ -103,16 +103,19 @@ class Replica:
 
     def all_counts(self) -> Mapping[str, dict[str, float]]:
         """The same for every metric, by its name without our prefix; empty for one that there is not. One question."""
-        try:
-            shown = self._get("/metrics")
-        except OSError as error:
-            self.check()
-            raise self.late(f"the worker does not show its counts: {error}") from error
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for line in shown.splitlines():
+        for line in self.metrics_page().splitlines():
             if sample := _SAMPLE.match(line):
                 found[sample[1]][sample[2] or ""] += float(sample[3])
         return found
+
+    def metrics_page(self) -> str:
+        """`/metrics` as it stands. Raises `Stop`."""
+        try:
+            return self._get("/metrics")
+        except OSError as error:
+            self.check()
+            raise self.late(f"the worker does not show its counts: {error}") from error
 
     def _get(self, path: str) -> str:
         with urllib.request.urlopen(self._url + path, timeout=_ANSWER_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback address

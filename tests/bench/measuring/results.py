@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tests.bench.contenders import ABOUT
-from tests.bench.running import PEERS, ROOT, peer_versions
+from tests.bench.loops.by_hand import ABOUT
+from tests.bench.measuring.running import PEERS, ROOT, peer_versions
 
-RESULTS = Path(__file__).with_name("RESULTS.md")
+RESULTS = Path(__file__).parents[1] / "RESULTS.md"
 OURS = ("confluent-kafka", "onnxruntime-gpu", "onnxruntime", "numpy", "orjson")
 
 

@@ -1,6 +1,6 @@
 """ONNX Runtime and nothing else over texts of ragged lengths: which rows share a batch, and how long they are padded.
 
-python -m tests.bench.offline PLAN MODEL BATCH ROWS SECONDS      # prints rows per second and CPU µs per row
+python -m tests.bench.loops.offline PLAN MODEL BATCH ROWS SECONDS      # prints rows per second and CPU µs per row
 
 The rows are those of `ragged_texts`, in the order in which they are published.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from tests.bench.throughput import Figure
+from tests.bench.measuring.throughput import Figure
 from tests.ragged import BOUNDARIES, Alone, Ids, bucket, long_tailed, texts
 
 VOCABULARY = 1000
@@ -55,7 +55,7 @@ PLANS: dict[str, Callable[[Iterable[Ids], int], Batches]] = {"offline_buckets": 
 
 def offline(plan: str, model: Path, batch: int, rows: int, seconds: float) -> Figure:
     """Rows per second, over so many rows or as many as are done in so many seconds; in a process of its own."""
-    program = [sys.executable, "-m", "tests.bench.offline", plan, *map(str, (model, batch, rows, seconds))]
+    program = [sys.executable, "-m", "tests.bench.loops.offline", plan, *map(str, (model, batch, rows, seconds))]
     said = subprocess.run(program, check=True, capture_output=True, text=True).stdout.split()  # noqa: S603  # ours
     return Figure(float(said[0]), float(said[1]))
 

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from tests.bench.task import Floats, Run, Task, joined, model_call
+from tests.bench.loops.task import Floats, Run, Task, joined, model_call
 
 COMMIT_EVERY = 20_000  # records
 MOST_UNSENT = 50_000  # the client's own queue takes 100,000

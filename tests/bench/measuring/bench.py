@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.bench.ground import WIDTH
-from tests.bench.running import WORKER, why_absent
+from tests.bench.measuring.ground import WIDTH
+from tests.bench.measuring.running import WORKER, why_absent
 from tests.kafka.cluster import Cluster
 from tests.models import mlp, save
 

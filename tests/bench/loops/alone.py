@@ -1,6 +1,6 @@
 """ONNX Runtime and nothing else: the same batch again and again, in a process of its own, with one thread.
 
-python -m tests.bench.alone MODEL BATCH SECONDS      # prints rows per second and CPU µs per row
+python -m tests.bench.loops.alone MODEL BATCH SECONDS      # prints rows per second and CPU µs per row
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.bench.task import model_call
-from tests.bench.throughput import Figure
+from tests.bench.loops.task import model_call
+from tests.bench.measuring.throughput import Figure
 
 
 def alone(model: Path, batch: int, seconds: float) -> Figure:
     """Rows per second of the model alone."""
-    program = [sys.executable, "-m", "tests.bench.alone", str(model), str(batch), str(seconds)]
+    program = [sys.executable, "-m", "tests.bench.loops.alone", str(model), str(batch), str(seconds)]
     said = subprocess.run(program, check=True, capture_output=True, text=True).stdout.split()  # noqa: S603  # ours
     return Figure(float(said[0]), float(said[1]))
 

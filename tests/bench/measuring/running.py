@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.bench.contenders import LOOPS
-from tests.bench.ground import Job, settings
-from tests.bench.task import Task
+from tests.bench.loops.by_hand import LOOPS
+from tests.bench.loops.task import Task
+from tests.bench.measuring.ground import Job, settings
 from tests.kafka.cluster import fresh
-from tests.kafka.replica import Replica, cpu_seconds
+from worker.core.failures import Stop
+from worker.tools.load.replica import Replica
+from worker.tools.load.usage import Usage, usage_of
 
 WORKER = "worker"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
 PEERS_LOCK = ROOT / "tests" / "bench" / "peers.txt"
 # Each peer with the distribution whose version matters.
@@ -37,22 +40,28 @@ class Running:
 
     name: str
     pid: int
-    log: Path
+    job: Job
     process: subprocess.Popen[bytes] | None = None
+    log: Path | None = None
     replica: Replica | None = None
 
     def why_dead(self) -> str | None:
         """What it said last, if it has ended."""
-        if self.replica is not None:
-            return None if self.replica.is_running else f"{self.name} has ended:\n{self.replica.log}"
-        if self.process is None or self.process.poll() is None:
+        try:
+            if self.replica is not None:
+                self.replica.check()
+        except Stop as stop:
+            return f"{self.name}: {stop}"
+        if self.process is None or self.log is None or self.process.poll() is None:
             return None
         return f"{self.name} exited with {self.process.returncode}:\n{self.log.read_text(errors='replace')[-2000:]}"
 
     @property
-    def cpu(self) -> float:
-        """Seconds of the processor so far, its children's too."""
-        return sum(map(cpu_seconds, _family(self.pid)))
+    def usage(self) -> Usage:
+        """So far, its children's too."""
+        usage = usage_of(_family(self.pid))
+        assert usage is not None, f"{self.name} has ended"
+        return usage
 
 
 def _family(pid: int) -> list[int]:
@@ -73,12 +82,12 @@ def running(name: str, job: Job, responses: str, rate: int = 0) -> Iterator[Runn
     kind, _, root = name.partition("@")
     if kind == WORKER:
         with _worker(job, responses, Path(root).resolve() if root else None) as replica:
-            yield Running(name, replica.pid, job.model.parent, replica=replica)
+            yield Running(name, replica.pid, job, replica=replica)
         return
     log_path = job.model.parent / f"{name}.log"
     with log_path.open("wb") as log, _process(name, job, responses, rate, log.fileno()) as process:
         try:
-            yield Running(name, process.pid, log_path, process)
+            yield Running(name, process.pid, job, process, log_path)
         finally:
             process.kill()
 
@@ -86,7 +95,7 @@ def running(name: str, job: Job, responses: str, rate: int = 0) -> Iterator[Runn
 def _worker(job: Job, responses: str, root: Path | None) -> Replica:
     """Just started, with its defaults but for the job's batch and settings."""
     chosen = settings(job.cluster, ",".join(job.requests), responses, job.model, job.batch) | dict(job.settings)
-    return Replica(chosen, job.model.parent, fresh("bench"), root=root)
+    return Replica(chosen, os.environ, root=root)
 
 
 def _process(name: str, job: Job, responses: str, rate: int, log: int) -> subprocess.Popen[bytes]:
@@ -96,7 +105,7 @@ def _process(name: str, job: Job, responses: str, rate: int, log: int) -> subpro
         program = [str(PEERS_PYTHON), "-m", f"tests.bench.peers.{name}", *words]
     else:
         assert name in LOOPS, f"no contender {name}"
-        program = [sys.executable, "-m", "tests.bench.contenders", name, *words]
+        program = [sys.executable, "-m", "tests.bench.loops.by_hand", name, *words]
     return subprocess.Popen(program, stdout=log, stderr=log, cwd=ROOT)  # noqa: S603  # ours
 
 

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from tests.bench.bench import Bench, split
-from tests.bench.ground import GIVE_UP, LOOK_EVERY, Job, response_topic, there, wait_for
-from tests.bench.results import Bar
-from tests.bench.running import PEERS, WORKER, Running, running
-from tests.kafka.replica import Replica
+from tests.bench.measuring.bench import Bench, split
+from tests.bench.measuring.ground import GIVE_UP, LOOK_EVERY, Job, response_topic, there, wait_for
+from tests.bench.measuring.results import Bar
+from tests.bench.measuring.running import PEERS, WORKER, Running, running
+from worker.tools.load.replica import Replica
 
 T = TypeVar("T")
 
@@ -76,12 +76,12 @@ def between(first: Look, last: Look) -> Figure:
 
 def _look(contender: Running, answers: Callable[[], int]) -> Look:
     count = answers()
-    return Look(time.monotonic(), count, contender.cpu)
+    return Look(time.monotonic(), count, contender.usage.cpu_seconds)
 
 
 def lane_seconds(replica: Replica | None) -> float:
     """How long the worker's lane has been running inferences, by its own metric; NaN for who is no worker."""
-    return math.nan if replica is None else replica.metric("inference_worker_inference_seconds_sum")
+    return math.nan if replica is None else replica.total("inference_seconds_sum")
 
 
 class Turns:

@@ -1,6 +1,6 @@
 """Loops that the worker is compared with, from what one writes in an afternoon to the least that can be done at all.
 
-    python -m tests.bench.contenders NAME BOOTSTRAP REQUESTS RESPONSES GROUP MODEL BATCH RATE
+    python -m tests.bench.loops.by_hand NAME BOOTSTRAP REQUESTS RESPONSES GROUP MODEL BATCH RATE
 
 All run until they are killed. None of them knows bad input, order across failures, or how to stop; `ABOUT` says of each
 what it does.
@@ -16,8 +16,8 @@ import numpy as np
 import orjson
 from confluent_kafka import Consumer, Producer
 
-from tests.bench.floor import floor
-from tests.bench.task import Task, joined, model_call
+from tests.bench.loops.floor import floor
+from tests.bench.loops.task import Task, joined, model_call
 
 ANSWER = bytes(64)  # as long as the model's answer to one row: 16 floats
 WAIT = 0.1  # seconds
@@ -100,7 +100,7 @@ def json_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
 
 def padding_loop(task: Task, consumer: Consumer, producer: Producer) -> None:
     """The hand loop for texts of ragged lengths."""
-    from tests.bench import padding  # noqa: PLC0415  # protobuf would slow the other loops' start, which is measured
+    from tests.bench.loops import padding  # noqa: PLC0415  # protobuf would slow the other loops' start, which is measured
 
     padding.run(task, consumer, producer)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
-from tests.bench.task import Task
+from tests.bench.loops.task import Task
 from tests.ragged import Alone, as_answer, cut, row_of
 
 WAIT = 0.1  # seconds

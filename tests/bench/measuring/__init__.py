@@ -1,0 +1,1 @@
+"""What the cases share: topics and requests, processes, loads, figures and tables."""
