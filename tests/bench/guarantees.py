@@ -1,19 +1,8 @@
 """What exactly once costs, beside at least once, on one real broker.
 
-    python -m tests.bench.guarantees                    # 5 rounds, some 15 minutes on two cores
-    python -m tests.bench.guarantees --rounds 3 --load small
-    python -m tests.bench.guarantees --control          # at least once against itself: what is left is noise
-
-Raw rows of 256 floats (1 KiB, keyed), 4 partitions, batches of 64, one thread per inference, every other setting at its
-default. Two loads: a model that costs next to nothing (256→256→16), and one that the CPU is the limit of (three layers
-of 2048).
-
-Throughput: the requests lie in the topic before; results per second between the first and the last answer's append, by
-the broker's clock, and the worker's own CPU time over the whole. Latency: from sending a request at a steady pace to
-reading its answer, committed, by processes apart from the worker; the first seconds are not counted.
-
-Both guarantees take turns within a round; ratios and differences are taken within a round, and their medians shown. The
-machine is part of every figure: broker, worker, publisher and reader share its cores.
+python -m tests.bench.guarantees                    # 5 rounds, some 15 minutes on two cores
+python -m tests.bench.guarantees --rounds 3 --load small
+python -m tests.bench.guarantees --control          # at least once against itself: what is left is noise
 """
 
 from __future__ import annotations
@@ -23,18 +12,20 @@ import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import sub, truediv
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from tests.bench.measuring.ground import GIVE_UP, WIDTH, Job, fill, response_topic, wait_for
 from tests.bench.measuring.pace import Load, answering, append_times, steady
+from tests.bench.measuring.results import Bar, Section, show
 from tests.bench.measuring.running import WORKER, running
+from tests.bench.measuring.throughput import take_turns
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster
 from tests.models import mlp, save
@@ -43,12 +34,18 @@ from worker.tools.load.replica import Replica
 
 BASE, DEAR = "at_least_once", "exactly_once"
 LEAST_RATIO = 0.9  # of at least once's throughput
+HOW = """Raw rows of 256 floats (1 KiB, keyed), 4 partitions, batches of 64, one thread per inference, every other
+setting at its default. The small model costs next to nothing (256→256→16); the CPU is the limit of the other (three
+layers of 2048).
+
+Throughput: the requests lie in the topic before; results per second between the first and the last answer's append, by
+the broker's clock, and the worker's own CPU time over the whole. Latency: from the instant a request is due at a steady
+pace to reading its answer, committed, by processes apart from the worker; the first seconds are not counted.
+
+Ratios and differences are taken within a round. Broker, worker, publisher and reader share the machine's cores."""
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
 WARM_UP = 3.0  # seconds at the pace that are not counted
 MS = 1000.0
-
-T = TypeVar("T")
-Pair = tuple[T, T]
 
 
 class Requests(NamedTuple):
@@ -63,7 +60,7 @@ LOADS = {"small": Requests((WIDTH,), 200_000, (500, 3000)), "compute": Requests(
 
 
 class Speed(NamedTuple):
-    """Results per second, CPU per row (µs), and the mean end of a transaction (seconds; NaN without any)."""
+    """Results per second, CPU per row (µs), and the mean end of a transaction (ms; NaN without any)."""
 
     rate: float
     cpu: float
@@ -71,7 +68,7 @@ class Speed(NamedTuple):
 
 
 class Delay(NamedTuple):
-    """Median and tail from sending to reading, and the mean end of a transaction, in milliseconds."""
+    """Median and tail from due to read, and the mean end of a transaction, in milliseconds."""
 
     p50: float
     p99: float
@@ -102,7 +99,7 @@ class Bench:
             cpu, end = worker.usage.cpu_seconds - cpu, mean_end(worker.replica, guarantee)
             times = append_times(cluster.bootstrap_servers, responses)
         assert len(times) == rows, f"{len(times)} answers to {rows} requests"
-        return Speed((rows - 1) / (times[-1] - times[0]), cpu / rows * 1e6, end)
+        return Speed((rows - 1) / (times[-1] - times[0]), cpu / rows * 1e6, end * MS)
 
     def delay(self, guarantee: str, pace: int, seconds: float) -> Delay:
         """One run at this pace, with fresh topics."""
@@ -124,74 +121,62 @@ def mean_end(replica: Replica, guarantee: str) -> float:
     return replica.total("transaction_end_seconds_sum") / count if count else math.nan
 
 
-def take_turns(bench: Bench, load: Requests, sides: Pair[str], rounds: int, seconds: float, console: Console) -> bool:
-    """All measurements of one load; shows them. Whether every bar is kept."""
-    speeds: list[Pair[Speed]] = []
-    delays: dict[int, list[Pair[Delay]]] = {pace: [] for pace in load.paces}
-    for side in sides:  # a broker that has just started is slow: its code is not compiled yet
-        bench.speed(side)
-    for number in range(rounds):
-        speeds.append(_both(bench.speed, sides, number))
-        for pace, found in delays.items():
-            found.append(_both(partial(bench.delay, pace=pace, seconds=seconds), sides, number))
-        console.print(
-            f"round {number + 1} of {rounds}: {speeds[-1][0].rate:,.0f} and {speeds[-1][1].rate:,.0f}/s", style="dim"
-        )
-    table = Table("", *(side.replace("_", " ") for side in sides), "second costs", "allowed")
-    verdicts = [_add_speed(table, speeds), *(_add_delay(table, pace, found) for pace, found in delays.items())]
-    console.print(table)
-    return all(verdicts)
+def measured(name: str, bench: Bench, sides: Mapping[str, str], rounds: int, seconds: float) -> Section:
+    """Everything of one load, by the sides that take turns: their names, and each one's guarantee."""
+    tell = partial(print, flush=True)
+    speeds = Rounds(take_turns(list(sides), rounds, lambda side: bench.speed(sides[side]), tell))
+    ratios = speeds.costs("rate", truediv)
+    lines = [
+        speeds.line("results/s", "rate", ",.0f", truediv),
+        speeds.line("CPU us/row", "cpu", ".1f", truediv),
+        speeds.line("transaction's end, ms", "end", ".1f"),
+    ]
+    bars = [Bar("results/s, the second beside the first", statistics.median(ratios), least=LEAST_RATIO)]
+    for pace in LOADS[name].paces:
+        run = partial(bench.delay, pace=pace, seconds=seconds)
+        delays = Rounds(take_turns(list(sides), rounds, _of(run, sides), tell))
+        lines += [
+            delays.line(f"p50 at {pace:,}/s, ms", "p50", ".1f", sub),
+            delays.line(f"p99 at {pace:,}/s, ms", "p99", ".1f", sub),
+            delays.line("transaction's end, ms", "end", ".1f"),
+        ]
+        if not math.isnan(end := delays.medians("end")[1]):
+            added = statistics.median(delays.costs("p99", sub))
+            bars.append(Bar(f"p99 added at {pace:,}/s, ms", added, most=COMMIT_INTERVALS_MS[DEAR] + 2 * end))
+    return Section(f"Guarantees, {name} model", HOW, ("", *sides, "the second costs (least to most)"), lines, bars)
 
 
-def _both(measure: Callable[[str], T], sides: Pair[str], number: int) -> Pair[T]:
-    """Measure the two one after the other; every other round begins with the second."""
-    if number % 2 == 0:
-        return measure(sides[0]), measure(sides[1])
-    last = measure(sides[1])
-    return measure(sides[0]), last
+def _of(run: Callable[[str], Delay], sides: Mapping[str, str]) -> Callable[[str], Delay]:
+    return lambda side: run(sides[side])
 
 
-def _add_speed(table: Table, rounds: Sequence[Pair[Speed]]) -> bool:
-    rates = [(base.rate, dear.rate) for base, dear in rounds]
-    cpu = [(base.cpu, dear.cpu) for base, dear in rounds]
-    ratios = [dear / base for base, dear in rates]
-    is_kept = statistics.median(ratios) >= LEAST_RATIO
-    _show(table, "results/s", rates, ",.0f", _span(ratios, ".2f"), _verdict(f">= {LEAST_RATIO}", is_kept))
-    _show(table, "CPU us/row", cpu, ".1f", _span([dear / base for base, dear in cpu], ".2f"), "")
-    _show_ends(table, [dear.end * MS for _, dear in rounds])
-    return is_kept
+class Rounds:
+    """What two sides came to in each round: `Speed` or `Delay`, whose fields are asked for by name."""
 
+    def __init__(self, found: Mapping[str, Sequence[Speed | Delay]]) -> None:
+        self._sides = list(found.values())
 
-def _add_delay(table: Table, pace: int, rounds: Sequence[Pair[Delay]]) -> bool:
-    halves = [(base.p50, dear.p50) for base, dear in rounds]
-    tails = [(base.p99, dear.p99) for base, dear in rounds]
-    added = [dear - base for base, dear in tails]
-    ends = [dear.end for _, dear in rounds]
-    most = COMMIT_INTERVALS_MS[DEAR] + 2 * statistics.median(ends)
-    is_kept = math.isnan(most) or statistics.median(added) <= most
-    table.add_section()
-    _show(table, f"p50 at {pace:,}/s, ms", halves, ".1f", _span([dear - base for base, dear in halves], "+.1f"), "")
-    _show(table, f"p99 at {pace:,}/s, ms", tails, ".1f", _span(added, "+.1f"), _verdict(f"<= {most:.1f}", is_kept))
-    _show_ends(table, ends)
-    return is_kept
+    def costs(self, figure: str, cost: Callable[[float, float], float]) -> list[float]:
+        """Of the second beside the first, within each round."""
+        first, second = self._columns(figure)
+        return [cost(dear, base) for base, dear in zip(first, second, strict=True)]
 
+    def medians(self, figure: str) -> list[float]:
+        """Of each side."""
+        return [statistics.median(column) for column in self._columns(figure)]
 
-def _show(table: Table, title: str, rounds: Sequence[Pair[float]], form: str, cost: str, allowed: str) -> None:
-    table.add_row(title, *(f"{statistics.median(side):{form}}" for side in zip(*rounds, strict=True)), cost, allowed)
+    def line(
+        self, title: str, figure: str, form: str, cost: Callable[[float, float], float] | None = None
+    ) -> list[str]:
+        """The medians, and what the second costs: the median of the rounds, the least and the most."""
+        sides = ["" if math.isnan(median) else f"{median:{form}}" for median in self.medians(figure)]
+        if cost is None:
+            return [title, *sides, ""]
+        costs, form = self.costs(figure, cost), ".2f" if cost is truediv else "+.1f"
+        return [title, *sides, f"{statistics.median(costs):{form}} ({min(costs):{form}} to {max(costs):{form}})"]
 
-
-def _show_ends(table: Table, ends: Sequence[float]) -> None:
-    if not math.isnan(ends[0]):
-        table.add_row("transaction's end, ms", "", f"{statistics.median(ends):.1f}")
-
-
-def _span(costs: Sequence[float], form: str) -> str:
-    """The median of the rounds, and from where to where they go."""
-    return f"{statistics.median(costs):{form}} ({min(costs):{form}} to {max(costs):{form}})"
-
-
-def _verdict(bar: str, is_kept: bool) -> str:  # noqa: FBT001  # a word for it
-    return bar if is_kept else f"{bar}: missed"
+    def _columns(self, figure: str) -> list[list[float]]:
+        return [[getattr(run, figure) for run in runs] for runs in self._sides]
 
 
 def main() -> int:
@@ -202,7 +187,7 @@ def main() -> int:
     parser.add_argument("--load", choices=LOADS, action="append", help="both unless given")
     parser.add_argument("--control", action="store_true", help="at least once against itself")
     asked = parser.parse_args()
-    sides = BASE, BASE if asked.control else DEAR
+    sides = {"at least once": BASE, **({"the same again": BASE} if asked.control else {"exactly once": DEAR})}
     console = Console()
     is_kept = True
     with (
@@ -211,9 +196,10 @@ def main() -> int:
         Load.of_rows(broker.bootstrap_servers) as load,
     ):
         for name in asked.load or LOADS:
-            console.rule(name)
             bench = Bench(Cluster(broker.bootstrap_servers), load, LOADS[name], Path(folder))
-            is_kept &= take_turns(bench, LOADS[name], sides, asked.rounds, asked.seconds, console)
+            section = measured(name, bench, sides, asked.rounds, asked.seconds)
+            show(section, console)
+            is_kept &= all(bar.is_kept for bar in section.bars)
     return 0 if is_kept else 1
 
 

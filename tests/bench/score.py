@@ -52,7 +52,7 @@ class Figure(NamedTuple):
 
 
 def hand_loop(model: Path, source: Path, output: Path, batch: int) -> Callable[[], None]:
-    """What one writes in five minutes: no checks, nothing told, and a bad row is everybody's."""
+    """What one writes in five minutes: no checks, no messages, and a bad row ends all."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

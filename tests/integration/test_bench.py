@@ -48,7 +48,7 @@ def test_contenders_are_measured_side_by_side(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_any_encoding_can_be_measured() -> None:
-    """The loop that answers one by one reads it, too; nobody answers with errors."""
+    """The loop that answers one by one reads it, too; no contender answers with errors."""
     asked = ["bench", *SHORT, "--rates", "20", "--encoding", "binary", "--rows-per-request", "3"]
 
     run = CliRunner().invoke(cli.app, asked)

@@ -24,7 +24,7 @@ def test_the_demo_answers_everything_and_compares_two_workers(capsys: pytest.Cap
 
 
 def test_a_worker_that_does_not_start_is_told_with_the_end_of_its_log() -> None:
-    """Whoever runs the demo sees why, not that it hangs."""
+    """The user sees why, not that it hangs."""
     with Replica({"KAFKA__GROUP_ID": "g"}, os.environ) as replica, pytest.raises(BadConfiguration) as failure:
         replica.wait_until_ready()
 

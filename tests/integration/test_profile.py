@@ -27,7 +27,7 @@ BUDGET_MS = 400.0
 SECONDS = 2.5
 # Other work on the machine makes latencies worse and never better, so the best of these counts.
 ATTEMPTS = 3
-TRIALS = 20
+RUNS = 20
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def rate(model: Path) -> float:
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     taken = []
-    for _ in range(TRIALS):
+    for _ in range(RUNS):
         began = time.thread_time()
         session.run(None, {session.get_inputs()[0].name: np.zeros((1, 1), np.int64)})
         taken.append(time.thread_time() - began)

@@ -46,7 +46,7 @@ def test_a_figure_is_what_happened_between_two_looks() -> None:
 
 
 def test_the_order_rotates_and_the_first_round_does_not_count() -> None:
-    """Nobody is always the first on a machine that has just rested."""
+    """No contender is always the first on a machine that has just rested."""
     seen: list[str] = []
 
     def run(name: str) -> int:

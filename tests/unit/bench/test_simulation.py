@@ -97,7 +97,7 @@ def test_with_one_batch_in_flight_the_lane_waits_for_the_loop() -> None:
 
 
 def test_a_lane_loses_time_between_two_inferences() -> None:
-    """It is not busy then, and nobody else can use it."""
+    """It is not busy then, and nothing else can use it."""
     found = served([0.0, 0.0], Costs(handing_over=1.0), rows=1)
 
     assert found.latencies.tolist() == [11.0, 22.0]
@@ -119,7 +119,7 @@ def test_a_batch_closes_by_bytes_too() -> None:
 
 
 def test_a_request_larger_than_a_batch_is_answered_with_its_last_piece() -> None:
-    """It is cut, runs in several batches, and comes home as one."""
+    """It is cut, runs in several batches, and is answered as one."""
     found = served([0.0], Costs(), rows=4, request_rows=10)
 
     assert found.batch_rows == [4, 4, 2]

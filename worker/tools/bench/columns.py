@@ -32,7 +32,7 @@ _OWN = {
 _KNOWN = {variable(section, key): key.upper() for section, cls in SECTIONS.items() for key in cls.model_fields}
 
 
-class Kind(StrEnum):
+class ContenderKind(StrEnum):
     """Who answers."""
 
     WORKER = "worker"
@@ -45,12 +45,12 @@ class Column:
     """One contender. `settings`: what is set for it alone, by the environment's names."""
 
     name: str
-    kind: Kind
+    kind: ContenderKind
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-ONE_BY_ONE = Column("one by one", Kind.ONE_BY_ONE)
-PASS_THROUGH = Column("pass-through", Kind.PASS_THROUGH)
+ONE_BY_ONE = Column("one by one", ContenderKind.ONE_BY_ONE)
+PASS_THROUGH = Column("pass-through", ContenderKind.PASS_THROUGH)
 
 
 class Rate(NamedTuple):
@@ -71,8 +71,8 @@ def columns_of(sets: Sequence[str]) -> tuple[Column, ...]:
     """
     if len(set(sets)) < len(sets):
         raise BadConfiguration("--set: the same settings stand there twice; name each set once")
-    workers = [Column(" ".join(text.split()), Kind.WORKER, settings_of(text)) for text in sets]
-    return (*(workers or [Column("worker", Kind.WORKER)]), ONE_BY_ONE, PASS_THROUGH)
+    workers = [Column(" ".join(text.split()), ContenderKind.WORKER, settings_of(text)) for text in sets]
+    return (*(workers or [Column("worker", ContenderKind.WORKER)]), ONE_BY_ONE, PASS_THROUGH)
 
 
 def settings_of(text: str) -> dict[str, str]:

@@ -20,13 +20,13 @@ from worker.signals import STOPPING, unwind_when_told
 from worker.terminal.terminal import print_json
 from worker.tools import picture
 from worker.tools.bench.columns import PASS_THROUGH
-from worker.tools.bench.course import Course, Found
-from worker.tools.bench.options import Order
+from worker.tools.bench.course import Course, Findings
+from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plan import Plan
 from worker.tools.bench.plot import draw
 from worker.tools.bench.report import Account, accounts_of, document
 from worker.tools.bench.screen import Steps, say, show
-from worker.tools.bench.turn import Place, Setup, Turn
+from worker.tools.bench.turn import LoadPlace, Setup, Turn
 from worker.tools.kafka.own_topics import OwnTopics
 from worker.tools.load.generator import Generator
 from worker.tools.load.places import Cluster, Mock, kept_by_mock
@@ -36,7 +36,7 @@ from worker.version import VERSION
 _MOST = 10_000
 
 
-def bench(order: Order) -> int:
+def bench(order: BenchOrder) -> int:
     """0 when all was measured and no answer was an error.
 
     Raises `BadConfiguration` for what cannot be begun, `Incomplete` when it was interrupted or answers were errors, and
@@ -54,7 +54,7 @@ def bench(order: Order) -> int:
     return 0
 
 
-def _measure(plan: Plan) -> tuple[Found, bool]:
+def _measure(plan: Plan) -> tuple[Findings, bool]:
     """What was found, and whether that is all."""
     unwind_when_told()  # so that no process and no topic is left behind
     course: Course | None = None
@@ -67,11 +67,11 @@ def _measure(plan: Plan) -> tuple[Found, bool]:
             with Steps(course.steps) as steps:
                 course.run(steps)
     except KeyboardInterrupt:
-        return course.found() if course else Found({}, {}, ()), False
+        return course.found() if course else Findings({}, {}, ()), False
     return course.found(), True
 
 
-def _setup(plan: Plan, place: Place) -> Setup:
+def _setup(plan: Plan, place: LoadPlace) -> Setup:
     kept = kept_by_mock(plan.request_bytes) if plan.is_embedded else math.inf
     most = int(min(_MOST, kept))
     return Setup(
@@ -87,7 +87,7 @@ def _setup(plan: Plan, place: Place) -> Setup:
 
 
 @contextmanager
-def _place(plan: Plan) -> Iterator[Place]:
+def _place(plan: Plan) -> Iterator[LoadPlace]:
     if plan.is_embedded:
         yield Mock(plan.settings.kafka.config)
         return
@@ -134,7 +134,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _report(order: Order, accounts: tuple[Account, ...], facts: dict[str, Any]) -> None:
+def _report(order: BenchOrder, accounts: tuple[Account, ...], facts: dict[str, Any]) -> None:
     if order.plot is not None:
         picture.save(order.plot, lambda empty: draw(empty, accounts))
     if order.as_json:

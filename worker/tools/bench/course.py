@@ -1,7 +1,7 @@
 """The whole measurement: every contender in every round, each time in another order, and what was found.
 
-Rounds are interleaved, so that a machine that is busy for a while is busy for all. Owns the results, which can be read
-at any time, also after an interruption.
+Rounds are interleaved: a machine that is busy for a while is busy for all. Owns the results, which can be read at any
+time, also after an interruption.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Load(NamedTuple):
     asked: Rate
 
 
-class Found(NamedTuple):
+class Findings(NamedTuple):
     """What was measured so far, by the contender's name: the maxima, and the loads, a list entry for each round.
 
     A load without entries for a contender was more than its maximum.
@@ -53,8 +53,8 @@ class Turn(Protocol):
     def steady(self, rate: float) -> Measured: ...
 
 
-class Watcher(Protocol):
-    """Hears how far it is."""
+class StepWatcher(Protocol):
+    """Shows how far it is."""
 
     def begin(self, what: str) -> None: ...
 
@@ -84,11 +84,11 @@ class Course:
         """How many measurements it is, at most."""
         return self._rounds * len(self._columns) * (1 + len(self._rates))
 
-    def found(self) -> Found:
+    def found(self) -> Findings:
         """So far."""
-        return Found(dict(self._maxima), dict(self._steady), self._loads or ())
+        return Findings(dict(self._maxima), dict(self._steady), self._loads or ())
 
-    def run(self, watcher: Watcher) -> None:
+    def run(self, watcher: StepWatcher) -> None:
         """All of it. Raises `Stop` when a contender or the broker fails."""
         for number in range(self._rounds):
             first = number % len(self._columns)
@@ -97,7 +97,7 @@ class Course:
                 with self._turn_of(column) as turn:
                     self._take(turn, column, where, watcher)
 
-    def _take(self, turn: Turn, column: Column, where: str, watcher: Watcher) -> None:
+    def _take(self, turn: Turn, column: Column, where: str, watcher: StepWatcher) -> None:
         watcher.begin(f"{where}: maximum")
         self._measure_maximum(turn, column)
         if self._loads is None:

@@ -12,7 +12,7 @@ from worker.tools.command_options import AsJson, Brokers, Config, End, add_comma
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class BenchOrder:
     """Measure workers under load, from Kafka to Kafka, beside a loop that answers one by one.
 
     Without brokers in the settings it runs on a mock inside this process.
@@ -73,10 +73,10 @@ class Order:
 
 def register(app: typer.Typer, end: End) -> None:
     """Put the command on the command line."""
-    add_command(app, "bench", Order, _act, end)
+    add_command(app, "bench", BenchOrder, _act, end)
 
 
-def _act(order: Order) -> int:
+def _act(order: BenchOrder) -> int:
     from worker.tools.bench.command import bench  # noqa: PLC0415 - only the command that is called is imported
 
     return bench(order)

@@ -27,7 +27,7 @@ from worker.core.tensors.stacking import Stacker
 from worker.kafka.client.config import Config
 from worker.kafka.client.command_clients import client_log, is_closed, open_client, reach, why_unusable
 from worker.settings import Connection, ModelSettings
-from worker.tools.bench.columns import Kind
+from worker.tools.bench.columns import ContenderKind
 from worker.tools.load.children import START_S, Child
 from worker.tools.load.contenders import Batched
 from worker.tools.load.usage import Usage, usage_of
@@ -100,13 +100,13 @@ class PlainLoop:
             self._producer.flush(_FLUSH)
 
 
-class Job(NamedTuple):
+class LoopJob(NamedTuple):
     """What one plain loop has to do. It takes the `share`th of `of` shares. A request has `rows` rows.
 
     `are_rows`: and is nothing else.
     """
 
-    kind: Kind
+    kind: ContenderKind
     requests: str
     answers: str
     group: str
@@ -119,7 +119,7 @@ class Job(NamedTuple):
 class PlainLoops:
     """Loops written by hand, each with a share of the partitions."""
 
-    def __init__(self, kafka: Connection, model: ModelSettings, signature: Signature, jobs: Sequence[Job]) -> None:
+    def __init__(self, kafka: Connection, model: ModelSettings, signature: Signature, jobs: Sequence[LoopJob]) -> None:
         self._stack = ExitStack()
         self._children = [
             self._stack.enter_context(Child(f"the {job.kind.replace('_', ' ')} loop", answer_for_ever, *given))
@@ -154,9 +154,9 @@ class PlainLoops:
         self._stack.close()
 
 
-def answer_for_ever(line: Pipe, kafka: Connection, model: ModelSettings, signature: Signature, job: Job) -> None:
+def answer_for_ever(line: Pipe, kafka: Connection, model: ModelSettings, signature: Signature, job: LoopJob) -> None:
     """One plain loop; sends `ready` when it is about to begin."""
-    is_copying = job.kind is Kind.PASS_THROUGH
+    is_copying = job.kind is ContenderKind.PASS_THROUGH
     answer = _copy(signature, job.rows) if is_copying else _one_by_one(model, are_rows=job.are_rows)
     loop = PlainLoop(kafka, job.requests, job.answers, job.group, answer)
     loop.assign(job.share, job.of)

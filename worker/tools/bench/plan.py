@@ -1,7 +1,7 @@
 """What `bench` makes of the environment and its options: settings for each contender, requests for the model.
 
-Each contender has the settings of whoever calls, with its own in their place, and topics, group and addresses that are
-the measurement's. Everything is checked before anything is started.
+Each contender has the caller's settings and, over them, its own; topics, group and addresses are the measurement's.
+Everything is checked before anything is started.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from worker.core.tensors.signature import Signature
 from worker.settings import Connection, Settings, load
 from worker.terminal.command_line import check_idle, with_options
 from worker.terminal.open_axes import open_axes
-from worker.tools.bench.columns import Column, Kind, Rate, columns_of, rates_of
-from worker.tools.bench.options import Order
-from worker.tools.bench.plain_loop import Job, PlainLoops
+from worker.tools.bench.columns import Column, ContenderKind, Rate, columns_of, rates_of
+from worker.tools.bench.options import BenchOrder
+from worker.tools.bench.plain_loop import LoopJob, PlainLoops
 from worker.tools.bench.report import Part
 from worker.tools.demo.digits import MODEL
 from worker.tools.kafka.embedded import CLIENT_CONFIG
@@ -53,7 +53,7 @@ class Span(NamedTuple):
 class Plan:
     """An order, understood. Raises `BadConfiguration` for what cannot be begun."""
 
-    def __init__(self, order: Order, environ: Mapping[str, str]) -> None:
+    def __init__(self, order: BenchOrder, environ: Mapping[str, str]) -> None:
         self.order = order
         self.columns = columns_of(order.sets or ())
         self.rates: tuple[Rate, ...] = rates_of(order.rates)
@@ -163,14 +163,14 @@ class Plan:
 
     def start(self, column: Column, site: Site) -> Contender:
         """A contender's processes, so many as there are to be replicas."""
-        if column.kind is Kind.WORKER:
+        if column.kind is ContenderKind.WORKER:
             replicas = [self._own(column, site, number) for number in range(self.order.replicas)]
             return Workers(replicas, os.environ, self.order.config)
         jobs = [self._job(column, site, share) for share in range(self.order.replicas)]
         return PlainLoops(site.kafka, self.settings.model, self.signature, jobs)
 
-    def _job(self, column: Column, site: Site, share: int) -> Job:
-        return Job(
+    def _job(self, column: Column, site: Site, share: int) -> LoopJob:
+        return LoopJob(
             kind=column.kind,
             requests=site.requests,
             answers=site.answers,
@@ -206,7 +206,7 @@ class Plan:
 
 
 def _is_set(variable: str, config: Path | None, environ: Mapping[str, str]) -> bool:
-    """In the environment or in the file. What is wrong with the file is told by whoever reads its settings."""
+    """In the environment or in the file. What is wrong with the file is found when its settings are read."""
     if environ.get(variable):
         return True
     if config is None:

@@ -1,6 +1,6 @@
-"""What is told of a measurement: each figure's median over the rounds with the least and the most, as one document.
+"""What is reported of a measurement: each figure's median over the rounds, with the least and the most.
 
-The document's keys are stable: what is printed by `--json` is documented in the README. Pure.
+The keys of the JSON document are stable: the README names them. Pure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from worker.tools.bench.columns import Column
-from worker.tools.bench.course import Found, Load, Measured
+from worker.tools.bench.course import Findings, Load, Measured
 from worker.tools.load.figures import QUANTILES
 
 
@@ -44,7 +44,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LoadLine:
     """One contender under one load, or (`load` None) at its maximum.
 
     `rate`: answers per second; None for a load that is more than its maximum, and was not tried. `is_paced`: in most
@@ -77,19 +77,19 @@ class Account:
     """One contender's figures: `errors` and `repeated` over all of its loads, `error` the first error's text."""
 
     part: Part
-    maximum: Line | None
-    steady: tuple[Line, ...]
+    maximum: LoadLine | None
+    steady: tuple[LoadLine, ...]
     errors: Mapping[str, int]
     error: str | None
     repeated: int
 
 
-def accounts_of(found: Found, parts: Sequence[Part]) -> tuple[Account, ...]:
+def accounts_of(found: Findings, parts: Sequence[Part]) -> tuple[Account, ...]:
     """All contenders, in the order given."""
     return tuple(_account(found, part) for part in parts)
 
 
-def _account(found: Found, part: Part) -> Account:
+def _account(found: Findings, part: Part) -> Account:
     name = part.column.name
     maxima = found.maxima.get(name, [])
     steady = {load: found.steady.get((name, load), []) for load in found.loads}
@@ -108,12 +108,12 @@ def _account(found: Found, part: Part) -> Account:
     )
 
 
-def _line(load: Load | None, runs: Sequence[Measured], part: Part) -> Line:
+def _line(load: Load | None, runs: Sequence[Measured], part: Part) -> LoadLine:
     flows = [run.flow for run in runs]
     paced = [flow for flow in flows if flow.is_paced]
     is_paced = 2 * len(paced) > len(flows) or not flows
     latencies = {name: Spread.of([flow.latency_ms.get(name) for flow in paced]) for name in QUANTILES}
-    return Line(
+    return LoadLine(
         load,
         len(runs),
         Spread.of([flow.rate for flow in flows]),
@@ -158,7 +158,7 @@ def _contender(account: Account) -> dict[str, Any]:
     }
 
 
-def _figures(line: Line) -> dict[str, Any]:
+def _figures(line: LoadLine) -> dict[str, Any]:
     cost = {name: _spread(getattr(line.cost, name)) for name in Cost.__dataclass_fields__}
     shared = {
         "rounds": line.rounds,
@@ -169,7 +169,7 @@ def _figures(line: Line) -> dict[str, Any]:
     return {**shared, **cost} if line.load is None else {**_open_loop(line, line.load), **shared, **cost}
 
 
-def _open_loop(line: Line, load: Load) -> dict[str, Any]:
+def _open_loop(line: LoadLine, load: Load) -> dict[str, Any]:
     return {
         "asked_per_second": load.rate,
         "part_of_maximum": load.asked.number if load.asked.is_part else None,
@@ -189,7 +189,7 @@ def _r(value: float) -> float:
 
 
 def warnings(accounts: Sequence[Account]) -> Iterator[str]:
-    """What whoever reads the figures must know of them, one sentence each."""
+    """What readers of the figures must know, one sentence each."""
     lines = [(a.part.column.name, line) for a in accounts for line in (a.maximum, *a.steady) if line and line.rounds]
     if late := [_where(name, line) for name, line in lines if not line.is_paced]:
         yield (
@@ -205,7 +205,7 @@ def warnings(accounts: Sequence[Account]) -> Iterator[str]:
             yield f"{account.part.column.name}: {account.repeated:,} answers came twice, as at-least-once allows."
 
 
-def _where(name: str, line: Line) -> str:
+def _where(name: str, line: LoadLine) -> str:
     return f"{name} at {'its maximum' if line.load is None else f'{line.load.rate:,.0f}/s'}"
 
 

@@ -15,8 +15,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from worker.terminal.terminal import aside, count, page, printable, write
-from worker.tools.bench.columns import Kind
-from worker.tools.bench.report import Account, Line, Spread, warnings
+from worker.tools.bench.columns import ContenderKind
+from worker.tools.bench.report import Account, LoadLine, Spread, warnings
 from worker.tools.load.figures import QUANTILES
 
 MIB = 1024 * 1024
@@ -119,8 +119,8 @@ def _table(heads: Sequence[str]) -> Table:
 
 
 def _maxima(accounts: Sequence[Account], *, is_wide: bool) -> Table:
-    single = _rate_of(accounts, Kind.ONE_BY_ONE)
-    ceiling = _rate_of(accounts, Kind.PASS_THROUGH)
+    single = _rate_of(accounts, ContenderKind.ONE_BY_ONE)
+    ceiling = _rate_of(accounts, ContenderKind.PASS_THROUGH)
     heads = ["requests/s", "× one\nby one", "of\ncopy", *_cost_heads(is_wide=is_wide)]
     table = _table(heads)
     for account in accounts:
@@ -132,7 +132,7 @@ def _maxima(accounts: Sequence[Account], *, is_wide: bool) -> Table:
     return table
 
 
-def _loads(accounts: Sequence[Account]) -> Iterator[tuple[str, Sequence[tuple[Account, Line]]]]:
+def _loads(accounts: Sequence[Account]) -> Iterator[tuple[str, Sequence[tuple[Account, LoadLine]]]]:
     """Each load with its title, and all that were measured under it."""
     for at, first in enumerate(accounts[0].steady):
         if (load := first.load) is None:
@@ -141,7 +141,7 @@ def _loads(accounts: Sequence[Account]) -> Iterator[tuple[str, Sequence[tuple[Ac
         yield f"{load.rate:,.0f} requests a second{part}", [(a, a.steady[at]) for a in accounts if a.steady]
 
 
-def _steady(lines: Sequence[tuple[Account, Line]], *, is_wide: bool) -> Table:
+def _steady(lines: Sequence[tuple[Account, LoadLine]], *, is_wide: bool) -> Table:
     latencies = [f"{name}\nms" for name in QUANTILES]
     table = _table(["answers/s", *latencies, *(_cost_heads(is_wide=True) if is_wide else ())])
     for account, line in lines:
@@ -155,7 +155,7 @@ def _steady(lines: Sequence[tuple[Account, Line]], *, is_wide: bool) -> Table:
     return table
 
 
-def _latencies(line: Line, *, is_wide: bool) -> Iterator[Text]:
+def _latencies(line: LoadLine, *, is_wide: bool) -> Iterator[Text]:
     """The p99 with its least and most, a wide screen all of them."""
     for name in QUANTILES:
         spread = line.latency_ms.get(name)
@@ -167,7 +167,7 @@ def _cost_heads(*, is_wide: bool) -> list[str]:
     return ["rows a\nbatch", *fill, "lane\nbusy", "CPU s/\nM rows", "peak\nMiB"]
 
 
-def _cost(line: Line, *, is_wide: bool) -> list[str]:
+def _cost(line: LoadLine, *, is_wide: bool) -> list[str]:
     cost = line.cost
     fill = [_median(cost.batch_fill, "{:.0%}".format)] if is_wide else []
     return [
@@ -196,7 +196,7 @@ def _ratio(spread: Spread | None, to: float | None, write: Callable[[float], str
     return _NONE if spread is None or not to else write(spread.median / to)
 
 
-def _rate_of(accounts: Sequence[Account], kind: Kind) -> float | None:
+def _rate_of(accounts: Sequence[Account], kind: ContenderKind) -> float | None:
     """The median of a contender's maximum."""
     for account in accounts:
         if account.part.column.kind is kind and account.maximum and account.maximum.rate:
@@ -228,7 +228,7 @@ def _legend(accounts: Sequence[Account], facts: Mapping[str, Any]) -> Iterator[s
     if facts["maximum_of"] == "window":
         yield "A mock keeps no backlog: the maximum is of a window, half a second's requests under way."
     else:
-        yield "The maximum is of a backlog, worked off while nobody publishes."
+        yield "The maximum is of a backlog, worked off while nothing more is published."
     if any(not line.rounds for account in accounts for line in account.steady):
         yield "Not measured (–): a load that is more than the contender's maximum."
     paced = [line for account in accounts for line in account.steady if line.rounds and line.is_paced]

@@ -30,7 +30,7 @@ _BACKLOG_BYTES = 512 * 1024 * 1024
 _TRIAL_S = 1.0
 
 
-class Place(Protocol):
+class LoadPlace(Protocol):
     """Where loads take place."""
 
     @property
@@ -56,7 +56,7 @@ class Setup(NamedTuple):
     safe there.
     """
 
-    place: Place
+    place: LoadPlace
     start: Start
     seconds: float
     rows: int
@@ -90,7 +90,7 @@ class Turn:
             return self._in_window(self._setup.seconds)
         if estimate is None:
             estimate = self._in_window(_TRIAL_S).flow.rate
-        self._end(in_order=True)  # a backlog lies there before anybody reads it
+        self._end(in_order=True)  # a backlog is there before a contender reads it
         return self._backlog(estimate)
 
     def steady(self, rate: float) -> Measured:

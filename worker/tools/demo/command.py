@@ -15,9 +15,9 @@ from rich.console import Console
 
 from worker.signals import unwind_when_told
 from worker.terminal import terminal
-from worker.tools.demo.contender import Closed, Contender, Tally
+from worker.tools.demo.contender import Closed, DemoWorker, LoadTally
 from worker.tools.demo.digits import guess, held_out, requests
-from worker.tools.demo.screen import Screen, comparison
+from worker.tools.demo.screen import DemoScreen, comparison
 from worker.tools.load.generator import Generator
 from worker.tools.load.pace import Backlog, Steady
 
@@ -40,9 +40,9 @@ BATCH_SIZES = {"one by one": 1, "batched": 64}
 class Result(NamedTuple):
     """What one contender did at a steady rate (requests per second), and how its batches closed."""
 
-    contender: Contender
+    contender: DemoWorker
     rate: float
-    tally: Tally
+    tally: LoadTally
     closed: Closed
 
     @property
@@ -61,12 +61,12 @@ def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
     images = held_out()
     with Generator(requests(images), guess) as generator, ExitStack() as stack:
         contenders = [
-            stack.enter_context(Contender(name, size, generator, images, os.environ))
+            stack.enter_context(DemoWorker(name, size, generator, images, os.environ))
             for name, size in BATCH_SIZES.items()
         ]
         for contender in contenders:
             contender.replica.wait_until_ready()
-        with Screen(console, images) as screen:
+        with DemoScreen(console, images) as screen:
             heaps, results = _compete(_Loads(generator, screen), contenders, at_once, seconds)
         for contender in contenders:
             contender.replica.stop()
@@ -77,15 +77,15 @@ def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
 class _Loads:
     """Gives contenders their loads, each with a bar on the screen."""
 
-    def __init__(self, generator: Generator, screen: Screen) -> None:
+    def __init__(self, generator: Generator, screen: DemoScreen) -> None:
         self._generator = generator
         self._screen = screen
 
-    def heap(self, contender: Contender, requests: int) -> Tally:
+    def heap(self, contender: DemoWorker, requests: int) -> LoadTally:
         """All at once."""
         return self._run(contender, Backlog(requests), f"{requests:,} at once")
 
-    def steady(self, contender: Contender, rate: float, seconds: float) -> Result:
+    def steady(self, contender: DemoWorker, rate: float, seconds: float) -> Result:
         """At this rate or so."""
         rate = max(QUIETEST, round(rate, -2))
         before = contender.closed()
@@ -93,7 +93,7 @@ class _Loads:
         tally = self._run(contender, pace, f"{rate:,.0f} a second")
         return Result(contender, rate, tally, contender.closed().since(before))
 
-    def _run(self, contender: Contender, pace: Backlog | Steady, title: str) -> Tally:
+    def _run(self, contender: DemoWorker, pace: Backlog | Steady, title: str) -> LoadTally:
         self._screen.begin(f"{contender.name}: {title}", pace.count)
         tally = contender.face(pace, lambda: self._screen.show(self._generator.answered, self._generator.latest))
         self._screen.show(tally.answers, self._generator.latest)
@@ -101,8 +101,8 @@ class _Loads:
 
 
 def _compete(
-    loads: _Loads, contenders: Sequence[Contender], heap: int, seconds: float
-) -> tuple[list[Tally], list[Result]]:
+    loads: _Loads, contenders: Sequence[DemoWorker], heap: int, seconds: float
+) -> tuple[list[LoadTally], list[Result]]:
     """What each made of a heap of requests, and of the steady rate at which the batching one keeps up."""
     heaps = [loads.heap(contender, heap) for contender in contenders]
     slow, fast = contenders
@@ -116,7 +116,7 @@ def _compete(
     return heaps, [loads.steady(slow, rate, seconds), batched]
 
 
-def _report(console: Console, heaps: Sequence[Tally], results: Sequence[Result]) -> None:
+def _report(console: Console, heaps: Sequence[LoadTally], results: Sequence[Result]) -> None:
     tallies = [result.tally for result in results]
     rows = [
         (f"[bold]{heaps[0].requests:,} requests at once[/bold]", ["", ""]),
@@ -143,7 +143,7 @@ def _report(console: Console, heaps: Sequence[Tally], results: Sequence[Result])
         console.print(line)
 
 
-def _conclusions(heaps: Sequence[Tally], results: Sequence[Result]) -> Iterator[str]:
+def _conclusions(heaps: Sequence[LoadTally], results: Sequence[Result]) -> Iterator[str]:
     yield "Latency counts from the instant a request is due until its answer is read."
     gain = heaps[1].rate / heaps[0].rate
     yield f"Batching answers {gain:.1f} times as many requests per second with the same model on the same machine."
@@ -166,7 +166,7 @@ def _reasons(results: Sequence[Result]) -> list[str]:
     return [reason for reason in results[0].closed.batches if any(r.closed.batches[reason] for r in results)]
 
 
-def _milliseconds(tally: Tally, quantile: str) -> str:
+def _milliseconds(tally: LoadTally, quantile: str) -> str:
     milliseconds = tally.latency_ms.get(quantile)
     if milliseconds is None:
         return "–"  # too few requests tell

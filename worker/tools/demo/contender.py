@@ -28,7 +28,7 @@ _SETTINGS = {
 _LIMIT_S = 120.0  # for the rest of a load, once it is sent: only what hangs takes longer
 
 
-class Tally(NamedTuple):
+class LoadTally(NamedTuple):
     """What became of a load. `latency_ms` counts from the instant a request was due, by the quantile's name."""
 
     requests: int
@@ -55,7 +55,7 @@ class Closed(NamedTuple):
         return Closed({name: n - before.batches[name] for name, n in self.batches.items()}, self.rows - before.rows)
 
 
-class Contender:
+class DemoWorker:
     """Owns a worker process and its broker. The generator is everybody's, one load at a time."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Contender:
         }
         self.replica = self._stack.enter_context(Replica(_SETTINGS | own, environ))
 
-    def face(self, pace: Backlog | Steady, watch: Callable[[], None]) -> Tally:
+    def face(self, pace: Backlog | Steady, watch: Callable[[], None]) -> LoadTally:
         """Give it a load, and wait for the answers. Raises `Stop`. `watch` is called all the time."""
 
         def look_after() -> None:
@@ -95,7 +95,7 @@ class Contender:
         labels = self._images.labels
         right = sum(guess.digit == labels[guess.number % len(labels)] for guess in heard.findings)
         rate = answers / float(heard.instants.max() - sent.began)
-        return Tally(
+        return LoadTally(
             sent.requests, answers, heard.repeated, sum(heard.errors.values()), right, rate, latency_ms(waited)
         )
 

@@ -34,7 +34,7 @@ class Images(NamedTuple):
     labels: NDArray[np.int64]
 
 
-class Guess(NamedTuple):
+class ReadDigit(NamedTuple):
     """What the worker says the image of a request is, and how sure it is. `digit` None: the answer is an error."""
 
     number: int
@@ -47,13 +47,13 @@ def requests(images: Images) -> list[EncodedRequest]:
     return [EncodedRequest((("content-type", OCTETS.encode()),), row.astype("<f4").tobytes()) for row in images.pixels]
 
 
-def guess(number: int, answer: Record) -> Guess:
+def guess(number: int, answer: Record) -> ReadDigit:
     """What the answer to the request of that number says."""
     if dict(answer.headers).get("status") != b"ok":
-        return Guess(number, None, 0.0)
+        return ReadDigit(number, None, 0.0)
     probabilities = np.frombuffer(answer.value or b"", "<f4", count=CLASSES)
     digit = int(probabilities.argmax())
-    return Guess(number, digit, float(probabilities[digit]))
+    return ReadDigit(number, digit, float(probabilities[digit]))
 
 
 def learned() -> Images:

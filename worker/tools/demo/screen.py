@@ -16,13 +16,13 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from worker.tools.demo.digits import SIDE, Guess, Images
+from worker.tools.demo.digits import SIDE, Images, ReadDigit
 
 # Each digit stays long enough to be read.
 _REFRESH_PER_SECOND = 5
 
 
-class Screen:
+class DemoScreen:
     """Bars for what is sent and answered, and the latest digits. On no terminal only the end of it is printed."""
 
     def __init__(self, console: Console, images: Images) -> None:
@@ -35,7 +35,7 @@ class Screen:
             console=console,
         )
         # Replaced, never changed: the thread that draws may be reading it.
-        self._latest: Sequence[Guess] = ()
+        self._latest: Sequence[ReadDigit] = ()
         self._live = Live(
             console=console, get_renderable=self._picture, refresh_per_second=_REFRESH_PER_SECOND, transient=False
         )
@@ -53,7 +53,7 @@ class Screen:
         """A new bar."""
         self._task = self._progress.add_task(title, total=requests)
 
-    def show(self, answered: int, latest: Sequence[Guess]) -> None:
+    def show(self, answered: int, latest: Sequence[ReadDigit]) -> None:
         """How many answers there are, and what the newest of them say."""
         self._progress.update(self._task, completed=answered)
         self._latest = latest
@@ -61,7 +61,7 @@ class Screen:
     def _picture(self) -> Group:
         return Group(self._progress, Columns([self._drawn(guess) for guess in self._latest], padding=(1, 1)))
 
-    def _drawn(self, guess: Guess) -> Text:
+    def _drawn(self, guess: ReadDigit) -> Text:
         """An image in half blocks, two rows of pixels to a line, and what the worker takes it for."""
         shades = (self._pixels[guess.number % len(self._pixels)].reshape(SIDE, SIDE) * 255).astype(int)
         lines = [_line(shades[row], shades[row + 1]) for row in range(0, SIDE, 2)]

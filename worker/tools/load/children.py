@@ -1,4 +1,4 @@
-"""Processes of a measurement's own: spawned, deaf to Ctrl-C (their parent ends them), and gone when their parent is.
+"""Processes of a measurement: spawned, deaf to Ctrl-C (their parent ends them), and ended when their parent ends.
 
 A child that fails says so in one sentence, which its parent raises. Owns the processes and the pipes to them.
 """
@@ -89,10 +89,10 @@ class Child:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """What is started meanwhile never hears Ctrl-C, from its first instruction on. Only for the main thread.
+    """What is started meanwhile ignores Ctrl-C from its first instruction on. Only for the main thread.
 
-    We hear what stops us afterwards: a start takes until the child has read what it is given, a second on a busy
-    machine, and one that is cut off ends with a traceback.
+    A signal for us is raised again afterwards: a start takes until the child has read what it is given, a second on a
+    busy machine, and one that is cut off ends with a traceback.
     """
     heard: list[int] = []
     ours = [number for number in STOPPING if signal.getsignal(number) is not signal.SIG_IGN]

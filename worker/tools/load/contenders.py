@@ -31,7 +31,7 @@ class Batched(NamedTuple):
 
 
 class Contender(Protocol):
-    """What a measurement does with whoever answers."""
+    """What a measurement does with the processes that answer."""
 
     def wait_until_ready(self) -> None: ...
 
@@ -72,7 +72,7 @@ class Workers:
         return usage_of(replica.pid for replica in self._replicas)
 
     def batched(self) -> Sequence[Batched]:
-        """Of each replica. Raises `Stop` when one does not tell."""
+        """Of each replica. Raises `Stop` when one does not answer."""
         return [_batched(replica) for replica in self._replicas]
 
     def stop(self) -> None:

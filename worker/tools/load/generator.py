@@ -54,7 +54,7 @@ class Site(NamedTuple):
     group: str
 
 
-class Order(NamedTuple):
+class LoadOrder(NamedTuple):
     """A load for the publisher: where to send what, and the mark of its numbers."""
 
     site: Site
@@ -134,7 +134,7 @@ class Generator:
         self.latest = ()
         self._shared[:] = [0, 0, _UNKNOWN, 0]
         self._reader.send(mark)
-        self._publisher.send(Order(self._site, mark, pace))
+        self._publisher.send(LoadOrder(self._site, mark, pace))
 
     def _sent(self, watch: Callable[[], None]) -> Sent:
         while not self._publisher.has_sent(_LOOK_S):
@@ -162,7 +162,7 @@ class Generator:
 
 def _publish_loads(orders: Pipe, requests: Sequence[EncodedRequest], shared: Any) -> None:
     while True:
-        order: Order = orders.recv()
+        order: LoadOrder = orders.recv()
         publisher = Publisher(_in_time(order.site.kafka, order.pace), order.site.requests)
         sent = _sender(publisher, requests, order.mark, shared).run(order.pace)
         if waiting := publisher.flush(PATIENCE):

@@ -1,8 +1,8 @@
 """When each request of a load is due, and the loop that sends what is.
 
     Steady    an open loop: request n is due n / rate after the beginning, whatever comes back
-    Window    a closed loop: so many are under way that whoever answers has always something to do
-    Backlog   all at once, before anybody reads them
+    Window    a closed loop: so many are under way that the contender always has something to do
+    Backlog   all at once, as fast as they go
 
 A latency counts from the instant a request was due. Counted from the instant it was sent, whatever holds the sender up
 would vanish from the figures, most of all a stall that both sides feel (coordinated omission). How late the sender
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 # The first part of a closed loop is not measured: its window fills, and batches find their size.
 WARM_UP_S = 0.5
-# A window is this deep: enough that nobody waits for a publisher, and soon worked off by whoever is slow.
+# A window is this deep: enough that no contender waits for the publisher, and soon worked off by a slow one.
 _AHEAD_S = 0.5
 # So many are handed over before the clock and what came back are looked at again.
 _CHUNK = 200
@@ -131,8 +131,8 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Sends by a pace. `publish` takes a request's number; `serve` hears of what was sent and is told how much it is;
-    `answered` counts the answers so far."""
+    """Sends by a pace. `publish` takes a request's number; `serve` gets the count of requests sent, and lets the client
+    work; `answered` counts the answers so far."""
 
     publish: Callable[[int], None]
     serve: Callable[[int], None]

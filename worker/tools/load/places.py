@@ -45,7 +45,7 @@ def kept_by_mock(request_bytes: int) -> int:
 
 
 class Cluster:
-    """A real Kafka: each turn has topics and a group with names that nobody had."""
+    """A real Kafka: each turn has topics and a group with fresh names."""
 
     has_backlogs = True
 

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from worker.terminal.terminal import count
 from worker.tools.profile.engine.padding import BucketAdvice, Way
-from worker.tools.profile.engine.sweep import Measured
-from worker.tools.profile.page import Screen, milliseconds
+from worker.tools.profile.engine.sweep import SizeTimings
+from worker.tools.profile.page import Page, milliseconds
 from worker.tools.profile.report import is_unsteady, settings_of
 
 _WAYS = {
@@ -25,7 +25,7 @@ FEW = 500  # rows; of so few the longest tenth are fifty
 WORTH = 1.1
 
 
-def show_buckets(screen: Screen, found: BucketAdvice) -> None:
+def show_buckets(screen: Page, found: BucketAdvice) -> None:
     """What padding costs, each bucket measured, and what to set."""
     screen.title(f"Buckets for {found.axis}")
     screen.text(_sample(found))
@@ -81,7 +81,7 @@ def _verdict(found: BucketAdvice) -> str:
     )
 
 
-def _table(found: BucketAdvice, cell: Callable[[Measured], str], what: str) -> Padding:
+def _table(found: BucketAdvice, cell: Callable[[SizeTimings], str], what: str) -> Padding:
     """One line for each bucket, one column for each batch size."""
     rows = sorted({size.rows for bucket in found.buckets for size in bucket.swept.sizes})
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)

@@ -32,7 +32,7 @@ from worker.tools.profile.engine.forecast import Forecaster
 from worker.tools.profile.engine.knee import knee
 from worker.tools.profile.engine.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
 from worker.tools.profile.lengths_command import LengthsBench, advise_buckets, has_sample
-from worker.tools.profile.options import Order
+from worker.tools.profile.options import ProfileOrder
 from worker.tools.profile.plot import draw
 from worker.tools.profile.report import Profile, Subject
 from worker.tools.profile.screen import show
@@ -42,7 +42,7 @@ LARGEST = 1024
 MOST_ROWS = 65_536  # of WORKER_BATCHING__MAX_BATCH_SIZE
 
 
-def profile(order: Order) -> int:
+def profile(order: ProfileOrder) -> int:
     """0. Raises `BadConfiguration` for what cannot be measured or met."""
     need, sizes, has_lengths = need_of(order), sizes_of(order), has_sample(order)
     transport = TRANSPORT_SECONDS if order.transport_ms is None else order.transport_ms / 1000
@@ -94,7 +94,7 @@ def profile(order: Order) -> int:
     return 0
 
 
-def need_of(order: Order) -> Need | None:
+def need_of(order: ProfileOrder) -> Need | None:
     """Raises `BadConfiguration` for half of one."""
     if order.rate is None and order.latency_budget_ms is None:
         return None
@@ -105,7 +105,7 @@ def need_of(order: Order) -> Need | None:
     return Need(order.rate, order.latency_budget_ms / 1000)
 
 
-def sizes_of(order: Order) -> list[int]:
+def sizes_of(order: ProfileOrder) -> list[int]:
     """Rows of a batch, ascending; one request's are always among them. Raises `BadConfiguration`."""
     one = order.rows_per_request
     if order.batch_sizes is None:
@@ -113,7 +113,7 @@ def sizes_of(order: Order) -> list[int]:
     return sorted({one, *_numbers(order.batch_sizes, one)})
 
 
-def _tell(found: Profile, order: Order) -> None:
+def _tell(found: Profile, order: ProfileOrder) -> None:
     if order.plot is not None:
         picture.save(order.plot, lambda empty: draw(empty, found))
     if order.as_json:
@@ -155,7 +155,7 @@ def _stacker(model: Model, settings: ScoringSettings) -> Stacker:
     )
 
 
-def _subject(model: Model, settings: ScoringSettings, order: Order) -> Subject:
+def _subject(model: Model, settings: ScoringSettings, order: ProfileOrder) -> Subject:
     return Subject(
         model.signature.name,
         model.signature.version,

@@ -40,7 +40,7 @@ from worker.tools.profile.engine.padding import (
     with_tokens,
 )
 from worker.tools.profile.engine.sweep import Bench, Sweep
-from worker.tools.profile.options import Order
+from worker.tools.profile.options import ProfileOrder
 
 # Of the time that is measured at each batch size: there are several times as many of them.
 SHARE_OF_SECONDS = 0.25
@@ -48,7 +48,7 @@ _RECORDS = 5000  # of a topic, unless --sample says another number
 _READ_S = 0.2  # one wait for records; short, so that a bar moves
 
 
-def has_sample(order: Order) -> bool:
+def has_sample(order: ProfileOrder) -> bool:
     """Whether advice about lengths is wanted. Raises `BadConfiguration` for two samples, or what needs one."""
     if order.lengths is not None and order.lengths_from is not None:
         raise BadConfiguration("--lengths and --lengths-from are two samples: give one")
@@ -105,7 +105,7 @@ class LengthsBench:
         return [size for size in sizes if size <= max(most, sizes[0])]
 
 
-def advise_buckets(order: Order, bench: LengthsBench, need: Need | None, transport: float) -> BucketAdvice:
+def advise_buckets(order: ProfileOrder, bench: LengthsBench, need: Need | None, transport: float) -> BucketAdvice:
     """The buckets for a sample. Raises `BadConfiguration` without a sample, or an axis to pad."""
     axis = axis_of(bench.model.signature, order.bucket_axis)
     sample, given = _sample(order, axis, bench), _given(order)
@@ -123,7 +123,7 @@ def advise_buckets(order: Order, bench: LengthsBench, need: Need | None, transpo
     return compare(axis, sample, fill, costs, {end: measured[end] for end in boundaries})
 
 
-def _given(order: Order) -> list[int]:
+def _given(order: ProfileOrder) -> list[int]:
     """Boundaries that are not to be looked for. Raises `BadConfiguration` for what is none."""
     text = order.boundaries
     try:
@@ -135,7 +135,7 @@ def _given(order: Order) -> list[int]:
     return found
 
 
-def _longest(order: Order, given: Sequence[int], sample: Sample) -> int:
+def _longest(order: ProfileOrder, given: Sequence[int], sample: Sample) -> int:
     """The longest row that buckets are to hold."""
     seen = int(sample.lengths.max())
     longest = given[-1] if given else order.longest or seen
@@ -145,7 +145,7 @@ def _longest(order: Order, given: Sequence[int], sample: Sample) -> int:
     return longest
 
 
-def _sample(order: Order, axis: LengthAxis, bench: LengthsBench) -> Sample:
+def _sample(order: ProfileOrder, axis: LengthAxis, bench: LengthsBench) -> Sample:
     """Raises `BadConfiguration` when there is none."""
     if order.lengths_from is None:
         return of_lines(_lines(str(order.lengths)), str(order.lengths), bench.request_rows)

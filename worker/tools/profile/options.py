@@ -12,7 +12,7 @@ from worker.tools.command_options import AsJson, Brokers, Config, End, add_comma
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ProfileOrder:
     """Measure the model alone, without Kafka, at many batch sizes; and advise which to set.
 
     With --rate and --latency-budget-ms: MAX_BATCH_SIZE, and the replicas needed.
@@ -83,10 +83,10 @@ class Order:
 
 def register(app: typer.Typer, end: End) -> None:
     """Put the command on the command line."""
-    add_command(app, "profile", Order, _act, end)
+    add_command(app, "profile", ProfileOrder, _act, end)
 
 
-def _act(order: Order) -> int:
+def _act(order: ProfileOrder) -> int:
     from worker.tools.profile.command import profile  # noqa: PLC0415 - only the command that is called is imported
 
     return profile(order)

@@ -10,7 +10,7 @@ from rich.text import Text
 from worker.terminal.terminal import WIDEST, printable, write
 
 
-class Screen:
+class Page:
     """A page that is written from top to bottom."""
 
     def __init__(self, console: Console) -> None:

@@ -39,8 +39,8 @@ from worker.tools.profile.engine.advice import FILL, HEAD_ROOM, Advice, Capacity
 from worker.tools.profile.engine.costs import ANSWER_SECONDS, BATCH_SECONDS, HAND_OVER_SECONDS, TAKE_SECONDS
 from worker.tools.profile.engine.forecast import Forecast
 from worker.tools.profile.engine.knee import Knee
-from worker.tools.profile.engine.padding import Bucket, BucketAdvice
-from worker.tools.profile.engine.sweep import Measured, TooLarge
+from worker.tools.profile.engine.padding import BucketAdvice, MeasuredBucket
+from worker.tools.profile.engine.sweep import SizeTimings, TooLarge
 
 # At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
 # had something else to do, or the device slowed down to cool.
@@ -69,7 +69,7 @@ class Profile:
     """
 
     subject: Subject
-    sizes: Sequence[Measured]
+    sizes: Sequence[SizeTimings]
     too_large: TooLarge | None
     knee: Knee
     transport: float
@@ -79,7 +79,7 @@ class Profile:
     open_axes: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def unsteady(self) -> list[Measured]:
+    def unsteady(self) -> list[SizeTimings]:
         """Sizes whose slowest runs say more about the machine than about the model."""
         return [size for size in self.sizes if is_unsteady(size)]
 
@@ -103,13 +103,13 @@ def _knee(knee: Knee) -> dict[str, Any]:
     return knee._asdict() | rounded
 
 
-def is_unsteady(size: Measured) -> bool:
+def is_unsteady(size: SizeTimings) -> bool:
     """Its slowest runs say more about the machine than about the model."""
     p50, p99 = size.run_seconds(50), size.run_seconds(99)
     return p99 > max(UNSTEADY * p50, p50 + UNSTEADY_BY)
 
 
-def _size(size: Measured) -> dict[str, Any]:
+def _size(size: SizeTimings) -> dict[str, Any]:
     return {
         "rows": size.rows,
         "inferences": size.inferences,
@@ -151,7 +151,7 @@ def _lengths(found: BucketAdvice) -> dict[str, Any]:
     }
 
 
-def _bucket(bucket: Bucket) -> dict[str, Any]:
+def _bucket(bucket: MeasuredBucket) -> dict[str, Any]:
     return {
         "boundary": bucket.boundary,
         "share": round(bucket.share, 4),

@@ -17,13 +17,13 @@ from worker.tools.profile.buckets_page import show_buckets
 from worker.tools.profile.engine.advice import HEAD_ROOM, Advice
 from worker.tools.profile.engine.costs import ANSWER_SECONDS, TAKE_SECONDS, TRANSPORT_SECONDS
 from worker.tools.profile.engine.knee import Knee
-from worker.tools.profile.page import Screen, milliseconds
+from worker.tools.profile.page import Page, milliseconds
 from worker.tools.profile.report import Profile
 
 
 def show(console: Console, profile: Profile) -> None:
     """Write it, the advice last."""
-    screen = Screen(console)
+    screen = Page(console)
     subject = profile.subject
     screen.title(f"Model {subject.name}, version {subject.version}")
     for line in _subject(profile):
@@ -100,7 +100,7 @@ def _bend(knee: Knee, *, is_the_most: bool) -> str:
     return told if knee.gain > 1 else f"{told} Larger batches gain next to nothing."
 
 
-def _show_advice(screen: Screen, advice: Advice, profile: Profile) -> None:
+def _show_advice(screen: Page, advice: Advice, profile: Profile) -> None:
     need = advice.need
     screen.title(f"Advice for {_rate(need.rate)} requests/s with a p99 of {need.budget * 1000:,.9g} ms")
     screen.write(Text(_verdict(advice)))
@@ -121,7 +121,9 @@ def _verdict(advice: Advice) -> str:
     if advice.roomier is None:
         return _choice(advice)
     replicas, budget = advice.roomier
-    return f"{_choice(advice)} The budget is what costs: with {_ms(budget)} {count(replicas, 'replica')} would do."
+    return (
+        f"{_choice(advice)} The budget is what costs: with {_ms(budget)} {count(replicas, 'replica')} would be enough."
+    )
 
 
 def _choice(advice: Advice) -> str:
@@ -129,7 +131,8 @@ def _choice(advice: Advice) -> str:
     if advice.is_batching:
         without = advice.alone.replicas(advice.need.rate)
         instead = "would never meet it" if without is None else f"would take {without:,}"
-        return f"Batch: with up to {rows:,} rows in a batch {replicas} will do; one request at a time {instead}."
+        enough = f"{replicas} {'is' if advice.replicas == 1 else 'are'} enough"
+        return f"Batch: with up to {rows:,} rows in a batch {enough}; one request at a time {instead}."
     if advice.replicas == 1:
         return "Do not batch: one session already serves your rate within the budget."
     return f"Do not batch: it saves no replica. {replicas} serve your rate within the budget."

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from worker.tools.bench.columns import ONE_BY_ONE, PASS_THROUGH, Column, Kind, Rate
-from worker.tools.bench.course import Found, Load, Measured
+from worker.tools.bench.columns import ONE_BY_ONE, PASS_THROUGH, Column, ContenderKind, Rate
+from worker.tools.bench.course import Findings, Load, Measured
 from worker.tools.bench.report import Account, Part, accounts_of
 from worker.tools.load.figures import Flow, Heard
 
-WORKER = Column("MAX_BATCH_SIZE=64 LINGER_MS=5", Kind.WORKER, {"WORKER_BATCHING__MAX_BATCH_SIZE": "64"})
+WORKER = Column("MAX_BATCH_SIZE=64 LINGER_MS=5", ContenderKind.WORKER, {"WORKER_BATCHING__MAX_BATCH_SIZE": "64"})
 PARTS = (Part(WORKER, 64, 2), Part(ONE_BY_ONE, 1, 1), Part(PASS_THROUGH, 1, 1))
 LOW = Load(500.0, Rate(500.0, is_part=False))
 HIGH = Load(4000.0, Rate(0.5, is_part=True))
@@ -35,9 +35,9 @@ def measured(
     return Measured(flow, heard, 88.25, 110 * 1024 * 1024, 32.0 if batched else None, 1.5 if batched else None)
 
 
-def found() -> Found:
+def found() -> Findings:
     """Two rounds of three contenders under two loads, one of which is more than a loop can do."""
-    return Found(
+    return Findings(
         {
             WORKER.name: [measured(8000.0), measured(8100.0)],
             ONE_BY_ONE.name: [measured(1600.0, batched=False)] * 2,
@@ -55,7 +55,7 @@ def found() -> Found:
 
 
 def accounts() -> tuple[Account, ...]:
-    """What is told of them."""
+    """What is reported of them."""
     return accounts_of(found(), PARTS)
 
 

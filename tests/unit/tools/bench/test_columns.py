@@ -49,7 +49,7 @@ def test_what_cannot_be_set_is_told_with_the_cure(text: str, told: str) -> None:
 
 
 def test_no_message_shows_a_secret() -> None:
-    """Somebody may put one there all the same."""
+    """A user may put one there all the same."""
     with pytest.raises(BadConfiguration) as refusal:
         settings_of("SASL_PASSWORD=hunter2")
 

@@ -101,7 +101,7 @@ def test_the_maximum_that_counts_is_the_one_that_is_told() -> None:
     assert [found.flow.rate for found in course.found().maxima[WORKER.name]] == [9000]
 
 
-def test_nobody_gets_more_than_it_can_do() -> None:
+def test_no_contender_gets_more_than_it_can_do() -> None:
     """A queue that grows says nothing of a latency, and takes as many times as long to be worked off."""
     stage, course = run("1000,4000", 2, worker=8000.0, single=1500.0, copy=90_000.0)
 

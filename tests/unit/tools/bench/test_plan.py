@@ -14,7 +14,7 @@ from worker.codecs.examples import Encoding
 from worker.core.failures import BadConfiguration
 from worker.settings import Connection
 from worker.tools.bench.columns import Column
-from worker.tools.bench.options import Order
+from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plan import Plan
 from worker.tools.load.generator import Site
 
@@ -34,7 +34,7 @@ def own(plan: Plan, column: Column, number: int = 0) -> Mapping[str, str]:
 
 def test_with_nothing_set_it_is_the_demos_model_on_a_mock() -> None:
     """`inference-worker bench` alone does something."""
-    plan = Plan(Order(), {})
+    plan = Plan(BenchOrder(), {})
 
     assert plan.is_embedded
     assert plan.settings.model.name == "digits"
@@ -50,7 +50,7 @@ def test_requests_are_made_of_the_operators_example(tmp_path: Path) -> None:
         "WORKER_MODEL__WARM_UP_EXAMPLE": str(tmp_path / "example.npz"),
     }
 
-    plan = Plan(Order(encoding="json"), environ)
+    plan = Plan(BenchOrder(encoding="json"), environ)
 
     inputs = [json.loads(request.value)["inputs"] for request in plan.requests]
     assert {(code["data"][0], city["data"][0]) for code, city in inputs} == {(10115, "Rome"), (20095, "Oslo")}
@@ -70,7 +70,7 @@ def test_a_replica_has_nothing_of_the_callers_topics(model: Path) -> None:
         "WORKER_DELIVERY__GUARANTEE": "exactly_once",
         "WORKER_BATCHING__LINGER_MS": "7",
     }
-    plan = Plan(Order(), environ)
+    plan = Plan(BenchOrder(), environ)
 
     found = own(plan, plan.columns[0], number=1)
 
@@ -87,7 +87,7 @@ def test_what_a_file_names_is_replaced_too(tmp_path: Path, model: Path) -> None:
     file.write_text(
         f'[kafka]\nbootstrap_servers = "localhost:9092"\ndead_letter_topic = "letters"\n[model]\npath = "{model}"\n'
     )
-    plan = Plan(Order(config=file), {})
+    plan = Plan(BenchOrder(config=file), {})
 
     assert not plan.is_embedded
     assert plan.settings.model.path == model
@@ -96,7 +96,7 @@ def test_what_a_file_names_is_replaced_too(tmp_path: Path, model: Path) -> None:
 
 def test_a_set_goes_before_the_environment(model: Path) -> None:
     """And holds for its own column alone."""
-    order = Order(model=model, sets=["LINGER_MS=1", "MAX_BATCH_SIZE=8"])
+    order = BenchOrder(model=model, sets=["LINGER_MS=1", "MAX_BATCH_SIZE=8"])
     plan = Plan(order, KAFKA | {"WORKER_BATCHING__LINGER_MS": "7"})
 
     first, second = (own(plan, column) for column in plan.columns[:2])
@@ -111,7 +111,7 @@ def test_a_full_batch_of_a_model_exported_for_few_rows_has_those(tmp_path: Path)
     model = save(fixed_batch(rows=4), tmp_path)
 
     plan = Plan(
-        Order(model=model, sets=["MAX_BATCH_SIZE=16", "MAX_BATCH_SIZE=2"]), {"WORKER_MODEL__FIXED_BATCH": "pad"}
+        BenchOrder(model=model, sets=["MAX_BATCH_SIZE=16", "MAX_BATCH_SIZE=2"]), {"WORKER_MODEL__FIXED_BATCH": "pad"}
     )
 
     assert [plan.part(column).max_batch_size for column in plan.columns[:2]] == [4, 2]
@@ -119,7 +119,7 @@ def test_a_full_batch_of_a_model_exported_for_few_rows_has_those(tmp_path: Path)
 
 def test_the_lengths_made_up_for_an_axis_that_the_file_leaves_open_are_known(tmp_path: Path) -> None:
     """Figures hang on them."""
-    open_one, closed = (Plan(Order(model=save(built, tmp_path)), {}) for built in (sequence_mean(), mlp()))
+    open_one, closed = (Plan(BenchOrder(model=save(built, tmp_path)), {}) for built in (sequence_mean(), mlp()))
 
     assert {axis: tuple(span) for axis, span in open_one.open_axes.items()} == {"tokens:1": (1, 8)}
     assert closed.open_axes == {}
@@ -134,7 +134,7 @@ def test_a_mock_is_reached_without_anybodys_password(model: Path) -> None:
         "WORKER_KAFKA__SASL_PASSWORD": "p",
         "WORKER_KAFKA__CONFIG": '{"client.id": "me"}',
     }
-    plan = Plan(Order(model=model, embedded=True), environ)
+    plan = Plan(BenchOrder(model=model, embedded=True), environ)
 
     found = own(plan, plan.columns[0])
 
@@ -145,13 +145,16 @@ def test_a_mock_is_reached_without_anybodys_password(model: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "told"),
     [
-        (Order(sets=["MAX_BATCH_SIZE=0"]), "--set MAX_BATCH_SIZE=0: WORKER_BATCHING__MAX_BATCH_SIZE"),
-        (Order(sets=["GUARANTEE=exactly_once"]), "exactly_once needs a real Kafka, and the embedded broker is a mock"),
-        (Order(rates="fast"), "--rates fast"),
-        (Order(model=Path("absent.onnx")), "absent.onnx: the model cannot be read"),
+        (BenchOrder(sets=["MAX_BATCH_SIZE=0"]), "--set MAX_BATCH_SIZE=0: WORKER_BATCHING__MAX_BATCH_SIZE"),
+        (
+            BenchOrder(sets=["GUARANTEE=exactly_once"]),
+            "exactly_once needs a real Kafka, and the embedded broker is a mock",
+        ),
+        (BenchOrder(rates="fast"), "--rates fast"),
+        (BenchOrder(model=Path("absent.onnx")), "absent.onnx: the model cannot be read"),
     ],
 )
-def test_what_cannot_be_begun_is_told_before_anything_is(order: Order, told: str) -> None:
+def test_what_cannot_be_begun_is_told_before_anything_is(order: BenchOrder, told: str) -> None:
     """In one sentence with the cure."""
     with pytest.raises(BadConfiguration, match=told):
         Plan(order, {})
@@ -162,11 +165,11 @@ def test_models_that_take_something_else_cannot_be_compared(tmp_path: Path, mode
     other = save(mlp(inputs=5), tmp_path, "other")
 
     with pytest.raises(BadConfiguration, match="only models that take the same"):
-        Plan(Order(model=model, sets=[f"PATH={other}"]), {})
+        Plan(BenchOrder(model=model, sets=[f"PATH={other}"]), {})
 
 
 def test_a_window_fills_the_batches_of_all_lanes() -> None:
     """Of the largest set, twice over, in requests and not in rows."""
-    plan = Plan(Order(sets=["MAX_BATCH_SIZE=64", "MAX_BATCH_SIZE=8"], rows_per_request=4, replicas=2), {})
+    plan = Plan(BenchOrder(sets=["MAX_BATCH_SIZE=64", "MAX_BATCH_SIZE=8"], rows_per_request=4, replicas=2), {})
 
     assert plan.least_window == 64 * 4 * 2 / 4

@@ -1,11 +1,11 @@
-"""What is told of measurements: medians, whom they belong to, and one document."""
+"""What is reported of measurements: medians, which contender's they are, and one document."""
 
 from __future__ import annotations
 
 import json
 
 from tests.unit.tools.bench.measurements import FACTS, HIGH, LOW, PARTS, WORKER, accounts, found, measured
-from worker.tools.bench.course import Found
+from worker.tools.bench.course import Findings
 from worker.tools.bench.report import Spread, accounts_of, document, warnings
 
 
@@ -26,7 +26,7 @@ def test_costs_are_of_all_lanes_and_of_the_batch_size() -> None:
 def test_a_latency_of_the_generators_is_not_told() -> None:
     """Where it was late in most rounds; a round in which it was not late counts alone where most are such."""
     late = measured(500.0, 900.0, is_paced=False)
-    mostly = Found({WORKER.name: [measured(1.0)]}, {(WORKER.name, LOW): [late, late, measured(500.0, 20.0)]}, (LOW,))
+    mostly = Findings({WORKER.name: [measured(1.0)]}, {(WORKER.name, LOW): [late, late, measured(500.0, 20.0)]}, (LOW,))
     rarely = mostly._replace(steady={(WORKER.name, LOW): [late, measured(500.0, 20.0), measured(500.0, 22.0)]})
 
     untold = accounts_of(mostly, PARTS)[0].steady[0]
@@ -38,7 +38,7 @@ def test_a_latency_of_the_generators_is_not_told() -> None:
 
 
 def test_a_load_beyond_the_maximum_has_a_line_without_figures() -> None:
-    """It was not tried, and that is told."""
+    """It was not tried, and the report says so."""
     one_by_one = document(accounts(), FACTS)["contenders"][1]
 
     assert one_by_one["steady"][1]["is_over_maximum"] is True
@@ -71,7 +71,7 @@ def test_what_must_be_known_of_the_figures_is_told() -> None:
 
 def test_a_measurement_that_was_interrupted_tells_what_there_is() -> None:
     """Contenders whose turn did not come have no figures, and no line that looks like one."""
-    cut = Found({WORKER.name: [measured(8000.0)]}, {}, (LOW,))
+    cut = Findings({WORKER.name: [measured(8000.0)]}, {}, (LOW,))
 
     first, second, _ = accounts_of(cut, PARTS)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.tools.bench.measurements import FACTS, PARTS, WORKER, accounts, measured
 from worker.tools import picture
-from worker.tools.bench.course import Found
+from worker.tools.bench.course import Findings
 from worker.tools.bench.plot import draw
 from worker.tools.bench.report import accounts_of
 from worker.tools.bench.screen import show
@@ -61,8 +61,8 @@ def test_a_load_that_was_not_tried_is_told(shown: str) -> None:
 
 
 def test_what_was_interrupted_is_shown_as_far_as_it_went(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a line for whoever had no turn."""
-    show(accounts_of(Found({WORKER.name: [measured(8000.0)]}, {}, ()), PARTS), FACTS)
+    """Without a line for a contender that had no turn."""
+    show(accounts_of(Findings({WORKER.name: [measured(8000.0)]}, {}, ()), PARTS), FACTS)
 
     assert "one by one  " not in capsys.readouterr().out
 
@@ -78,7 +78,7 @@ def test_the_picture_has_every_contender(tmp_path: Path) -> None:
 
 def test_a_picture_without_any_latency_can_be_drawn(tmp_path: Path) -> None:
     """A machine that kept up no load has its maxima all the same."""
-    interrupted = accounts_of(Found({WORKER.name: [measured(8000.0)]}, {}, ()), PARTS)
+    interrupted = accounts_of(Findings({WORKER.name: [measured(8000.0)]}, {}, ()), PARTS)
     picture.save(tmp_path / "a.svg", lambda empty: draw(empty, interrupted))
 
     assert ">maximum<" in (tmp_path / "a.svg").read_text()

@@ -68,7 +68,7 @@ def test_a_generator_that_is_slower_than_its_pace_says_so() -> None:
 
 
 def test_a_generator_may_be_late_where_it_does_not_matter() -> None:
-    """Three milliseconds of a latency of forty are not what is told."""
+    """Three milliseconds of a latency of forty are not what is reported."""
     pace = Steady(rate=100.0, count=200)
     due = np.arange(200) / 100.0
     heard = Heard(np.arange(200), 100.0 + due + 0.040)

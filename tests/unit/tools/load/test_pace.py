@@ -36,7 +36,7 @@ def test_after_a_hold_up_all_that_is_due_goes_at_once() -> None:
 
 
 def test_a_steady_load_ends_early_where_no_more_would_fit() -> None:
-    """More unanswered requests than the broker keeps would be lost, and that would be nobody's fault but ours."""
+    """More unanswered requests than the broker keeps would be lost, and that would be our own fault."""
     sent, _ = Server(stall=(0.0, 60.0)).bear(Steady(rate=1000.0, count=500, most=100))
 
     assert 100 <= sent.requests < 110

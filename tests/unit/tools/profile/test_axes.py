@@ -48,7 +48,7 @@ def test_what_is_padded_is_filled_with_nothing_of_its_kind() -> None:
 
 
 def test_an_axis_without_a_name_is_one_of_its_own() -> None:
-    """Nobody says that two of them are equally long."""
+    """Nothing says that two of them are equally long."""
     nameless = TensorSpec("a", "FP32", (None, None))
 
     assert axis_of(signature(nameless), "a:2").spots == ((0, 1),)

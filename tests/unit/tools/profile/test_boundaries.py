@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.unit.tools.profile.builders import padded_elements
-from worker.tools.profile.engine.boundaries import MOST, Floats, Plan, advise, best, candidates, choose
+from worker.tools.profile.engine.boundaries import MOST, BucketPlan, Floats, advise, best, candidates, choose
 from worker.tools.profile.engine.lengths import Ints
 from worker.tools.profile.engine.padding import in_batches, in_buckets, waste
 
@@ -81,7 +81,7 @@ def test_as_many_buckets_are_chosen_as_are_worth_it() -> None:
     """A plateau is crossed when what lies behind it pays for every step."""
     ends = (1,)
 
-    assert choose([Plan(ends, 100.0), Plan(ends, 96.0), Plan(ends, 95.0)]).cost == 100.0
-    assert choose([Plan(ends, 100.0), Plan(ends, 90.0), Plan(ends, 88.0)]).cost == 90.0
-    assert choose([Plan(ends, 100.0), Plan(ends, 99.0), Plan(ends, 60.0)]).cost == 60.0
+    assert choose([BucketPlan(ends, 100.0), BucketPlan(ends, 96.0), BucketPlan(ends, 95.0)]).cost == 100.0
+    assert choose([BucketPlan(ends, 100.0), BucketPlan(ends, 90.0), BucketPlan(ends, 88.0)]).cost == 90.0
+    assert choose([BucketPlan(ends, 100.0), BucketPlan(ends, 99.0), BucketPlan(ends, 60.0)]).cost == 60.0
     assert len(advise(long_tailed(), None, padded_elements).boundaries) < MOST

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from tests import models
 from worker import cli
 from worker.tools.profile.command import sizes_of
-from worker.tools.profile.options import Order
+from worker.tools.profile.options import ProfileOrder
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_one_session_that_serves_the_rate_is_told_plainly(model: Path) -> None:
 
 
 def test_the_time_in_kafka_is_yours_if_you_say_so(model: Path) -> None:
-    """It is part of every latency that is told."""
+    """It is part of every latency that is shown."""
     wanted = ("--batch-sizes", "1", "--rate", 10, "--latency-budget-ms", 2000)
 
     near, far = (found(model, *wanted, "--transport-ms", ms)["advice"] for ms in (0, 500))
@@ -216,7 +216,7 @@ def test_a_batch_that_would_close_by_bytes_is_left_out(model: Path, monkeypatch:
 
 
 def test_a_batch_that_would_close_by_tokens_is_left_out(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row of the model has 4: nobody would ever see the rate of more rows at once."""
+    """A row of the model has 4: no one would ever see the rate of more rows at once."""
     monkeypatch.setenv("WORKER_BATCHING__MAX_BATCH_TOKENS", "32")
 
     document = found(model, "--batch-sizes", "8,9")
@@ -273,4 +273,4 @@ def test_models_of_strings_and_of_many_inputs_are_measured(tmp_path: Path) -> No
 )
 def test_sizes_double_from_one_request(rows_per_request: int, sizes: list[int]) -> None:
     """Up to 1,024 rows, or eight requests, and what the settings allow."""
-    assert sizes_of(Order(rows_per_request=rows_per_request)) == sizes
+    assert sizes_of(ProfileOrder(rows_per_request=rows_per_request)) == sizes

@@ -19,7 +19,7 @@ def test_the_knee_is_the_smallest_size_with_nine_tenths_of_the_best() -> None:
 
 
 def test_a_curve_that_still_rises_has_its_knee_beyond() -> None:
-    """The largest size measured is told as such."""
+    """The largest size measured is named as such."""
     assert knee({1: 1.0, 2: 2.0, 4: 4.0}).is_last
 
 

@@ -80,7 +80,7 @@ def test_a_bucket_that_nothing_fell_into_wastes_nothing() -> None:
 
 
 def test_where_company_gains_nothing_few_elements_are_enough() -> None:
-    """Long rows then run alone and short ones together, and nobody waits."""
+    """Long rows then run alone and short ones together, and none waits."""
     found = compared(0.01, 0.0)
 
     assert found.fill.tokens == 16

@@ -13,7 +13,7 @@ from worker.tools.profile.engine.advice import Need, advise
 from worker.tools.profile.engine.costs import TRANSPORT_SECONDS, MeasuredCosts
 from worker.tools.profile.engine.forecast import Forecaster
 from worker.tools.profile.engine.knee import knee
-from worker.tools.profile.engine.sweep import Measured, TooLarge
+from worker.tools.profile.engine.sweep import SizeTimings, TooLarge
 from worker.tools.profile.report import Profile, Subject
 from worker.tools.profile.screen import show
 
@@ -21,7 +21,7 @@ SUBJECT = Subject("m\x1b[31m", "1", "m.onnx", "cpu", "WORKER_MODEL__DEVICE is cp
 SIZES = (1, 4, 16)
 
 
-def profile(sizes: Sequence[Measured], need: Need | None = None, too_large: TooLarge | None = None) -> Profile:
+def profile(sizes: Sequence[SizeTimings], need: Need | None = None, too_large: TooLarge | None = None) -> Profile:
     forecasts = Forecaster(MeasuredCosts(sizes), TRANSPORT_SECONDS, requests=1000)
     advice = None if need is None else advise(need, [size.rows for size in sizes], forecasts)
     return Profile(SUBJECT, sizes, too_large, knee({s.rows: s.rows_per_s for s in sizes}), TRANSPORT_SECONDS, advice)
@@ -41,7 +41,7 @@ def test_batches_are_advised_with_what_they_save() -> None:
     """Replicas with and without them."""
     text = told(profile(steady(SIZES, fixed=0.01), Need(900, 0.2)))
 
-    assert "Batch: with up to 16 rows in a batch 1 replica will do; one request at a time would take 13." in text
+    assert "Batch: with up to 16 rows in a batch 1 replica is enough; one request at a time would take 13." in text
     assert "WORKER_BATCHING__MAX_BATCH_SIZE=16 The replica gets 900 requests/s" in text
 
 
@@ -60,7 +60,7 @@ def test_a_budget_that_costs_replicas_is_told_with_one_that_does_not() -> None:
     text = told(profile(steady(SIZES, fixed=0.01), Need(900, 0.028)))
 
     assert "The budget is what costs: with " in text
-    assert "1 replica would do." in text
+    assert "1 replica would be enough." in text
 
 
 @pytest.mark.parametrize(("budget", "words"), [(3600.0, "3,600,000 ms"), (0.0425, "42.5 ms"), (0.2, "200 ms")])
@@ -78,7 +78,7 @@ def test_how_long_requests_wait_for_company_is_left_to_auto() -> None:
 
 
 def test_sizes_left_out_are_told_with_the_reason() -> None:
-    """Nobody wonders where the table ends."""
+    """No one has to guess where the table ends."""
     text = told(profile(steady(SIZES, fixed=0.01), too_large=TooLarge(64, "no memory\x1b left")))
 
     assert "64 rows and more are left out: no memory\\x1b left" in text

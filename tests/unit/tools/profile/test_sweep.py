@@ -1,4 +1,4 @@
-"""Batch sizes measured by a clock that is passed in, on a model that takes as long as it is told to."""
+"""Batch sizes measured by a clock that is passed in, on a model that takes as long as the test says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.core.failures import BadConfiguration, Code, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature, TensorSpec
 from worker.core.tensors.stacking import Stacker
-from worker.tools.profile.engine.sweep import ROUNDS, WARM_UPS, Bench, Measured, Sweep, Timing, sweep
+from worker.tools.profile.engine.sweep import ROUNDS, WARM_UPS, Bench, SizeTimings, Sweep, Timing, sweep
 
 SIGNATURE = Signature("m", "1", (TensorSpec("x", "FP32", (2,)),), (TensorSpec("y", "FP32", (1,)),))
 
@@ -142,7 +142,7 @@ def test_a_batch_is_stacked_from_requests_as_the_codecs_leave_them() -> None:
 
 def test_the_median_inference_makes_the_rate() -> None:
     """One that was held up does not."""
-    size = Measured(10, [[Timing(0.0, 0.1, 0.0)] * 3, [Timing(0.0, 5.0, 0.0)]])
+    size = SizeTimings(10, [[Timing(0.0, 0.1, 0.0)] * 3, [Timing(0.0, 5.0, 0.0)]])
 
     assert size.rows_per_s == pytest.approx(100.0)
     assert size.run_seconds(99) == 5.0

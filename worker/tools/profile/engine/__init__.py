@@ -1,6 +1,6 @@
 """What batching buys on a device, and what to set: measured, simulated, advised.
 
-    runner ──▶ sweep ──▶ Measured per size ──▶ knee
+    runner ──▶ sweep ──▶ SizeTimings per size ──▶ knee
                               └──▶ MeasuredCosts ──▶ forecast ──▶ advice
     runner at lengths ──▶ grid ──▶ LengthCosts ─┬─▶ boundaries ──▶ padding, before and after
                          lengths of a sample ───┘

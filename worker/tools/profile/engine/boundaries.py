@@ -33,14 +33,14 @@ WORTH = 0.05
 MOST_CANDIDATES = 512
 
 
-class Plan(NamedTuple):
+class BucketPlan(NamedTuple):
     """`boundaries` ascend; the last holds the longest row. `cost` is that of the whole sample."""
 
     boundaries: tuple[int, ...]
     cost: float
 
 
-def advise(lengths: Ints, longest: int | None, work: Work, buckets: int | None = None) -> Plan:
+def advise(lengths: Ints, longest: int | None, work: Work, buckets: int | None = None) -> BucketPlan:
     """The plan of at most so many buckets, or of as many as are worth it. The last one ends at `longest`, if given.
 
     Ends are rounded up to eights unless that costs more than next to nothing.
@@ -54,11 +54,11 @@ def advise(lengths: Ints, longest: int | None, work: Work, buckets: int | None =
     return round_ if round_.cost <= (1 + NEXT_TO_NOTHING) * plan.cost else plan
 
 
-def _chosen(lengths: Ints, ends: Sequence[int], work: Work, buckets: int | None) -> Plan:
+def _chosen(lengths: Ints, ends: Sequence[int], work: Work, buckets: int | None) -> BucketPlan:
     return choose(best(lengths, ends, work, MOST)) if buckets is None else best(lengths, ends, work, buckets)[-1]
 
 
-def choose(found: Sequence[Plan]) -> Plan:
+def choose(found: Sequence[BucketPlan]) -> BucketPlan:
     """The fewest buckets to which no more of them, however many, would save `WORTH` of the work each."""
     return next(
         plan
@@ -76,7 +76,7 @@ def candidates(lengths: Ints, longest: int | None, step: int) -> list[int]:
     return found
 
 
-def best(lengths: Ints, ends: Sequence[int], work: Work, most: int) -> list[Plan]:
+def best(lengths: Ints, ends: Sequence[int], work: Work, most: int) -> list[BucketPlan]:
     """Of these ends, the last of which holds every length: `most` plans, or as many as there are ends."""
     below = np.concatenate([[0], np.searchsorted(np.sort(lengths), ends, side="right")])
     costs = np.full((len(ends), len(ends)), np.inf)  # of a bucket that begins behind end i - 1 and goes to end j
@@ -84,11 +84,11 @@ def best(lengths: Ints, ends: Sequence[int], work: Work, most: int) -> list[Plan
         costs[: at + 1, at] = work(end, (below[at + 1] - below[: at + 1]).astype(np.float64))
     least = costs[0]
     begins: list[Ints] = []
-    found = [Plan((ends[-1],), float(least[-1]))]
+    found = [BucketPlan((ends[-1],), float(least[-1]))]
     for _ in range(1, min(most, len(ends))):
         least, begin = _with_one_more(least, costs)
         begins.append(begin)
-        found.append(min(found[-1], Plan(_ends(ends, begins), float(least[-1])), key=lambda plan: plan.cost))
+        found.append(min(found[-1], BucketPlan(_ends(ends, begins), float(least[-1])), key=lambda plan: plan.cost))
     return found
 
 

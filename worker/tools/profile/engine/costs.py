@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from worker.tools.profile.engine.sweep import Floats, Measured
+from worker.tools.profile.engine.sweep import Floats, SizeTimings
 
 # The loop's CPU time around the model, besides stacking and splitting, by `python -m tests.bench.overheads`: 6 to 10 µs
 # for a request, shared out in halves, and 36 to 38 µs for a batch.
@@ -25,7 +25,7 @@ BATCH_SECONDS = 40e-6
 # What a lane loses between two inferences: it wakes up, and takes the interpreter from a busy loop. By the same
 # measurement 83 to 108 µs go by from one inference of 10 µs to the next.
 HAND_OVER_SECONDS = 100e-6
-# From a request's record to its answer's when neither waits for anybody: p50 4.6 ms and p99 7.1 to 9.5 ms by the same
+# From a request's record to its answer's when neither waits for others: p50 4.6 ms and p99 7.1 to 9.5 ms by the same
 # measurement, on the embedded broker.
 TRANSPORT_SECONDS = 8e-3
 
@@ -60,7 +60,7 @@ class Costs(Protocol):
 class MeasuredCosts:
     """Answers for every number of rows up to the largest size measured; fewer than the smallest cost as much as it."""
 
-    def __init__(self, sizes: Sequence[Measured]) -> None:
+    def __init__(self, sizes: Sequence[SizeTimings]) -> None:
         self._stack = {size.rows: size.stack_seconds for size in sizes}
         self._split = {size.rows: size.split_seconds for size in sizes}
         self._median = {size.rows: size.run_seconds(50) for size in sizes}

@@ -18,7 +18,7 @@ from worker.core.tensors.buckets import Spot
 from worker.tools.profile.engine.axes import LengthAxis
 from worker.tools.profile.engine.costs import HAND_OVER_SECONDS
 from worker.tools.profile.engine.lengths import Ints
-from worker.tools.profile.engine.sweep import Bench, Measured, Sweep, warm
+from worker.tools.profile.engine.sweep import Bench, SizeTimings, Sweep, warm
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def sweep_lengths(
     seconds: float,
     tell: Callable[[int], None],
 ) -> dict[int, Sweep]:
-    """Measure each length at its sizes, each for so many seconds; `tell` hears how many rounds are done.
+    """Measure each length at its sizes, each for so many seconds; `tell` gets the number of rounds done.
 
     Raises `BadConfiguration` when the model fails at the smallest size of any.
     """
@@ -81,7 +81,7 @@ def sweep_lengths(
         if not requests and too_large is not None:
             raise BadConfiguration(f"the model does not run on rows of length {length}: {too_large.reason}")
     found = {
-        length: Sweep([Measured(rows) for rows in requests], too_large)
+        length: Sweep([SizeTimings(rows) for rows in requests], too_large)
         for length, (requests, too_large) in ready.items()
     }
     cells = [(length, measured) for length, swept in found.items() for measured in swept.sizes]
@@ -125,7 +125,7 @@ class LengthCosts:
         return found
 
 
-def _curve(sizes: Sequence[Measured]) -> _Curve:
+def _curve(sizes: Sequence[SizeTimings]) -> _Curve:
     return _Curve(
         np.array([size.rows for size in sizes], np.float64), np.array([size.run_seconds(50) for size in sizes])
     )

@@ -22,7 +22,7 @@ LONGEST = 1_000_000  # a row that is longer is a slip of the pen: one batch of t
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`lengths` of rows, in the order of arrival. `source` tells people where they are from.
+    """`lengths` of rows, in the order of arrival. `source` says where they are from.
 
     `refused` records were no requests for this model, the first for the reason `why`.
     """

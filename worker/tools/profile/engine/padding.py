@@ -68,7 +68,7 @@ class Way(NamedTuple):
     rows_per_s: float
 
 
-class Bucket(NamedTuple):
+class MeasuredBucket(NamedTuple):
     """Rows longer than the bucket before and up to `boundary`. `mean_rows` in a batch."""
 
     boundary: int
@@ -87,7 +87,7 @@ class BucketAdvice(NamedTuple):
     axis: LengthAxis
     sample: Sample
     ways: Sequence[Way]
-    buckets: Sequence[Bucket]
+    buckets: Sequence[MeasuredBucket]
     fill: Fill
     mean_padded: int
 
@@ -195,7 +195,7 @@ def _rate(row_seconds: Floats) -> float:
     return 1 / float(row_seconds.mean())
 
 
-def _bucket(end: int, lengths: Ints, fill: Fill, of_all: int, swept: Sweep) -> Bucket:
+def _bucket(end: int, lengths: Ints, fill: Fill, of_all: int, swept: Sweep) -> MeasuredBucket:
     share = len(lengths) / of_all
     lost = waste(lengths, np.full_like(lengths, end)) if len(lengths) else 0.0
-    return Bucket(end, share, lost, float(fill.rows(np.array([float(end)]), np.array([share]))[0]), swept)
+    return MeasuredBucket(end, share, lost, float(fill.rows(np.array([float(end)]), np.array([share]))[0]), swept)

@@ -1,7 +1,7 @@
 """Batch sizes measured on a device: what a worker does to one batch, over and over, timed by its parts.
 
 A batch is stacked from requests, run and split with the worker's own `Stacker`. Sizes take turns in short rounds, so
-that a machine that slows down for a while slows all of them and not one; the median inference tells the rate. Each size
+that a machine that slows down for a while slows all of them and not one; the median inference gives the rate. Each size
 runs a few times before it is timed, because the first run of a size allocates and tunes. Reads the clock it is
 given; the rows are the ones that the model is warmed up with, since shapes cost time and values hardly do.
 """
@@ -31,7 +31,7 @@ _RECORD = Record(Partition("profile", 0), 0, None, None, (), None)
 _REPLY = Reply("application/octet-stream")
 
 
-class Runner(Protocol):
+class SweptModel(Protocol):
     """What is measured: a `Model`."""
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
@@ -52,7 +52,7 @@ class Timing(NamedTuple):
 
 
 @dataclass(slots=True)
-class Measured:
+class SizeTimings:
     """One batch size. `rounds` holds the timings of each round."""
 
     rows: int
@@ -98,7 +98,7 @@ class TooLarge(NamedTuple):
 class Bench:
     """Makes and times batches of one model. Requests have `request_rows` rows, but for a batch's last."""
 
-    def __init__(self, runner: Runner, stacker: Stacker, request_rows: int, clock: Callable[[], float]) -> None:
+    def __init__(self, runner: SweptModel, stacker: Stacker, request_rows: int, clock: Callable[[], float]) -> None:
         self._runner = runner
         self._stacker = stacker
         self._request_rows = request_rows
@@ -141,12 +141,12 @@ class Bench:
 class Sweep(NamedTuple):
     """What was measured, ascending by rows, and what was not."""
 
-    sizes: Sequence[Measured]
+    sizes: Sequence[SizeTimings]
     too_large: TooLarge | None
 
 
 def sweep(bench: Bench, sizes: Sequence[int], seconds: float, tell: Callable[[int], None]) -> Sweep:
-    """Measure each of these ascending sizes for so many seconds; `tell` hears how many slices of all are done.
+    """Measure each of these ascending sizes for so many seconds; `tell` gets the number of slices done.
 
     Raises `BadConfiguration` when the model fails at the smallest already.
     """
@@ -154,7 +154,7 @@ def sweep(bench: Bench, sizes: Sequence[int], seconds: float, tell: Callable[[in
     if not ready:
         assert too_large is not None
         raise BadConfiguration(f"the model does not run on {too_large.rows} rows: {too_large.reason}")
-    measured = {rows: Measured(rows) for rows in ready}
+    measured = {rows: SizeTimings(rows) for rows in ready}
     for done, rows in enumerate(_turns(list(ready)), 1):
         timings = bench.time_for(seconds / ROUNDS, ready[rows])
         if isinstance(timings, RunFailure):
