@@ -10,9 +10,10 @@ import pytest
 
 from tests.bench.cases import deadlines, ragged
 from tests.bench.loops.offline import arrival, bucketed, ragged_texts
-from tests.bench.measuring.pace import Answers, Verdict
+from tests.bench.measuring.pace import Answers, Timetable, Verdict
 from tests.bench.measuring.results import Bar
 from tests.bench.measuring.throughput import Figure, Look, Turns, between, take_turns
+from worker.tools.load.pace import Now
 
 
 def test_a_ratio_is_the_median_of_the_ratios_within_a_round() -> None:
@@ -151,3 +152,13 @@ def test_an_answer_that_is_neither_result_nor_refusal_is_no_figure() -> None:
     """Another error means that something else was measured."""
     with pytest.raises(AssertionError, match="INTERNAL"):
         deadlines.served(answers((0.0, 0.1, 0.1, "INTERNAL")), 10, 4.0, EPOCH, deadlines.Work(1, 1, 0.1))
+
+
+def test_a_timetable_says_what_is_due_and_when_the_next_is() -> None:
+    """Whatever comes back."""
+    pace = Timetable(np.array([0.0, 0.0, 0.5, 2.0]))
+
+    assert [pace.ready(Now(elapsed, 0, 0)) for elapsed in (0.0, 0.5, 1.9, 2.0)] == [2, 3, 3, 4]
+    assert pace.ready(Now(0.5, 2, 0)) == 1
+    assert pace.until_next(Now(0.2, 2, 0)) == pytest.approx(0.3)
+    assert [pace.is_over(Now(9.0, sent, 0)) for sent in (3, 4)] == [False, True]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 
-from worker.tools.demo.digits import MODEL, held_out, learned
+from worker.core.records import Partition, Record
+from worker.tools.demo.digits import MODEL, guess, held_out, learned, requests
 from worker.tools.demo.train_digits import Network, _mistakes
 
 
@@ -50,3 +51,22 @@ def _loss(network: Network, pixels: np.ndarray, labels: np.ndarray) -> float:
     logits = network.logits(pixels)[0].astype(np.float64)
     chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     return float(-np.log(chances[np.arange(len(labels)), labels]).mean())
+
+
+def test_a_request_is_an_images_row_and_an_answer_is_read_as_a_digit() -> None:
+    """The likeliest of ten, with how sure the worker is; an error is no digit."""
+    images = held_out()
+    chances = np.array([0.05, 0.8, *[0.01875] * 8], "<f4").tobytes()
+
+    asked, answered = requests(images), guess(7, answer(chances, b"ok"))
+
+    assert len(asked) == len(images.labels)
+    assert np.frombuffer(asked[3].value, "<f4").tolist() == images.pixels[3].tolist()
+    assert answered[:2] == (7, 1)
+    assert round(answered.confidence, 3) == 0.8
+    assert guess(8, answer(b'{"error": "odd"}', b"error")).digit is None
+
+
+def answer(value: bytes, status: bytes) -> Record:
+    """From the worker."""
+    return Record(Partition("answers", 0), 0, b"key", value, [("status", status)], None)
