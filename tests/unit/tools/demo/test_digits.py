@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 
+from tests.train_digits import Network, _mistakes
 from worker.core.records import Partition, Record
 from worker.tools.demo.digits import MODEL, guess, held_out, learned, requests
-from worker.tools.demo.train_digits import Network, _mistakes
 
 
 def test_no_image_is_both_learned_and_held_out() -> None:

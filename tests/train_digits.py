@@ -1,4 +1,4 @@
-"""Trains the demo's classifier and writes `digits.onnx`: `python -m worker.tools.demo.train_digits`, 30 s.
+"""Trains the demo's classifier and writes `digits.onnx`: `python -m tests.train_digits`, 30 s.
 
 Residual blocks, 44 of them, gone through four times with the same weights: narrow and deep, so that one run is many
 small steps. That is what batching helps most, and what keeps the file small. Seeded: one machine, one file.
