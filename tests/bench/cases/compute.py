@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count
 
-from tests.bench.loops.alone import alone
+from tests.bench.loops.alone import SAME, alone
 from tests.bench.measuring.bench import DEAR, Bench
 from tests.bench.measuring.ground import Job, fill, response_topic, there
 from tests.bench.measuring.results import Bar, Section
@@ -46,7 +46,7 @@ def _run(name: str, job: Job, rows: int, seconds: float, pace: Pace) -> Figure:
     assert pace.rate, "the worker must take part: its rate is what the pass-through beside it moves"
     with response_topic(job.cluster) as responses, running("pass_through", job, responses, round(pace.rate)):
         before = next(n for n in (there(job.cluster, responses) for _ in count()) if n)
-        figure = alone(job.model, job.batch, seconds)
+        figure = alone(SAME, job.model, job.batch, seconds)
         assert there(job.cluster, responses) > before, "nothing was moved beside it"
     return figure
 

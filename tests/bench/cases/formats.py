@@ -11,7 +11,7 @@ import orjson
 from tritonclient.grpc import service_pb2
 
 from tests.bench.cases.compute import ALONE
-from tests.bench.loops.alone import alone
+from tests.bench.loops.alone import SAME, alone
 from tests.bench.measuring.bench import DEAR, SMALL, Bench
 from tests.bench.measuring.ground import (
     GIVE_UP,
@@ -122,7 +122,7 @@ def many_rows(bench: Bench, title: str, hidden: Sequence[int]) -> Section:
 
     def run(name: str) -> Figure:
         if name == ALONE:
-            return alone(job.model, MANY, bench.asked.seconds / 2)
+            return alone(SAME, job.model, MANY, bench.asked.seconds / 2)
         figure = measure(name, job, count, bench.asked.seconds)
         return figure._replace(rate=figure.rate * ROWS, cpu=figure.cpu / ROWS)
 

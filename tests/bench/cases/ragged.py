@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.bench.loops.offline import PLANS, VOCABULARY, offline, ragged_texts
+from tests.bench.loops.alone import PLANS, VOCABULARY, alone, ragged_texts
 from tests.bench.measuring.bench import Bench
 from tests.bench.measuring.ground import PARTITIONS, Job, fill, response_topic, wait_for
 from tests.bench.measuring.results import Bar, Section
@@ -76,7 +76,7 @@ def speed(bench: Bench) -> Section:
 
     def run(name: str) -> Figure:
         if name in PLANS:
-            return offline(name, job.model, BATCH, rows, bench.asked.seconds)
+            return alone(name, job.model, BATCH, bench.asked.seconds, rows)
         if name == EXACT:
             return measure(WORKER, replace(job, settings={}), rows, bench.asked.seconds)
         return measure(name, job, rows, bench.asked.seconds)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.bench.cases import deadlines, ragged
-from tests.bench.loops.offline import arrival, bucketed, ragged_texts
+from tests.bench.loops.alone import arrival, bucketed, ragged_texts
 from tests.bench.measuring.pace import Answers, Timetable, Verdict
 from tests.bench.measuring.results import Bar
 from tests.bench.measuring.throughput import Figure, Look, Turns, between, take_turns
