@@ -89,6 +89,7 @@ class Gates:
         self._flowing = flowing
         self._held = held
         self._offsets = offsets
+        self._standings = offsets.standings
         self._ends = PartitionEnds(consumer, log)
         self._pauses = pauses
         self._unreadable = unreadable
@@ -102,11 +103,11 @@ class Gates:
     @property
     def is_waiting(self) -> bool:
         """Whether some partition wants to be attended to."""
-        return bool(self._closed or self._held.has_ready or self._offsets.is_asking)
+        return bool(self._closed or self._held.has_ready or self._standings.is_under_way)
 
     def patience(self, timeout: float) -> float:
         """How long a poll may wait."""
-        return min(timeout, WAKING_SLICE) if self._offsets.is_asking or self._held.has_held else timeout
+        return min(timeout, WAKING_SLICE) if self._standings.is_under_way or self._held.has_held else timeout
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
         """They are ours."""
@@ -146,7 +147,7 @@ class Gates:
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
         """From now on nothing comes of those that are ours, until we know where the group stands."""
-        self._offsets.disregard(partitions)
+        self._standings.forget(partitions)
         for partition in partitions:
             if (gate := self._gates.get(partition)) is not None:
                 self._drop(partition, gate)
@@ -162,9 +163,9 @@ class Gates:
 
     def attend(self, assignments: Assignments) -> None:
         """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""
-        if not self._offsets.is_asking and self._clock() >= self._ask_at:
+        if not self._standings.is_under_way and self._clock() >= self._ask_at:
             self._ask(assignments)
-        if (answer := self._offsets.answer()) is not None:
+        if (answer := self._standings.answer()) is not None:
             self._learn(answer, assignments)
         for partition, gate in list(self._closed.items()):
             if gate.wanted is not None and self._offsets.note(partition, gate.wanted):
@@ -226,7 +227,7 @@ class Gates:
             else:
                 known[partition] = gate.standing
         if asked:
-            self._offsets.ask(asked)
+            self._standings.ask(asked)
         if known:
             self._learn(Answer(known, known), assignments)
 

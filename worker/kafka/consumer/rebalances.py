@@ -40,7 +40,7 @@ class Rebalances:
     ) -> None:
         self._kafka = kafka
         self._flowing = flowing
-        self._offsets = offsets
+        self._standings = offsets.standings
         self._gates = gates
         self._memories = (pauses, unreadable, offsets, gates)
         self._fail = fail
@@ -72,7 +72,7 @@ class Rebalances:
         partitions = self._named(positions)
         self._gates.assigned(partitions)
         self._tell("assigned", partitions)
-        told = begin_at_once(consumer, positions, self._offsets, self._kafka, self._log)
+        told = begin_at_once(consumer, positions, self._standings, self._kafka, self._log)
         for at, partition in zip(told.known, self._named(told.known), strict=True):
             self._gates.begin(partition, at.offset)
         self._gates.adrift(self._named(told.unknown))

@@ -1,48 +1,86 @@
-"""What the consumer says of itself once a second, told to the watcher: how far behind we are, and what was deleted."""
+"""What the watcher hears of the consumer: how far behind it is, and which requests were deleted before they were read.
+
+The client reports on itself once a second. Of deleted requests, the only ones that are never answered, it says nothing
+there: it goes on where the reset policy says, and a line of its log alone names the place that it left (librdkafka
+2.16), not always the one where it goes on.
+"""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Mapping
 
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition, Standing
+from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import Watcher, read_consumer
-from worker.kafka.consumer.deleted_records import DeletedRecords
+
+_LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
+
+# The loop stands still meanwhile. The broker answers behind the fetch before ours: after `fetch.wait.max.ms`, 0.5 s.
+ASK_TIMEOUT = 1.0
+ASK_AGAIN_AFTER = 10.0
 
 
 class Reports:
-    """Reads each report. Owned by the source, which says where the group stood when a partition was begun."""
+    """Hears the consumer's statistics, and is the logger of it. Owned by the source, and outlives one consumer."""
 
-    def __init__(
-        self, watcher: Watcher | None, deleted: DeletedRecords, begun: Callable[[Partition], int], log: ClientLog
-    ) -> None:
+    def __init__(self, watcher: Watcher | None, log: ClientLog, clock: Callable[[], float] = time.monotonic) -> None:
         self._watcher = watcher
-        self._deleted = deleted
-        self._begun = begun
         self._log = log
+        self._clock = clock
+        self._lost: dict[Partition, int] = {}  # the place that was left, until the watcher has it
+        self._ask_at = 0.0
 
-    def heard(self, consumer: Consumer, report: str) -> str | None:
-        """Tell the watcher. Returns the coordinator's state, None for a report not understood; raises nothing."""
+    def log(self, level: int, template: str, facility: str, client: str, text: str) -> None:
+        """Called by the client, in the thread that polls it. All is passed on."""
+        self._log.log(level, template, facility, client, text)
+        if facility == "OFFSET" and (left := _LEFT.search(text)) is not None:
+            self._lost.setdefault(Partition(left["topic"], int(left["number"])), int(left["offset"]))
+
+    def heard(self, consumer: Consumer, report: str, begun: Callable[[Partition], int]) -> str | None:
+        """Tell the watcher. Returns the coordinator's state, None for a report not understood; raises nothing.
+
+        `begun`: where the group stood when the partition was assigned.
+        """
         try:
             seen = read_consumer(report)
             if self._watcher is not None:
-                self._watcher.consumer_seen(seen.connections, self._since_assigned(seen.standings))
+                self._watcher.consumer_seen(seen.connections, _since_assigned(seen.standings, begun))
         except Exception as error:  # noqa: BLE001  # no request waits for a number on a page
             self._log.tell("statistics", f"the consumer's statistics are not understood: {error!r}")
             return None
-        if self._watcher is not None:
-            self._deleted.tell(consumer, self._watcher)
+        if self._watcher is not None and self._lost and self._clock() >= self._ask_at:
+            self._tell_lost(consumer, self._watcher)
         return seen.coordinator
 
-    def _since_assigned(self, standings: Mapping[Partition, Standing]) -> Mapping[Partition, Standing]:
-        """Of a partition that comes back the client still has its own last commit, whatever others did meanwhile.
+    def _tell_lost(self, consumer: Consumer, watcher: Watcher) -> None:
+        """Tell of the places that were lost since, with the offset at which each one's log begins now."""
+        found: list[TopicPartition] = []
+        try:
+            begins = [TopicPartition(*partition, OFFSET_BEGINNING) for partition in self._lost]
+            found = consumer.offsets_for_times(begins, ASK_TIMEOUT)
+        except (KafkaException, RuntimeError) as error:  # RuntimeError when the consumer is closed
+            self._log.tell("begin", f"the broker does not tell where partitions begin: {words_of(error)}")
+        for at in found:
+            if at.error is None:
+                partition = Partition(at.topic, at.partition)
+                watcher.place_lost(partition, self._lost.pop(partition), at.offset)
+        self._ask_at = self._clock() + (ASK_AGAIN_AFTER if self._lost else 0.0)
 
-        What the group has beyond the end is of records that are gone (`gates.py`): nothing is read up to there.
-        """
-        return {
-            partition: seen._replace(next_offset=max(seen.next_offset, begun)) if begun <= seen.end else seen
-            for partition, seen in standings.items()
-            for begun in (self._begun(partition),)
-        }
+
+def _since_assigned(
+    standings: Mapping[Partition, Standing], begun: Callable[[Partition], int]
+) -> Mapping[Partition, Standing]:
+    """Of a partition that comes back the client still has its own last commit, whatever others did meanwhile.
+
+    What the group has beyond the end is of records that are gone (`gates.py`): nothing is read up to there.
+    """
+    return {
+        partition: seen._replace(next_offset=max(seen.next_offset, begun_at)) if begun_at <= seen.end else seen
+        for partition, seen in standings.items()
+        for begun_at in (begun(partition),)
+    }

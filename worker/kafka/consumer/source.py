@@ -24,7 +24,6 @@ from worker.kafka.client.login_files import LoginFiles
 from worker.kafka.client.statistics import Watcher
 from worker.kafka.cluster.membership import Membership, fall_back
 from worker.kafka.consumer.batch_end import BatchEnds, looking
-from worker.kafka.consumer.deleted_records import DeletedRecords
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
@@ -50,11 +49,10 @@ class KafkaSource:
     ) -> None:
         """`watcher` hears once a second how far behind we are, and what is lost."""
         self.membership = membership
-        self._watcher = watcher
         self._kafka = kafka
         self._clock = clock
         self._log = ClientLog(logger)
-        self._deleted = DeletedRecords(self._log, clock)
+        self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._failure: Exception | None = None
         self._flowing = Flowing()
@@ -210,13 +208,12 @@ class KafkaSource:
             fail=self._fail,
             log=self._log,
         )
-        self._reports = Reports(self._watcher, self._deleted, self._gates.begun, self._log)
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)
         callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error, "stats_cb": self._on_statistics}
         with configuring("consumer"):
-            return Consumer({**config, **callbacks}, logger=self._deleted)
+            return Consumer({**config, **callbacks}, logger=self._reports)
 
     def _new_asking_client(self) -> Consumer:
         """A client that never joins the group. What it would log of the cluster, the consumer does."""
@@ -318,7 +315,7 @@ class KafkaSource:
     # Other callbacks of the client: they run inside `poll` and `close`, and never raise
 
     def _on_statistics(self, report: str) -> None:
-        coordinator = self._reports.heard(self._consumer, report)
+        coordinator = self._reports.heard(self._consumer, report, self._gates.begun)
         if coordinator is not None and self.membership.protocol == "consumer":
             self._rebalances.coordinator_seen(coordinator)
 

@@ -24,11 +24,11 @@ from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.offsets.attempts import NONE, Attempts, read_attempts
 from worker.kafka.offsets.notes import Note, Notes
-from worker.kafka.offsets.standing_lookup import Answer, GroupStanding, StandingLookup, Told
+from worker.kafka.offsets.standing_lookup import GroupStanding, StandingLookup
 
 
 class KafkaOffsets:
-    """Owns what is under way to the group and what it answered. One for each consumer; used by the loop's thread."""
+    """Owns what is under way to the group; `standings` asks it. One for each consumer, used by the loop's thread."""
 
     def __init__(
         self, consumer: Consumer, new_client: Callable[[], Consumer], log: ClientLog, clock: Callable[[], float]
@@ -36,7 +36,7 @@ class KafkaOffsets:
         """`new_client` makes one that never joins the group: it asks beside the loop."""
         self._consumer = consumer
         self._notes = Notes(consumer, clock)
-        self._lookup = StandingLookup(consumer, new_client, log)
+        self.standings = StandingLookup(consumer, new_client, log)
         self._results: list[CommitResult] = []
         self._attempts: dict[Partition, int] = {}  # the one under way, once it was begun
         self._last_sent: dict[Partition, Note] = {}  # also of what left and may come back
@@ -76,29 +76,6 @@ class KafkaOffsets:
         if committed or failed:
             self._results.append(CommitResult(committed, failed))
         return [wrong for at in positions if (wrong := error or at.error) is not None]
-
-    # Where the group stands
-
-    def at_assignment(self, assigned: Sequence[TopicPartition], patience: float) -> Told:
-        """What the group tells of these within `patience` seconds. Raises `RuntimeError` on a closed consumer."""
-        return self._lookup.now(assigned, patience)
-
-    def ask(self, partitions: Sequence[Partition]) -> None:
-        """Ask where the group stands with these. Nothing may be asked already (`is_asking`)."""
-        self._lookup.ask(partitions)
-
-    def answer(self) -> Answer | None:
-        """What it says; None while nothing has come."""
-        return self._lookup.answer()
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether an answer is to come."""
-        return self._lookup.is_under_way
-
-    def disregard(self, partitions: Sequence[Partition]) -> None:
-        """What is being asked about these is not wanted any more: things have moved on since."""
-        self._lookup.forget(partitions)
 
     # Attempts and isolated runs
 
@@ -148,7 +125,7 @@ class KafkaOffsets:
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """They are not ours any more."""
-        self.disregard(partitions)
+        self.standings.forget(partitions)
         self._notes.forget(partitions)
         for partition in partitions:
             self._attempts.pop(partition, None)

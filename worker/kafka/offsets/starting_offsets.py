@@ -20,8 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consum
 
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.standing_lookup import Told
+from worker.kafka.offsets.standing_lookup import StandingLookup, Told
 from worker.settings import KafkaSettings
 
 # The loop stands still meanwhile. An answer took 2 ms (median) beside a busy broker. Behind a network that takes 0.1 s
@@ -34,7 +33,11 @@ _RESETS = {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}
 
 
 def begin_at_once(
-    consumer: Consumer, assigned: Sequence[TopicPartition], offsets: KafkaOffsets, kafka: KafkaSettings, log: ClientLog
+    consumer: Consumer,
+    assigned: Sequence[TopicPartition],
+    standings: StandingLookup,
+    kafka: KafkaSettings,
+    log: ClientLog,
 ) -> Told:
     """Assign these to the client at the group's offsets, or where the reset policy says. To be called in `on_assign`.
 
@@ -46,7 +49,7 @@ def begin_at_once(
         return Told()
     begins_meanwhile = kafka.auto_offset_reset == "earliest"
     try:
-        known, unknown = offsets.at_assignment(assigned, PATIENCE[kafka.auto_offset_reset])
+        known, unknown = standings.now(assigned, PATIENCE[kafka.auto_offset_reset])
         for at in known:
             if at.offset < 0:
                 at.offset = _RESETS.get(kafka.auto_offset_reset, OFFSET_INVALID)

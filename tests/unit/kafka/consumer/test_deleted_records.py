@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import Onlooker
 from tests.unit.kafka.scripted import P, Q, World, new_world
 from worker.core.records import Partition
-from worker.kafka.consumer.deleted_records import ASK_AGAIN_AFTER
+from worker.kafka.consumer.reports import ASK_AGAIN_AFTER
 
 
 @pytest.fixture
