@@ -119,7 +119,7 @@ def collect(sink: Sink, count: int) -> list[Place]:
 
 
 def test_a_place_comes_back_once_and_then_its_answer_is_there(stage: Stage) -> None:
-    """A report stands for a durable answer: nobody is told earlier, nobody twice."""
+    """A report stands for a durable answer: none comes earlier, none twice."""
     taken = places(50)
 
     for n, place in enumerate(taken):

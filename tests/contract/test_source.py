@@ -237,7 +237,7 @@ def test_one_record_may_be_asked_for(stage: Stage) -> None:
 
 
 def test_partitions_are_announced_before_their_records(stage: Stage) -> None:
-    """Nothing comes from a partition that the worker has not been told of."""
+    """Nothing comes from a partition that the worker does not know of."""
     for partition in stage.partitions:
         stage.send(partition, 5)
     member = Member(stage)
@@ -334,7 +334,7 @@ def test_without_a_commit_it_is_read_again_from_where_this_assignment_began(stag
 
 
 def test_a_partition_that_has_left_cannot_be_rewound(stage: Stage) -> None:
-    """Whoever asks for it may have heard of it later."""
+    """The caller may have heard of it later."""
     member = Member(stage)
     member.poll_until_all_held(stage)
 
@@ -395,7 +395,7 @@ def test_a_partition_released_in_a_pause_comes_after_it(stage: Stage) -> None:
 
 
 def test_a_rewind_releases_what_was_withheld(stage: Stage) -> None:
-    """What it was withheld for is forgotten, and comes again; nobody need release it."""
+    """What it was withheld for is forgotten, and comes again; it need not be released."""
     partition = stage.partitions[0]
     stage.send(partition, 10)
     member = Member(stage)
@@ -409,7 +409,7 @@ def test_a_rewind_releases_what_was_withheld(stage: Stage) -> None:
 
 
 def test_the_note_of_an_attempt_is_no_result_of_a_commit(stage: Stage) -> None:
-    """Nor is that of a trial. Each is under way for a moment, and the worker never hears of it."""
+    """Nor is that of an isolated run. Each is under way for a moment, and the worker never hears of it."""
     partition = stage.partitions[0]
     stage.send(partition, 10)
     member = Member(stage)
@@ -429,11 +429,11 @@ def test_the_note_of_an_attempt_is_no_result_of_a_commit(stage: Stage) -> None:
 
 def test_a_partition_handed_out_three_times_without_progress_is_suspect(stage: Stage) -> None:
     """Up to the end it has when it is handed out once more: all that can have been in flight lies below."""
-    suspect, innocent = stage.partitions[:2]
+    suspect, other = stage.partitions[:2]
     stage.send(suspect, 10)
     hand_out(stage, suspect, times=3)
     stage.send(suspect, 2)
-    stage.send(innocent, 2)
+    stage.send(other, 2)
 
     member = Member(stage)
     member.poll_until(lambda: len(member.records) == 14)
@@ -495,7 +495,7 @@ def test_a_record_that_was_tried_and_not_settled_is_convicted(stage: Stage) -> N
     member.source.close()
 
 
-def with_a_trial(stage: Stage, partition: Partition) -> Member:
+def with_an_isolated_run(stage: Stage, partition: Partition) -> Member:
     """A member that tries the first record of a suspect alone, and takes that back as it leaves."""
     stage.send(partition, 10)
     hand_out(stage, partition, times=3)
@@ -507,27 +507,27 @@ def with_a_trial(stage: Stage, partition: Partition) -> Member:
 
 
 def expect_nobody_convicted(stage: Stage, partition: Partition) -> None:
-    """The next owner counts the attempt, and knows of no trial."""
+    """The next owner counts the attempt, and knows of no isolated run."""
     heir = Member(stage)
     heir.read(partition, 10)
     assert heir.told.suspects == [Suspect(partition, 4, None, 10)]
     heir.source.close()
 
 
-def test_a_trial_that_is_broken_off_convicts_nobody(stage: Stage) -> None:
+def test_an_isolated_run_that_is_broken_off_marks_no_poison(stage: Stage) -> None:
     """Taken back as the partition leaves, the note does not reach the next owner; the count of attempts does."""
     partition = stage.partitions[0]
-    member = with_a_trial(stage, partition)
+    member = with_an_isolated_run(stage, partition)
 
     member.source.close()
 
     expect_nobody_convicted(stage, partition)
 
 
-def test_whoever_can_wait_knows_when_a_trial_is_taken_back(stage: Stage) -> None:
-    """Nobody hears any more what became of a note that is sent while the group is left."""
+def test_a_withdrawn_note_is_known_once_the_group_has_taken_it(stage: Stage) -> None:
+    """The result of a note that is sent while the group is left comes too late."""
     partition = stage.partitions[0]
-    member = with_a_trial(stage, partition)
+    member = with_an_isolated_run(stage, partition)
 
     member.poll_until(lambda: member.source.withdraw_note(partition, 0))
     member.source.close()

@@ -74,7 +74,7 @@ class KafkaStage:
         topic_config: Mapping[str, str] | None = None,
         config: dict[str, str] | None = None,
     ) -> None:
-        """`name` None: one that is nobody else's."""
+        """`name` None: one of its own."""
         self.cluster = cluster
         self.topic = cluster.create_topic("answers", partitions=4, config=topic_config)
         self.requests = Partition(cluster.create_topic("requests"), 0)
@@ -101,7 +101,7 @@ class KafkaStage:
         self._reader = Reader(cluster, self.topic)
 
     def values(self, count: int) -> list[bytes | None]:
-        """The markers that let them be read are written a moment after the commit is told."""
+        """The markers that let them be read are written a moment after the commit is reported."""
         self._reader.read_until(count, PATIENCE)
         deadline = time.monotonic() + GLANCE
         while time.monotonic() < deadline:
@@ -181,7 +181,7 @@ def test_answers_and_their_offset_are_there_together(stage: Stage) -> None:
 
 
 def test_what_is_open_is_nobodys(stage: Stage) -> None:
-    """Until its transaction ends nobody reads an answer."""
+    """Until its transaction ends an answer is not read."""
     fill(stage, [b"open"])
 
     stage.transactions.serve(0.05)

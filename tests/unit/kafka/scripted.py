@@ -83,7 +83,7 @@ class ScriptedClient:
         self.away_for = 0  # so many questions for the group's offsets
         self.open: set[int] = set()  # partitions: of which a transaction holds offsets
         self.is_closed = False
-        self.leaderless: set[int] = set()  # partitions: nobody's end is known who is asked about together with one
+        self.leaderless: set[int] = set()  # partitions: asked about together with one, no partition's end is known
         self.is_stuck = False  # the fetcher: it takes no seek
         self.is_refusing = False  # the client: it takes no assignment
         self.begun: list[tuple[int, int]] = []  # where the client was told to begin

@@ -142,9 +142,9 @@ def test_a_password_reaches_the_client_and_no_text(tmp_path: Path) -> None:
         security_protocol="SASL_SSL",
         sasl_mechanism="SCRAM-SHA-512",
         sasl_username="worker",
-        sasl_password="very-secret",  # noqa: S106  # of nobody
+        sasl_password="very-secret",  # noqa: S106  # of no real user
         ssl_key_location=key,
-        ssl_key_password="also-secret",  # noqa: S106  # of nobody
+        ssl_key_password="also-secret",  # noqa: S106  # of no real user
     )
 
     config = admin_config(kafka)
@@ -163,9 +163,9 @@ def test_tokens_come_from_the_identity_provider() -> None:
     kafka = settings(
         security_protocol="SASL_SSL",
         sasl_mechanism="OAUTHBEARER",
-        oauth_token_endpoint_url="https://id.example/token",  # noqa: S106  # of nobody
+        oauth_token_endpoint_url="https://id.example/token",  # noqa: S106  # of no real user
         oauth_client_id="worker",
-        oauth_client_secret="s",  # noqa: S106  # of nobody
+        oauth_client_secret="s",  # noqa: S106  # of no real user
         oauth_scope="kafka",
     )
 
@@ -194,7 +194,7 @@ def test_what_was_set_of_the_group_reaches_the_consumer() -> None:
 
 
 def test_what_the_consumer_must_not_do_it_does_not() -> None:
-    """Read at the wrong place after a checksum, or make a topic that somebody mistyped. It says how far it is."""
+    """Read at the wrong place after a checksum, or make a topic by a mistyped name. It says how far it is."""
     config = consumer_config(settings(), CONSUMER)
 
     assert config["check.crcs"] is False

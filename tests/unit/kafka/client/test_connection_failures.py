@@ -1,4 +1,4 @@
-"""Lines of the client's about a failed connection, as librdkafka 2.16 wrote them, and what their reader is told."""
+"""Lines of the client's about a failed connection, as librdkafka 2.16 wrote them, and what we make of them."""
 
 from __future__ import annotations
 

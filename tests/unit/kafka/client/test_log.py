@@ -74,7 +74,7 @@ def test_the_last_line_is_kept_for_whoever_must_say_why(log: ClientLog) -> None:
 def test_a_transaction_that_waits_for_the_last_one_is_no_error(
     log: ClientLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """librdkafka says so of each, and retries by itself; what else it says of transactions is told."""
+    """librdkafka says so of each, and retries by itself; what else it says of transactions is logged."""
     about = "[thrd:TxnCoordinator]: TxnCoordinator/1: Failed to add offsets to transaction on broker TxnCoordinator/1: "
     busy = "Broker: Producer attempted to update a transaction while another concurrent operation on the same "
 
@@ -87,7 +87,7 @@ def test_a_transaction_that_waits_for_the_last_one_is_no_error(
 
 
 def test_a_password_in_an_address_is_left_out(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
-    """The client quotes the address that it was given, where somebody may have put one."""
+    """The client quotes the address that it was given, where an operator may have put one."""
     log.log(logging.ERROR, "%s", "OIDC", "c", '[thrd:main]: cannot retrieve a token from "http://u:geheim@host/t"')
 
     assert "geheim" not in caplog.text

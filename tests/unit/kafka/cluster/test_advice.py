@@ -49,7 +49,7 @@ def told(
 
 
 def test_a_good_cluster_is_not_warned_of() -> None:
-    """Whoever is warned of everything reads nothing."""
+    """A reader who is warned of everything reads nothing."""
     assert told() == []
     assert told(progress=Progress("r", 6, 6, waiting=1000, expired=0)) == []
 
@@ -147,7 +147,7 @@ def test_a_wish_of_the_broker_is_warned_of_with_the_line_that_grants_it() -> Non
 
 
 def test_the_mock_cluster_is_not_warned_of_what_it_cannot_tell() -> None:
-    """Nobody grants it anything."""
+    """There is nothing to grant."""
     found = Survey(["b:9092"], None, [TopicFacts("a", "RESPONSE_TOPIC", 4, 3, None)], None)
 
     assert advice(KAFKA, found, TOPICS) == []

@@ -50,7 +50,7 @@ def test_a_search_ends_at_the_last_offset_that_is_inside(inside: int, end: int, 
 
 
 def test_what_is_known_halfway_is_never_too_far() -> None:
-    """Whoever breaks off gives up records of the batch alone."""
+    """A search that breaks off gives up records of the batch alone."""
     search = Search(10, 1000)
 
     while (offset := search.next) is not None:

@@ -1,4 +1,4 @@
-"""What the client goes past because it is in no log any more is told with its number, once."""
+"""Requests that were deleted before they were read are told to the watcher with their number, once."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ def test_a_partition_that_comes_back_from_another_is_a_new_attempt(world: World)
     assert world.marks == [[(0, 0, "attempts=3")]]
 
 
-def test_who_reads_his_own_mark_is_alive(world: World) -> None:
-    """A partition that left and came back, and that nobody began meanwhile, has ended no process."""
+def test_a_process_that_reads_its_own_note_is_alive(world: World) -> None:
+    """A partition that left and came back, and that no other process began meanwhile, has ended no process."""
     running(world)
     world.source.note_isolated_run(P, 0)
     world.client.commits.clear()
@@ -233,7 +233,7 @@ def test_a_suspect_is_told_in_the_poll_that_brings_its_first_record(world: World
 
 
 def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
-    """Nobody could say when its trials end. It is not marked twice for that."""
+    """Its isolated runs would have no end. It is not noted twice for that."""
     world.client.group = {P: (5, "attempts=3")}
     world.client.leaderless = {0}
     assert world.brings((P, 5)) == []
@@ -247,8 +247,8 @@ def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
     assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
 
 
-def test_a_trial_stays_one_when_the_next_attempt_is_marked(world: World) -> None:
-    """This process may die before the conviction is settled."""
+def test_an_isolated_run_stays_noted_when_the_next_attempt_begins(world: World) -> None:
+    """This process may die before it has marked the record as poison."""
     world.client.group = {P: (5, "attempts=4 trial")}
 
     world.brings((P, 5))
@@ -266,10 +266,10 @@ def test_all_suspects_of_a_poll_are_asked_about_together(world: World) -> None:
     assert [sorted(asked) for asked in world.client.ends_asked] == [[0, 1]]
 
 
-# Trials
+# Isolated runs
 
 
-def test_a_trial_is_noted_once_the_group_has_taken_it(world: World) -> None:
+def test_an_isolated_run_is_noted_once_the_group_has_taken_it(world: World) -> None:
     """It carries the number of the attempt under way."""
     world.client.group = {P: (5, "attempts=3")}
     world.brings((P, 5))
@@ -286,7 +286,7 @@ def test_a_trial_is_noted_once_the_group_has_taken_it(world: World) -> None:
     assert world.marks == [[(0, 6, "attempts=4 trial")]]
 
 
-def test_a_trial_that_is_refused_is_noted_again(world: World) -> None:
+def test_an_isolated_run_whose_note_is_refused_is_noted_again(world: World) -> None:
     """Not at once: the group is busy."""
     running(world)
     world.source.note_isolated_run(P, 5)
@@ -487,7 +487,7 @@ def moved(world: World) -> World:
 
 
 def test_a_partition_that_was_moved_is_not_asked_about_again(moved: World) -> None:
-    """Nobody has committed anything of it since. While a transaction is open it would wait for it twice."""
+    """Nothing of it was committed since. While a transaction is open it would wait for it twice."""
     assert moved.brings((LATE, 90)) == [(LATE, 90)]
 
     assert moved.client.asked == []
@@ -598,7 +598,7 @@ def test_an_error_of_a_partition_that_is_rewound_concerns_nobody(world: World) -
 
 @pytest.mark.parametrize("leave", [World.revoke, World.lose])
 def test_a_partition_that_comes_back_is_withheld_no_more(world: World, leave: Callable[..., None]) -> None:
-    """Whoever withheld it had its records, and has them no more."""
+    """The loop withheld it for records that it has no more."""
     running(world)
     world.source.withhold(P)
     world.source.withhold(Q)

@@ -211,7 +211,7 @@ def test_what_shuts_a_member_out_is_told_with_its_cure(
 
 
 def test_a_login_that_was_changed_ends_the_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The client would try the old one for ever; whoever starts us again brings the new one."""
+    """The client would try the old one for ever; a new start reads the new one."""
     certificate = tmp_path / "own.pem"
     certificate.write_text("old")
     world = new_world(monkeypatch, ssl_certificate_location=certificate)
@@ -350,7 +350,7 @@ def test_a_record_without_a_timestamp_has_none(
 def test_only_a_classic_member_without_partitions_says_that_it_leaves(
     monkeypatch: pytest.MonkeyPatch, protocol: Literal["classic", "consumer"], instance: str | None, *, holds: bool
 ) -> None:
-    """The client says it for the others; a static member is to be missed by nobody, and comes back."""
+    """The client says it for the others; a static member says nothing: it comes back."""
     world = new_world(monkeypatch, group_instance_id=instance)
     world.source.membership = Membership(protocol, "test", None)
     if holds:

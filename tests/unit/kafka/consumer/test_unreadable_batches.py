@@ -39,7 +39,7 @@ def test_another_batch_is_tried_again() -> None:
 
 
 def test_partitions_do_not_share_their_failures() -> None:
-    """One damaged disk convicts nobody else's records."""
+    """One damaged disk says nothing of other records."""
     failures = Failures()
     for _ in range(3):
         failures.failed(P, 7, 0)

@@ -1,4 +1,4 @@
-"""A group that is long in telling where it stands holds up nobody who knows."""
+"""A group that takes long to say where it stands holds up no partition that flows."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_moved_on_meanwhile_does_not_hear_the_answer(beside: Beside) -> Non
 def test_an_answer_about_partitions_that_are_gone_does_not_keep_polls_short(
     beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While something is asked a poll waits for a moment; nobody waits for this any more."""
+    """While something is asked a poll waits for a moment; nothing waits for this any more."""
     world = beside.world
     waited: list[float] = []
     world.brings((Q, 7))

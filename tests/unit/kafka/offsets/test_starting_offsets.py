@@ -1,4 +1,4 @@
-"""Where the client is told to begin with a new assignment."""
+"""Where the client begins with a new assignment."""
 
 from __future__ import annotations
 

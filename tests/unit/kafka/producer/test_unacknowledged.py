@@ -122,7 +122,7 @@ def test_a_topic_that_takes_nothing_of_what_it_is_sent_again_is_named() -> None:
 
 
 def test_it_is_not_named_in_a_second_in_which_nothing_was_sent() -> None:
-    """Then the broker may be away, which is told otherwise; what waits for it counts."""
+    """Then the broker may be away, which another figure shows; what waits for it counts."""
     outstanding = Unacknowledged()
     below(outstanding)
 
@@ -130,7 +130,7 @@ def test_it_is_not_named_in_a_second_in_which_nothing_was_sent() -> None:
 
 
 def test_it_is_not_named_while_no_broker_is_there() -> None:
-    """That is told otherwise."""
+    """Another figure shows that."""
     assert [each.refusing for each in below(Unacknowledged(), "TRY_CONNECT")] == [{}] * len(BELOW)
 
 

@@ -60,7 +60,7 @@ def test_a_broken_producer_says_why_by_its_cause() -> None:
     [(0.2, False, True), (8.9, False, True), (9.1, False, False), (30.0, False, False), (0.2, True, False)],
 )
 def test_only_somebody_else_takes_an_id_before_its_time(open_for: float, is_unique: bool, is_alive: bool) -> None:  # noqa: FBT001  # a parameter of the test
-    """The broker takes a transaction back after its timeout, and a random id is nobody else's."""
+    """The broker takes a transaction back after its timeout, and no other process has a random id."""
     assert is_owner_alive(open_for=open_for, timeout=10.0, is_unique=is_unique) is is_alive
 
 
@@ -80,7 +80,7 @@ def test_a_group_that_is_closed_to_us_ends_the_worker(code: int, cure: str) -> N
     "found", [None, trouble(KafkaError.UNKNOWN_MEMBER_ID, abort=True), trouble_of(ValueError("no metadata"))]
 )
 def test_a_membership_that_passed_ends_nothing(found: Trouble | None) -> None:
-    """Partitions move on; what was in the transaction is read again by whoever has them."""
+    """Partitions move on; what was in the transaction is read again by their next owner."""
     assert why_refused(found) is None
 
 

@@ -283,7 +283,7 @@ def test_what_is_open_at_the_end_is_taken_back(stage: Stage) -> None:
 
 
 def test_a_commit_without_an_end_ends_with_the_worker(stage: Stage) -> None:
-    """The broker is away: it takes back by itself what nobody ends."""
+    """The broker is away: it takes back by itself what is never ended."""
     producer = ScriptedProducer(commit=repeat(TIMED_OUT))
     opened = stage.opened(producer)
     opened.wait_until_ready(PATIENCE)

@@ -23,7 +23,7 @@ def test_without_a_pattern_no_two_processes_share_a_name() -> None:
 
 
 def test_a_pattern_names_the_host_wherever_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same after a restart, and so it may be somebody else's."""
+    """The same after a restart, and so another process may have it."""
     monkeypatch.setattr(socket, "gethostname", lambda: "worker-0")
 
     assert resolve_transactional_id("a-{hostname}-{hostname}", "g") == ("a-worker-0-worker-0", "a-", False, True)
