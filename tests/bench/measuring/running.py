@@ -1,4 +1,4 @@
-"""A contender as a process: the worker (ours or another checkout's), a loop of `contenders`, or a peer."""
+"""A contender as a process: the worker (ours or another checkout's), a loop written by hand, or a peer."""
 
 from __future__ import annotations
 

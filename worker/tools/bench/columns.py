@@ -33,7 +33,7 @@ _KNOWN = {variable(section, key): key.upper() for section, cls in SECTIONS.items
 
 
 class ContenderKind(StrEnum):
-    """Who answers."""
+    """What answers."""
 
     WORKER = "worker"
     ONE_BY_ONE = "one_by_one"

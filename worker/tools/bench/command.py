@@ -105,7 +105,7 @@ def _place(plan: Plan) -> Iterator[LoadPlace]:
 
 
 def _facts(plan: Plan) -> dict[str, Any]:
-    """What the figures hang on, beside the contenders."""
+    """What the figures depend on, besides the contenders."""
     order, kafka = plan.order, plan.settings.kafka
     return {
         "version": VERSION,
@@ -144,7 +144,7 @@ def _report(order: BenchOrder, accounts: tuple[Account, ...], facts: dict[str, A
 
 
 def _judge(accounts: tuple[Account, ...], *, is_whole: bool) -> None:
-    """Raises for whatever is short of what was asked for."""
+    """Raises `Incomplete` for what was asked for and is missing."""
     shortfalls = [] if is_whole else ["interrupted: the figures are of what was measured until then"]
     for account in accounts:
         if account.errors and account.part.column != PASS_THROUGH:

@@ -17,7 +17,7 @@ from worker.tools.load.figures import Flow, Heard
 
 
 class Measured(NamedTuple):
-    """One load on one contender. `heard` has what was wrong with answers; None: not known of this contender here."""
+    """One load on one contender. `heard` has what was wrong with answers. None: unknown for this contender here."""
 
     flow: Flow
     heard: Heard
@@ -101,7 +101,7 @@ class Course:
         watcher.begin(f"{where}: maximum")
         self._measure_maximum(turn, column)
         if self._loads is None:
-            # The loads of all rounds hang on it, and a machine that was just then busy would make them too low.
+            # The loads of all rounds depend on it: a machine that was busy just then would make them too low.
             self._measure_maximum(turn, column)
             better = max(self._maxima[column.name], key=lambda measured: measured.flow.rate)
             self._maxima[column.name] = [better]
@@ -114,9 +114,9 @@ class Course:
             watcher.end(1)
 
     def _is_tried(self, column: Column, load: Load) -> bool:
-        """More than it can do is a queue that grows, and a load that takes as many times as long to be answered.
+        """Not a load that is more than it can do: a queue would grow, and take many times as long to be answered.
 
-        A part of the first column's maximum is none of that to it, whatever a later round finds or rounding adds.
+        A part of the first column's own maximum is never too much for it, whatever a later round finds.
         """
         is_its_own = column == self._columns[0] and load.asked.is_part and load.asked.number <= 1
         return is_its_own or load.rate <= (self._maximum(column) or 0.0)

@@ -35,7 +35,7 @@ from worker.tools.load.usage import Usage, usage_of
 Answer = Callable[[bytes, Headers], bytes]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
 
-# Records at a time: what a fast loop would take, where the model is not asked.
+# Records at a time of the loop that only copies.
 _AT_ONCE = 1000
 _NOWHERE = Partition("", 0)
 
@@ -101,9 +101,9 @@ class PlainLoop:
 
 
 class LoopJob(NamedTuple):
-    """What one plain loop has to do. It takes the `share`th of `of` shares. A request has `rows` rows.
+    """What one plain loop has to do: the `share`th of `of` shares of the partitions. A request has `rows` rows.
 
-    `are_rows`: and is nothing else.
+    `are_rows`: its value is those rows and nothing else.
     """
 
     kind: ContenderKind
@@ -165,7 +165,7 @@ def answer_for_ever(line: Pipe, kafka: Connection, model: ModelSettings, signatu
 
 
 def _copy(signature: Signature, rows: int) -> Answer:
-    """Bytes as many as the answer has; where the model does not say, as many as the request has."""
+    """As many bytes as the answer has; where the model does not say, as many as the request has."""
     sizes = [spec.row_bytes for spec in signature.outputs]
     if None in sizes:
         return lambda value, _headers: value

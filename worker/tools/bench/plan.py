@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 _BOOTSTRAP, _MODEL = "WORKER_KAFKA__BOOTSTRAP_SERVERS", "WORKER_MODEL__PATH"
 _ADDRESSES = {f"WORKER_KAFKA__{key.upper()}" for key in Connection.model_fields if key != "config"}
-# What a worker must have to be checked; each turn puts its own in their place.
+# Settings that a worker must have to be checked; each turn puts its own in their place.
 _FILLED_IN = {key: f"inference-worker-bench-{key.lower()}" for key in ("REQUEST_TOPICS", "RESPONSE_TOPIC", "GROUP_ID")}
 PARTITIONS = 4  # of a topic, unless --partitions says another number; the embedded broker's always
-# Different requests, taken in turns: enough that none is learned by heart, and not much memory.
+# Different requests, taken in turns: more than any cache holds, and not much memory.
 _KINDS, _KINDS_BYTES = 256, 8 * 1024 * 1024
 
 
@@ -51,7 +51,7 @@ class Span(NamedTuple):
 
 
 class Plan:
-    """An order, understood. Raises `BadConfiguration` for what cannot be begun."""
+    """What an order asks for, checked. Raises `BadConfiguration` for what cannot be measured."""
 
     def __init__(self, order: BenchOrder, environ: Mapping[str, str]) -> None:
         self.order = order
@@ -83,7 +83,7 @@ class Plan:
         self.open_axes = _spans([lengths for _, lengths in made_up])
 
     def _complete(self, given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """What a worker must have is there; where the broker is a mock, nothing of how another is reached."""
+        """With what a worker must have; for a mock broker, without how another one is reached."""
         for name, value in given.items():
             if not (self.is_embedded and name.removesuffix("_FILE") in _ADDRESSES):
                 yield name, value
@@ -111,14 +111,14 @@ class Plan:
         return settings
 
     def _inspected(self) -> dict[Path, Inspected]:
-        """Each model, the one that all contenders have unless told otherwise first."""
+        """Each model; first the one that all contenders have unless `--set` names another."""
         from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time; first what is cheap to find
 
         models = {settings.model.path: settings.model for settings in (self.settings, *self._settings.values())}
         return {path: inspect(model) for path, model in models.items()}
 
     def _same_signature(self) -> Signature:
-        """What all the models take and give. Models may differ, what they are asked not."""
+        """What all the models take and give: models may differ, but they get the same requests."""
         signatures = {path: inspected.signature for path, inspected in self._models.items()}
         first = signatures[self.settings.model.path]
         for path, other in signatures.items():
@@ -162,7 +162,7 @@ class Plan:
         return Part(column, most, batching.lanes * self.order.replicas)
 
     def start(self, column: Column, site: Site) -> Contender:
-        """A contender's processes, so many as there are to be replicas."""
+        """A contender's processes, as many as `--replicas` says."""
         if column.kind is ContenderKind.WORKER:
             replicas = [self._own(column, site, number) for number in range(self.order.replicas)]
             return Workers(replicas, os.environ, self.order.config)
@@ -182,7 +182,7 @@ class Plan:
         )
 
     def _own(self, column: Column, site: Site, number: int) -> dict[str, str]:
-        """A replica's settings, by names without the prefix. Nothing of the caller's topics and names is left."""
+        """A replica's settings, by names without the prefix. None of the caller's topics and names is among them."""
         settings = self._settings[column.name]
         ours = {name: value for name, value in self._environ.items() if name.startswith("WORKER_") and "__" in name}
         own = {
@@ -195,7 +195,7 @@ class Plan:
         }
         if self.is_embedded:
             own["KAFKA__CONFIG"] = json.dumps({**CLIENT_CONFIG, **settings.kafka.config})
-        # An empty variable counts as not set, and a file's would hold: what is set there gets another value.
+        # An empty variable counts as not set, and the file's value would hold: what the file sets gets another one.
         if settings.kafka.dead_letter_topic is not None:
             own["KAFKA__DEAD_LETTER_TOPIC"] = site.rejected
         if settings.kafka.group_instance_id is not None:
@@ -222,7 +222,7 @@ def _is_set(variable: str, config: Path | None, environ: Mapping[str, str]) -> b
 def _made_up(
     signature: Signature, rows: int, encoding: Encoding, given: Mapping[str, Array] | None
 ) -> Iterator[tuple[EncodedRequest, dict[str, int]]]:
-    """Requests, always the same ones, and how long the axes are in each that the model's file leaves open."""
+    """Requests, always the same ones; and of each the lengths of the axes that the model's file leaves open."""
     rng, size = np.random.default_rng(0), 0
     for _ in range(_KINDS):
         feeds = example_feeds(signature, rows, rng, given)

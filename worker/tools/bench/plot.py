@@ -1,4 +1,7 @@
-"""Latency against load, as a picture: p50 and p99 of each contender, and where its maximum lies."""
+"""Latency against load, as a picture: p50 and p99 of each contender, and where its maximum lies.
+
+Draws on a figure that `worker/tools/picture.py` gives it. Measures nothing.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def _finish(axes: Axes) -> None:
 
 
 def _points(account: Account, quantile: str) -> Iterator[tuple[float, float]]:
-    """Requests per second, and milliseconds: of the loads that were measured, and tell this quantile."""
+    """Requests per second, and milliseconds: of the loads that were measured and have this quantile."""
     for line in account.steady:
         if line.load is not None and quantile in line.latency_ms:
             yield line.load.rate, line.latency_ms[quantile].median

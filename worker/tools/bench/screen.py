@@ -97,7 +97,7 @@ def _subject(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _made_up(axes: Mapping[str, Mapping[str, int]]) -> str:
-    """Costs may grow with the square of a length, and only equal lengths share a batch unless there are buckets."""
+    """Said because costs may grow with the square of a length, and only equal lengths share a batch without buckets."""
     spans = {axis: f"{span['min']} to {span['max']}" for axis, span in axes.items()}
     told = ", ".join(f"{axis} is {span} long" for axis, span in spans.items())
     return f"{told}: the model's file leaves that open. All figures are for such lengths and no others."

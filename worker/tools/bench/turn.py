@@ -23,10 +23,10 @@ from worker.tools.load.usage import Usage
 # A worker shows its counts a few times a second; what it has counted by a given instant shows within this.
 _SHOWN_S = 2.0
 _LOOK_S = 0.05
-# A backlog is long enough for the time asked for, and a bit, and never more than a broker's disk should mind.
+# A backlog is a little longer than the time asked for takes, and never more than a broker's disk has room for.
 _AMPLE = 1.25
 _BACKLOG_BYTES = 512 * 1024 * 1024
-# To try what a contender can do, before a backlog is made to its measure.
+# How long it is tried what a contender can do, before a backlog of the right size is made.
 _TRIAL_S = 1.0
 
 
@@ -35,7 +35,7 @@ class LoadPlace(Protocol):
 
     @property
     def has_backlogs(self) -> bool:
-        """Whether whatever is sent is kept until it is read."""
+        """Whether everything that is sent is kept until it is read."""
         ...
 
     def open(self) -> AbstractContextManager[Site]:

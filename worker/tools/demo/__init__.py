@@ -1,1 +1,1 @@
-"""The demo's parts: what it shows, and the classifier it shows it with."""
+"""`inference-worker demo`: two workers side by side, and the classifier of digits that they run."""

@@ -1,4 +1,7 @@
-"""One of the workers that the demo compares: a replica with a broker of its own, and the loads it is given."""
+"""One of the workers that the demo compares: a replica with a mock broker of its own, and the loads it is given.
+
+The load is that of `bench`, one generator for all contenders. Owns the worker process and the broker.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class Closed(NamedTuple):
 
 
 class DemoWorker:
-    """Owns a worker process and its broker. The generator is everybody's, one load at a time."""
+    """Owns a worker process and its broker. All contenders share the generator, one load at a time."""
 
     def __init__(
         self, name: str, batch_size: int, generator: Generator, images: Images, environ: Mapping[str, str]

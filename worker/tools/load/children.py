@@ -1,6 +1,6 @@
 """Processes of a measurement: spawned, deaf to Ctrl-C (their parent ends them), and ended when their parent ends.
 
-A child that fails says so in one sentence, which its parent raises. Owns the processes and the pipes to them.
+The failure of a child is raised in its parent, in one sentence. Owns the processes and the pipes to them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from worker.signals import STOPPING
 
 # Spawned, never forked: a Kafka client does not outlive a fork.
 _SPAWN = multiprocessing.get_context("spawn")
-# Python, its libraries, a model and a broker's first answer on a machine that is busy.
+# For Python, its libraries, a model and a broker's first answer on a busy machine.
 START_S = 120.0
 _END_S = 5.0
 
@@ -52,11 +52,11 @@ class Child:
             raise
 
     def has_sent(self, timeout: float = 0.0) -> bool:
-        """Whether there is something to receive, also the reason of an end, waiting for it for so many seconds."""
+        """Whether there is something to receive, or it has ended; waits for that for so many seconds."""
         return self._pipe.poll(timeout)
 
     def receive(self, timeout: float = START_S) -> Any:
-        """What it sends next. Raises the child's own `Stop`, or one when it is gone or silent for so long."""
+        """What it sends next. Raises the child's own `Stop`, or one when it has ended or sends nothing for so long."""
         if not self._pipe.poll(timeout):
             raise DeadlineMissed(f"{self._name} did not answer within {timeout:g} s")
         try:
@@ -75,7 +75,7 @@ class Child:
                 self.receive(0.0)
 
     def close(self) -> None:
-        """End it. It holds nothing that is worth an orderly end."""
+        """End it. It holds nothing that an orderly end would save."""
         self._process.kill()
         self._process.join()
         self._pipe.close()

@@ -1,4 +1,4 @@
-"""What a measurement says: latencies from due instants, rates from arrivals, and whether either may be believed.
+"""What a measurement says: latencies from due instants, rates from arrivals, and whether they are the worker's.
 
 A figure is the worker's only if the load generator kept its pace and its reader kept up; where it did not, the figure
 is the generator's, and said to be. Pure: instants are seconds on one clock.
@@ -18,13 +18,13 @@ Floats = NDArray[np.float64]
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
-# How late requests may leave (99 of 100 of them): so many seconds, or such a part of the latency that it is counted in.
+# How late 99 of 100 requests may leave: so many seconds, or such a part of the p99 latency.
 LATE_S = 0.002
 LATE_SHARE = 0.2
-# Answers of the second half of a steady load for each request due in it; and how much more latency its last quarter has
-# than its first, as a part of the load's time. Below the one and above the other, a queue grows.
+# A queue grows when both hold: fewer answers than this for each request due in the second half of a steady load; and in
+# its last quarter more latency than in its first, by more than this part of the load's time.
 KEEPS_UP, GROWS = 0.9, 0.05
-# A reader that takes full reads more often than not is behind; so is a sender whose window is half empty that often.
+# A reader whose reads are full more often than this is behind; so is a sender whose window is half empty that often.
 BEHIND = 0.5
 # A backlog's rate is taken between these parts of its answers: the first come from cold caches, and at the end one
 # partition is empty before the other.
@@ -48,7 +48,7 @@ class Heard(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """One load: requests answered per second, and how it was borne.
+    """One load: requests answered per second, their latencies, and whether the figures are the worker's.
 
     `latency_ms`: by name of the quantile, those that the number of requests can tell; empty where latency says nothing.
     `lateness_ms`: of the sender, 99 of 100 requests left within it. `is_paced`: the generator kept its pace and read in
@@ -65,7 +65,10 @@ class Flow(NamedTuple):
 
 
 def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
-    """Of an open loop, watched until `ended`. A request without an answer counts as answered then: it waited longer."""
+    """Of an open loop, watched until `ended`.
+
+    A request without an answer counts as answered then: it waited at least so long.
+    """
     due = sent.began + np.arange(sent.requests) / pace.rate
     received = np.full(sent.requests, ended)
     received[heard.numbers] = heard.instants
@@ -87,7 +90,7 @@ def steady_flow(pace: Steady, sent: Sent, heard: Heard, ended: float) -> Flow:
 def _keeps_up(pace: Steady, sent: Sent, heard: Heard, latencies: Floats) -> bool:
     """Whether answers of the second half come as fast as they are due, or at least no later than those before.
 
-    A machine that has other things to do for a moment holds answers up, and nothing grows.
+    A machine that is busy for a moment delays answers, and no queue grows.
     """
     end = sent.began + pace.due(pace.count)
     middle = (sent.began + end) / 2
@@ -125,7 +128,7 @@ def _closed(rate: float, sent: Sent, heard: Heard, *, is_paced: bool) -> Flow:
 
 
 def latency_ms(seconds: Floats) -> dict[str, float]:
-    """The quantiles that so many samples can tell: p99.9 wants a thousand. Each is a latency that did occur."""
+    """The quantiles that so many samples can show: p99.9 needs a thousand. Each is a latency that did occur."""
     told = {name: q for name, q in QUANTILES.items() if len(seconds) * (1 - q) >= 1 - 1e-9}
     return {name: _quantile(seconds, q) * 1000 for name, q in told.items()}
 

@@ -39,13 +39,13 @@ _SHOW_EVERY_S, _SHOWN = 0.2, 8
 _SENT, _ANSWERED, _EXPECTED, _HALT = range(4)
 _UNKNOWN = -1
 
-# What a caller wants to know of an answer to the request of that number. Runs in the reader's process: a function of a
-# module.
+# What a caller wants to know about the answer to the request of that number. Runs in the reader's process, so it is a
+# function of a module.
 Examine = Callable[[int, Record], Any]
 
 
 class Site(NamedTuple):
-    """How brokers are reached, where a contender finds requests and puts answers and dead letters, in which group."""
+    """How brokers are reached; the topics of requests, answers and dead letters; and the contender's group."""
 
     kafka: Connection
     requests: str
@@ -226,7 +226,7 @@ class _Listening:
         self._error: str | None = None
 
     def run(self, reader: Reader, shared: Any) -> Heard:
-        """Until all that is expected has come, or the parent calls it off."""
+        """Until all that is expected has come, or the parent gives it up."""
         reads = full = 0
         while not shared[_HALT] and not 0 <= shared[_EXPECTED] <= len(self._seen):
             records = reader.read(_LOOK_S)

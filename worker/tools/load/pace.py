@@ -1,12 +1,12 @@
-"""When each request of a load is due, and the loop that sends what is.
+"""When each request of a load is due, and the loop that sends those that are.
 
     Steady    an open loop: request n is due n / rate after the beginning, whatever comes back
     Window    a closed loop: so many are under way that the contender always has something to do
     Backlog   all at once, as fast as they go
 
-A latency counts from the instant a request was due. Counted from the instant it was sent, whatever holds the sender up
-would vanish from the figures, most of all a stall that both sides feel (coordinated omission). How late the sender
-itself was is kept beside it, because then the figure is the sender's. Time is passed in, as a clock and a sleep.
+A latency counts from the instant a request was due. Counted from the instant it was sent, it would hide everything that
+delays the sender, most of all a stall that both sides feel (coordinated omission). How late the sender itself was is
+kept beside it, because then the figure is the sender's. Time is passed in, as a clock and a sleep.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 WARM_UP_S = 0.5
 # A window is this deep: enough that no contender waits for the publisher, and soon worked off by a slow one.
 _AHEAD_S = 0.5
-# So many are handed over before the clock and what came back are looked at again.
+# So many are handed over before the clock and the count of answers are read again.
 _CHUNK = 200
-# The shortest sleep, seconds: what a timer costs more often than this the sender had better spend on sending.
+# The shortest sleep, seconds: a timer that is set more often costs time that the sender needs for sending.
 _TICK_S = 0.0002
 
 
@@ -68,7 +68,7 @@ class Pace(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """`count` requests at `rate` per second. `most`: with so many unanswered it ends, for no more would fit."""
+    """`count` requests at `rate` per second. It ends with `most` unanswered: the broker keeps no more."""
 
     rate: float
     count: int
@@ -141,7 +141,7 @@ class Sender:
     sleep: Callable[[float], None]
 
     def run(self, pace: Pace) -> Sent:
-        """Until the pace is over. Not all of it need be acknowledged then."""
+        """Until the pace is over. Some requests may not be acknowledged then."""
         began = self.clock()
         instants = array("d")
         while not pace.is_over(now := Now(self.clock() - began, len(instants), self.answered())):

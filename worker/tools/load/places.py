@@ -1,6 +1,6 @@
-"""Where loads take place: a broker of one's own, with topics made for the purpose, or a mock one inside this process.
+"""Where loads take place: a Kafka, with topics made for the purpose, or a mock broker inside this process.
 
-Owns what it makes there. What was there before is not touched, read or even looked at.
+Owns what it makes there. Nothing that was there before is touched or read.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from worker.tools.kafka.embedded import CLIENT_CONFIG, PARTITION_BYTES, PARTITIO
 from worker.tools.kafka.own_topics import OwnTopics
 from worker.tools.load.generator import Site
 
-# Bytes that a mock topic keeps for sure: it drops the oldest without a word, and keys do not share partitions equally.
+# Bytes that a mock topic keeps for sure: it drops the oldest silently, and keys do not share partitions equally.
 _KEPT = PARTITION_BYTES * PARTITIONS * 0.6
 # Of a record beside its value: key, headers and what frames them.
 _OVERHEAD = 150
 
 
 class Mock:
-    """A fresh mock broker for each turn: it would never forget what the turns before have sent."""
+    """A fresh mock broker for each turn: it would keep what the turns before have sent."""
 
     has_backlogs = False
 

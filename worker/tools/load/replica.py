@@ -1,4 +1,8 @@
-"""One real worker, started as its users start it: a process with an environment, asked over HTTP, ended by a signal."""
+"""One real worker, started as its users start it: a process with an environment, asked over HTTP, ended by a signal.
+
+Also another checkout's worker, of any layout: it is started by `python -m worker run` in that folder. Owns the process
+and its log. Imports nothing of the worker that runs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from typing import Self
 
 from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
 
-# Two seconds on an idle machine. What slows a busy one down must not end a demo or a measurement: only what hangs does.
+# A start takes two seconds on an idle machine. These end only a worker that hangs, not one on a busy machine.
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 30.0
@@ -28,7 +32,7 @@ _SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{(.*)\})? (\S+)$")
 
 
 class Replica:
-    """An `inference-worker run`. Owns the process and its log; as a context manager it leaves neither behind."""
+    """An `inference-worker run`. As a context manager it leaves neither process nor log behind."""
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class Replica:
         return self._process.pid
 
     def wait_until_ready(self) -> None:
-        """Until `/readyz` agrees. Raises `Stop` with the end of the log when it never does."""
+        """Until `/readyz` says yes. Raises `Stop` with the end of the log when it never does."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self._is_ready():
             self.check()
@@ -82,7 +86,7 @@ class Replica:
             raise BadConfiguration(f"the worker exited with {self._process.returncode}; its log ends:\n{self.log()}")
 
     def late(self, told: str) -> DeadlineMissed:
-        """To be raised: what did not happen in time, with the end of the log."""
+        """The failure to raise: what did not happen in time, with the end of the log."""
         return DeadlineMissed(f"{told}; its log ends:\n{self.log()}")
 
     def counts(self, metric: str) -> dict[str, float]:
@@ -102,7 +106,7 @@ class Replica:
             time.sleep(_LOOK_S)
 
     def all_counts(self) -> Mapping[str, dict[str, float]]:
-        """The same for every metric, by its name without our prefix; empty for one that there is not. One question."""
+        """The same for every metric, by its name without our prefix; empty for an unknown one. Asks once."""
         found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for line in self.metrics_page().splitlines():
             if sample := _SAMPLE.match(line):

@@ -1,6 +1,6 @@
 """What processes have used so far: processor time and memory, asked of Linux from outside.
 
-Elsewhere there are no such figures, and none is made up.
+On other systems there are no such figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Usage(NamedTuple):
 
 
 def usage_of(processes: Iterable[int]) -> Usage | None:
-    """Of running processes, by their ids. None where one has ended, or the system does not tell."""
+    """Of running processes, by their ids. None where one has ended, or the system has no such figures."""
     found = [_usage(process) for process in processes]
     told = [usage for usage in found if usage is not None]
     if len(told) < len(found):
