@@ -16,9 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from worker.core.batching.runs import Run, predictions, run_of
 from worker.core.failures import Code, KafkaFatal, RunFailure
-from worker.core.ordering.ledger import Place
 from worker.core.records import (
     Array,
     Batch,
@@ -28,6 +26,7 @@ from worker.core.records import (
     Message,
     Outcome,
     Partition,
+    Place,
     Prediction,
     Record,
     Rejection,
@@ -38,6 +37,7 @@ from worker.core.records import (
     Timeout,
 )
 from worker.core.rejections import Rejections
+from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
 
 SUSPECT_FROM = 3  # attempts

@@ -19,7 +19,8 @@ from worker.codecs import Codecs
 from worker.codecs.encodings.oip import memory
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.records import Headers, Partition, Record, Rejection, Request
-from worker.core.tensors.signature import Judged, Signature, TensorSpec
+from worker.core.tensors.signature import Judged, Signature
+from worker.core.tensors.specs import TensorSpec
 
 AS_JSON, AS_PROTOBUF, AS_OCTETS = [
     ("content-type", f"application/{name}".encode()) for name in ("json", "x-protobuf", "octet-stream")

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from worker.core.failures import Code
-from worker.core.ordering.ledger import Place
-from worker.core.records import Batch, CommitResult, Finished, Partition, Record, Rejection, Request, Suspect
+from worker.core.records import Batch, CommitResult, Finished, Partition, Place, Record, Rejection, Request, Suspect
 
 
 class Source(Protocol):

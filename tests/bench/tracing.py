@@ -39,8 +39,8 @@ from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.batching.intake import Bounds, Intake
 from worker.core.deadlines.outlook import Outlook
 from worker.core.deadlines.punctuality import Punctuality
-from worker.core.ordering.ledger import OffsetLedger, Place
-from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Record
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Place, Record
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce

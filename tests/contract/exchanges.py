@@ -11,7 +11,8 @@ import numpy as np
 
 from worker.codecs import Codecs, Wire
 from worker.core.records import Array, Partition, Record
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 EXAMPLES = SCHEMAS / "examples"

@@ -13,8 +13,8 @@ import pytest
 from tests.builders import record
 from tests.fakes import Broker, Clock, FakeSink
 from tests.kafka.cluster import Cluster, Reader, fresh
-from worker.core.ordering.ledger import OffsetLedger, Place
-from worker.core.records import Message
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Message, Place
 from worker.delivery.at_least_once import Sink
 from worker.kafka import KafkaSink, Membership, Topics
 from worker.settings import KafkaSettings

@@ -14,8 +14,7 @@ from tests.contract.test_sink import places
 from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.fakes import Broker, Clock, FakeSource, FakeTransactions
 from tests.kafka.cluster import Cluster, Reader, fresh
-from worker.core.ordering.ledger import Place
-from worker.core.records import Ending, Message, Partition
+from worker.core.records import Ending, Message, Partition, Place
 from worker.delivery.exactly_once import Transactions
 from worker.kafka import KafkaTransactions, Topics, resolve_transactional_id
 from worker.kafka.transactions.transactional_id import TransactionalId

@@ -19,7 +19,8 @@ from worker.codecs import Codecs, Wire
 from worker.codecs.encodings import oip_protobuf
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 
 HEAD_LENGTH = "Inference-Header-Content-Length"

@@ -20,7 +20,7 @@ from tests.kafka.scene import RAW_HEADER, Scene
 from worker.codecs.encodings import oip_protobuf
 from worker.codecs.encodings.oip import Output
 from worker.core.records import Partition, Record
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 from worker.tools.consume.reading import read
 
 JSON_HEADER = ("content-type", b"application/json")

@@ -46,7 +46,8 @@ from worker.core.records import (
     Reply,
     Request,
 )
-from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.core.tensors.stacking import Stacker
 
 LIMIT = 1024  # the least a topic may take by our settings

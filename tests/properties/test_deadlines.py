@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.builders import floats, record, request
 from tests.meeting import meeting, met
-from worker.core.batching.runs import Run, run_of
 from worker.core.deadlines.run_times import RunTimes
 from worker.core.deadlines.timeouts import deadline_of, most_urgent, parts_in_time, triage
 from worker.core.records import Reply, Timeout
+from worker.core.runs import Run, run_of
 
 SECONDS = st.integers(1, 10_000_000).map(lambda ms: ms / 1000)
 INSTANTS = st.integers(1_000_000_000_000, 2_000_000_000_000).map(lambda ms: ms / 1000)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.meeting import meeting, met
 from worker.core.records import Tensor
-from worker.core.tensors.signature import NamedTensor, Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 SYMBOLS = ("length", "width", "depth")
 LENGTHS = st.fixed_dictionaries({symbol: st.integers(1, 5) for symbol in SYMBOLS})

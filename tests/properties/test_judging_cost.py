@@ -37,7 +37,7 @@ from tests.judging import (
 from tests.unit.codecs.builders import model
 from worker.codecs.encodings import json_numbers, oip_json, oip_protobuf, protobuf_wire
 from worker.core.records import Rejection, Request, Tensor
-from worker.core.tensors.signature import DTYPES, TensorSpec
+from worker.core.tensors.specs import DTYPES, TensorSpec
 
 SIZE = 200_000
 # CI machines are shared and slower than the one of the promise. What this is for was 5 to 300 times over it.

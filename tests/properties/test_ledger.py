@@ -9,9 +9,8 @@ import pytest
 
 from tests.builders import P0, P1, Q0, record, rejection, request
 from tests.meeting import meeting, met
-from worker.core.ordering.ledger import Place
 from worker.core.ordering.loose import LEDGERS, Order
-from worker.core.records import Partition
+from worker.core.records import Partition, Place
 
 PARTITIONS = (P0, P0, P0, P1, Q0)  # most of one: there records wait for each other
 KEYS = (b"a", b"a", b"b", None)

@@ -14,7 +14,8 @@ from tests.builders import request, spec
 from tests.meeting import meeting, met
 from worker.core.failures import RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Request, Tensor
-from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.core.tensors.stacking import Stacker, cut, halve
 
 ROWS = st.lists(st.integers(1, 5), min_size=1, max_size=6)

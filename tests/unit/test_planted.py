@@ -22,8 +22,7 @@ from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_isolated_runs, test_turning
 from worker.core.batching.intake import Intake
-from worker.core.ordering.ledger import Place
-from worker.core.records import Message, Partition
+from worker.core.records import Message, Partition, Place
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.kafka import KafkaSink, KafkaTransactions

@@ -16,10 +16,10 @@ from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Output, chosen
 from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
-from worker.core.batching.runs import Run
 from worker.core.failures import Code, Reject
 from worker.core.message_runs import MessageRun
 from worker.core.records import Array, Message, Prediction, Record, Rejection, Reply
+from worker.core.runs import Run
 from worker.core.tensors.signature import Signature
 
 Header = tuple[str, bytes | None]

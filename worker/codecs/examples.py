@@ -17,7 +17,8 @@ from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Output
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Array
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 Feeds = Mapping[str, Array]
 

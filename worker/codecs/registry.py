@@ -18,10 +18,10 @@ from worker.codecs.encodings.raw_tensor import Rows
 from worker.codecs.envelope import CONTENT_TYPE, Envelope, Envelopes
 from worker.codecs.sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
 from worker.codecs.wire import JSON, PROTOBUF, SHORT_MESSAGE, Wire
-from worker.core.batching.runs import Run, predictions, run_of
 from worker.core.failures import Code, Reject
 from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
 from worker.core.rejections import Rejections
+from worker.core.runs import Run, predictions, run_of
 from worker.core.tensors.signature import Signature
 
 _PARTITION = attrgetter("partition")

@@ -10,18 +10,15 @@ build, these 0.3 µs. By agreement nobody writes to a request once it has its `p
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from worker.core.failures import Code, RunFailure
-
-if TYPE_CHECKING:
-    from worker.core.ordering.ledger import Place
-    from worker.core.tensors.stacking import Reassembly
 
 Array = NDArray[Any]
 Headers = Sequence[tuple[str, bytes | None]]
@@ -123,6 +120,16 @@ class Request:
         return (self.tensors[at],)
 
 
+class Reassembly(Protocol):
+    """What the pieces of a request that is larger than a batch have in common (`core/tensors/stacking.py`)."""
+
+    request: Request
+    is_over: bool
+
+    def collect(self, piece: Request, outcome: Outcome) -> Outcome | None:
+        """The whole request's outcome once it is known; None before, and ever after."""
+
+
 class ClosedBy(StrEnum):
     """Why a batch closed: exactly one reason each."""
 
@@ -179,6 +186,53 @@ class Rejection(NamedTuple):
 
 
 Outcome = Prediction | Rejection
+
+
+class Place:
+    """One received record's place in its partition's line, or that of several `records` which travel as one.
+
+    `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger. `key` is known only where those
+    of one key wait for one another.
+    """
+
+    __slots__ = ("is_in_doubt", "is_settled", "key", "line", "offset", "outcome", "records", "rows", "size", "taken_at")
+
+    key: bytes | None
+
+    def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float, records: int = 1) -> None:
+        self.line = line
+        self.records = records
+        self.offset = offset
+        self.rows = rows
+        self.size = size
+        self.taken_at = taken_at
+        self.outcome: Outcome | None = None
+        self.is_settled = False  # its answer is durable, with all else that it is owed
+        self.is_in_doubt = False  # it may be, with its offset committed, or may not: nobody could say
+
+    def __repr__(self) -> str:
+        return f"<Place {self.line.partition}/{self.offset} settled={self.is_settled}>"
+
+
+class Line:
+    """The places of one partition during one assignment."""
+
+    __slots__ = ("committed", "held", "next_offset", "partition", "sent")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.held: deque[Place] = deque()
+        self.sent: deque[Place] = deque()
+        self.next_offset = -1  # what a commit may carry; -1 until something is settled
+        self.committed = -1
+
+    @property
+    def oldest(self) -> Place | None:
+        """The first record that is not settled."""
+        return self.sent[0] if self.sent else self.held[0] if self.held else None
+
+    def __repr__(self) -> str:
+        return f"<Line {self.partition} sent={len(self.sent)} held={len(self.held)} next_offset={self.next_offset}>"
 
 
 def nothing_owed(partition: Partition, offset: int) -> Rejection:

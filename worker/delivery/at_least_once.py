@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from worker.core.message_runs import value_bytes
-from worker.core.ordering.ledger import OffsetLedger, Place, taken_at
-from worker.core.records import CommitResult, Message, Outcome, Partition
+from worker.core.ordering.ledger import OffsetLedger, taken_at
+from worker.core.records import CommitResult, Message, Outcome, Partition, Place
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
 # coordinator after 45.9 s under KIP-848 (measured); commits never move backwards, so a late result does no harm.

@@ -22,11 +22,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import NamedTuple, Protocol
 
-from worker.core.batching.runs import predictions
 from worker.core.failures import KafkaFatal
 from worker.core.message_runs import value_bytes
-from worker.core.ordering.ledger import Line, OffsetLedger, Place, taken_at
-from worker.core.records import CommitResult, Ending, Message, Outcome, Partition, Prediction
+from worker.core.ordering.ledger import OffsetLedger, taken_at
+from worker.core.records import CommitResult, Ending, Line, Message, Outcome, Partition, Place, Prediction
+from worker.core.runs import predictions
 
 # How long one wait for the end of a transaction lasts while a revoke holds everything else up, seconds.
 END_SLICE = 0.01

@@ -13,7 +13,8 @@ from typing import Any
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.core.tensors.signature import DTYPES, MAX_DIMENSIONS, Signature, TensorSpec
+from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
+from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.inference.input_defaults import with_defaults
 from worker.inference.onnx_file.graph import unranked_inputs
 from worker.inference.running.device import Graph

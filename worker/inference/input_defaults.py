@@ -11,7 +11,8 @@ from dataclasses import replace
 from worker.core.failures import BadConfiguration
 from worker.core.records import Value
 from worker.core.tensors.filling import filling_of
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.values import can_be, wanted
 
 _VARIABLE = "WORKER_MODEL__INPUT_DEFAULTS"

@@ -15,7 +15,8 @@ import onnxruntime as ort
 from worker.core.failures import RunFailure
 from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.inference.onnxruntime_errors import ORT_ERRORS, readable, run_failure
 from worker.inference.running.device import Device, Opened, plainly
 from worker.inference.running.device_memory import DeviceMemory, Unbindable, is_accelerated

@@ -13,10 +13,10 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from worker.core.batching.intake import Intake
-from worker.core.batching.runs import Run
 from worker.core.deadlines.punctuality import Punctuality
-from worker.core.ordering.ledger import OffsetLedger, Place
-from worker.core.records import Partition, Record, Rejection, Request
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Partition, Place, Record, Rejection, Request
+from worker.core.runs import Run
 from worker.core.tensors.buckets import Shapes
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine

@@ -12,9 +12,9 @@ from collections.abc import Collection, Sequence
 
 from worker.core.batching.batcher import Batcher, Group
 from worker.core.batching.intake import Intake
-from worker.core.batching.runs import Run
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.records import Batch, Finished, Partition, Request
+from worker.core.runs import Run
 from worker.core.tensors.stacking import Stacker
 from worker.loop.conduct import Conduct
 from worker.loop.outcomes import Outcomes

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from worker.core.batching.batcher import Batcher
-from worker.core.batching.runs import Run, unravel
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.ordering.ledger import OffsetLedger, Place
-from worker.core.records import Array, Batch, Finished, Outcome, Partition, Rejection, Request, nothing_owed
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Array, Batch, Finished, Outcome, Partition, Place, Rejection, Request, nothing_owed
 from worker.core.rejections import Rejections
+from worker.core.runs import Run, unravel
 from worker.core.tensors.stacking import Split, Stacker, halve, reject
 from worker.loop.device_check import DeviceCheck
 from worker.ports import Delivery, Events

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
-from worker.core.ordering.ledger import Place
-from worker.core.records import Partition, Record, Request, Suspect
+from worker.core.records import Partition, Place, Record, Request, Suspect
 
 # Records of one suspect that wait, while further ones stay with Kafka: an isolated run takes tens of milliseconds, and
 # what waits here counts against the bounds that all partitions share.

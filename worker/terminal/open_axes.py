@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 
 
 def open_axes(specs: Iterable[TensorSpec], shapes: Iterable[Sequence[int]]) -> dict[str, int]:

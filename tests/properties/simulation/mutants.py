@@ -14,10 +14,10 @@ from typing import Any
 from unittest import mock
 
 from tests.properties.simulation.producers import SimSink
-from worker.core.ordering.ledger import OffsetLedger, Place
+from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.loose import KeyedLedger, LooseLedger
-from worker.core.records import Ending, Message, Outcome, Partition, Prediction, Record, Request
-from worker.core.tensors.stacking import Reassembly
+from worker.core.records import Ending, Message, Outcome, Partition, Place, Prediction, Record, Request
+from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.loop.admission import Admission
@@ -95,7 +95,7 @@ def _answer_out_of_turn(_: OffsetLedger, outcomes: Iterable[tuple[Place, Outcome
     return leaving
 
 
-def _answer_with_the_first_piece(self: Reassembly, _: Request, outcome: Outcome) -> Outcome | None:
+def _answer_with_the_first_piece(self: Pieces, _: Request, outcome: Outcome) -> Outcome | None:
     if self.is_over:
         return None
     self._finish()
@@ -208,7 +208,7 @@ AT_LEAST_ONCE = (
     Mutant("settled by the answer, before its dead letter", SimSink, "_report", _report_the_first_message),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
-    Mutant("the first piece of a request answers for it", Reassembly, "collect", _answer_with_the_first_piece, KILLERS),
+    Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
     Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),
 )
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
@@ -229,5 +229,5 @@ EXACTLY_ONCE = (
     Mutant("an isolated run survives the rewind of its record", Suspects, "forget", None, KILLERS),
     Mutant("suspects do not run alone", Suspects, "suspect", None, KILLERS),
     Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),
-    Mutant("the first piece of a request answers for it", Reassembly, "collect", _answer_with_the_first_piece, KILLERS),
+    Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
 )

@@ -21,8 +21,7 @@ from tests.properties.simulation.broker import BUSY, FENCED, NOTHING_OPEN, SimBr
 from tests.properties.simulation.log import Verdict
 from tests.properties.simulation.process import TIMED_OUT, Process
 from worker.core.failures import KafkaFatal
-from worker.core.ordering.ledger import Place
-from worker.core.records import Ending, Message, Partition
+from worker.core.records import Ending, Message, Partition, Place
 
 AGAIN_AFTER = 0.005  # what the coordinator was too busy for
 PUSH_WAIT = 0.001

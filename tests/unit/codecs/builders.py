@@ -13,7 +13,8 @@ from worker.codecs import Codecs, Wire
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Array, Headers, Message, Partition, Prediction, Record, Rejection, Request, Tensor
 from worker.core.rejections import Rejections
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 SOURCE = "requests/3/1042"
 PLAIN_WIRE = Wire("responses", "scorers")

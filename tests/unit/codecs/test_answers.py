@@ -27,10 +27,10 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.encodings import oip_json
 from worker.codecs.sizes import OVERHEAD, ROOM_FOR_HEADERS, fits, size_of
-from worker.core.batching.runs import Run
 from worker.core.failures import Code, TooManyRejections
 from worker.core.records import Message, Partition, Prediction, Record, Rejection, Reply, Request
 from worker.core.rejections import Rejections
+from worker.core.runs import Run
 
 TWO = np.array([[1, 2]], "<f4")
 TRACE = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")

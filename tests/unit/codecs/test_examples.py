@@ -8,7 +8,8 @@ import pytest
 from tests.unit.codecs.builders import codecs, elements, model, record
 from worker.codecs.examples import EncodedRequest, Encoding, encode_request, encodings, example_feeds
 from worker.core.records import Request
-from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import DTYPES, TensorSpec
 
 WIDE = model(TensorSpec("x", "FP32", (2, 3)))
 MIXED = model(*[TensorSpec(f"x{datatype}", datatype, (2,)) for datatype in DTYPES if datatype != "FP16"])

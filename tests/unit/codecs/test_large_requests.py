@@ -31,7 +31,7 @@ from worker.codecs.envelope import Envelopes
 from worker.codecs.registry import readable_id
 from worker.codecs.wire import JSON
 from worker.core.records import Record
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 
 MANY = 4000  # elements, of which JSON takes 8 KB and more
 LONG = " " * 9000

@@ -28,7 +28,8 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.failures import Code
-from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import DTYPES, TensorSpec
 
 TWO_INPUTS = model(X, TensorSpec("n", "INT64", ()))
 

@@ -29,7 +29,7 @@ from tests.unit.codecs.builders import (
 from worker.codecs.encodings.oip_protobuf import _InferenceError
 from worker.core.failures import Code
 from worker.core.records import Record
-from worker.core.tensors.signature import DTYPES, TensorSpec
+from worker.core.tensors.specs import DTYPES, TensorSpec
 
 Input = service_pb2.ModelInferRequest.InferInputTensor
 Output = service_pb2.ModelInferRequest.InferRequestedOutputTensor

@@ -33,7 +33,7 @@ from tests.unit.codecs.builders import (
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.failures import Code
 from worker.core.records import Request, Timeout
-from worker.core.tensors.signature import DTYPES, TensorSpec
+from worker.core.tensors.specs import DTYPES, TensorSpec
 
 
 def sized(size: object, **changes: Any) -> dict[str, Any]:

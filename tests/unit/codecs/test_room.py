@@ -10,7 +10,8 @@ import numpy as np
 from worker.codecs import Wire, lack_of_room
 from worker.core.failures import RunFailure
 from worker.core.records import Array
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 IMAGE = TensorSpec("image", "FP32", (10,))
 LABEL = TensorSpec("label", "BYTES", ())

@@ -32,11 +32,11 @@ from tests.unit.codecs.builders import (
 from worker.codecs import Codecs, SingleCodecs
 from worker.codecs.encodings import oip_protobuf
 from worker.codecs.wire import HEAD_LENGTH
-from worker.core.batching.runs import Run, predictions
 from worker.core.failures import TooManyRejections
 from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request, Timeout
 from worker.core.rejections import Rejections
-from worker.core.tensors.signature import TensorSpec
+from worker.core.runs import Run, predictions
+from worker.core.tensors.specs import TensorSpec
 
 P3, P4 = Partition("requests", 3), Partition("requests", 4)
 ROW = np.arange(3, dtype="<f4").tobytes()

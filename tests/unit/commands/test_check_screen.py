@@ -11,7 +11,8 @@ from rich.console import Console
 from worker.codecs.examples import Encoding, encode_request
 from worker.commands.check.report import DeliveryFacts, ModelFacts, Report
 from worker.commands.check.screen import delivery_rows, group_rows, show
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.survey import GroupFacts, Progress
 from worker.settings import Effective

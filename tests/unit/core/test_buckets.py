@@ -11,7 +11,8 @@ from worker.core.failures import BadConfiguration, Code, Reject
 from worker.core.records import Batch, Value
 from worker.core.tensors.axes import axes_of, blank_lengths, check_weight, other_lengths, with_outputs
 from worker.core.tensors.buckets import NO_BUCKETS, Axis, Buckets, Filled, Spot, WantedAxis, filled, tokens
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 IDS, MASK = Spot(0, 0), Spot(1, 0)
 LENGTH = Axis("input ids axis 1", (4, 8), {IDS: 0, MASK: 0})

@@ -11,7 +11,8 @@ from tests.builders import signature, spec
 from worker.core.failures import Code, Reject
 from worker.core.records import Value
 from worker.core.tensors.filling import MAX_FILLED_BYTES
-from worker.core.tensors.signature import Judged, NamedTensor, TensorSpec
+from worker.core.tensors.signature import Judged
+from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 IDS = TensorSpec("ids", "INT64", (None,), ("length",))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.builders import CHUNK, record, rejection
 from worker.core.batching.intake import RESERVE, Bounds, Intake
-from worker.core.ordering.ledger import OffsetLedger, Place
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Place
 
 BOUNDS = Bounds(records=1000, rows=4000, size=100_000)
 

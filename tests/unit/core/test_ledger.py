@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.builders import P0, P1, record, rejection
-from worker.core.ordering.ledger import OffsetLedger, Place
-from worker.core.records import Partition
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Partition, Place
 
 
 def track(ledger: OffsetLedger, *offsets: int, partition: Partition = P0) -> list[Place]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import P0, P1, record, rejection, request
-from worker.core.ordering.ledger import OffsetLedger, Place
+from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.loose import KeyedLedger, LooseLedger
-from worker.core.records import Partition
+from worker.core.records import Partition, Place
 
 both_orders = pytest.mark.parametrize("ledger_of", [LooseLedger, KeyedLedger], ids=["none", "key"])
 

@@ -11,7 +11,8 @@ from tests.builders import request, signature, spec
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Request
 from worker.core.tensors.buckets import Axis, Spot
-from worker.core.tensors.signature import NamedTensor, Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import NamedTensor, TensorSpec
 from worker.core.tensors.stacking import Split, Stacker, halve
 
 NAN = float("nan")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.builders import P0, P1, record
-from worker.core.batching.runs import Run, predictions, run_of, unravel
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Prediction, Reply, Request
+from worker.core.runs import Run, predictions, run_of, unravel
 
 REPLIES = [Reply("a"), Reply("b"), Reply("c")]
 

@@ -15,7 +15,8 @@ from worker.core.failures import (
     Stop,
     TooManyRejections,
 )
-from worker.core.tensors.signature import MAX_DIMENSIONS, NamedTensor, Signature, TensorSpec
+from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
+from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 IMAGE = spec("image", "UINT8", (None, 3))
 SCALE = spec("scale", "FP32", ())

@@ -8,10 +8,10 @@ from math import inf
 import pytest
 
 from tests.builders import P0, floats, record, request
-from worker.core.batching.runs import Run, run_of
 from worker.core.deadlines.timeouts import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
 from worker.core.failures import Code
 from worker.core.records import Prediction, Reply, Request, Timeout
+from worker.core.runs import Run, run_of
 from worker.core.tensors.stacking import cut
 
 NOW, WALL = 50.0, 1_000.0

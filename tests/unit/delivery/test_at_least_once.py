@@ -7,8 +7,7 @@ import pytest
 from tests.builders import P0, P1, World, record
 from tests.fakes import CommitFate
 from worker.core.failures import Code, KafkaFatal
-from worker.core.ordering.ledger import Place
-from worker.core.records import Partition, Rejection, Reply
+from worker.core.records import Partition, Place, Rejection, Reply
 from worker.delivery.at_least_once import COMMIT_PATIENCE, REPORT_DUE
 
 FAR = 1e9

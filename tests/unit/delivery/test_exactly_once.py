@@ -7,8 +7,7 @@ import pytest
 from tests.builders import P0, P1, World, record, sources
 from tests.fakes import TransactionFate
 from worker.core.failures import Code, KafkaFatal
-from worker.core.ordering.ledger import Place
-from worker.core.records import Partition, Rejection, Reply
+from worker.core.records import Partition, Place, Rejection, Reply
 from worker.delivery.exactly_once import (
     END_DUE,
     FIRST_PAUSE,

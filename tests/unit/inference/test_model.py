@@ -13,7 +13,7 @@ import pytest
 from tests import models
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
 from worker.core.tensors.buckets import Spot, WantedAxis
-from worker.core.tensors.signature import DTYPES
+from worker.core.tensors.specs import DTYPES
 from worker.inference import Model, load, load_as_set, model_loading
 from worker.inference import model as model_module
 from worker.inference.onnxruntime_errors import readable, run_failure

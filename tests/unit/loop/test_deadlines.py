@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
-from worker.core.batching.runs import Run
 from worker.core.failures import Code
-from worker.core.ordering.ledger import Place
-from worker.core.records import Message, Suspect
+from worker.core.records import Message, Place, Suspect
+from worker.core.runs import Run
 
 RUN = 0.02  # seconds of a batch, whatever its rows
 ROWS = POLICY.max_rows

@@ -16,7 +16,7 @@ import numpy as np
 
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 
 _KINDS: dict[str, frozenset[type]] = {
     "b": frozenset({bool}),

@@ -23,7 +23,7 @@ import orjson
 from worker.codecs.encodings.elements import half_floats, pack
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 
 _DATA = re.compile(rb'"data"[ \t\n\r]*+:[ \t\n\r]*+(?=\[)')
 _NAME = re.compile(rb'"[^"\\]*+"[ \t\n\r]*+:')

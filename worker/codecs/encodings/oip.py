@@ -16,7 +16,8 @@ from worker.codecs.envelope import Envelope
 from worker.codecs.wire import JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.failures import Reject
 from worker.core.records import Array, Reply, RequestedOutput, Tensor
-from worker.core.tensors.signature import Judged, NamedTensor, Signature, TensorSpec
+from worker.core.tensors.signature import Judged, Signature
+from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 # Reads the elements of a claim that holds: its spec and how many there are.
 Elements = Callable[[TensorSpec, int], Tensor]

@@ -22,7 +22,8 @@ from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.failures import Reject
 from worker.core.records import Tensor
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 Object = dict[str, Any]
 

@@ -24,7 +24,8 @@ from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.codecs.encodings.oip import Bounds, Claim, Elements, Output, Question, WantedOutput, checked_id
 from worker.core.failures import Reject
 from worker.core.records import Tensor
-from worker.core.tensors.signature import MAX_DIMENSIONS, Signature, TensorSpec
+from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
+from worker.core.tensors.specs import TensorSpec
 
 
 def _pool(descriptor: bytes) -> DescriptorPool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 
 _VARINT, _FIXED_64, _BYTES, _GROUP, _END_GROUP, _FIXED_32 = range(6)
 _SIZES = {_FIXED_64: 8, _GROUP: 0, _END_GROUP: 0, _FIXED_32: 4}  # what a group holds are fields like others

@@ -17,10 +17,11 @@ from worker.codecs.encodings.elements import check_booleans
 from worker.codecs.encodings.oip import check_inline, memory
 from worker.codecs.envelope import Envelope
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS
-from worker.core.batching.runs import Run, run_of
 from worker.core.failures import Reject
 from worker.core.records import Record, Reply, Request
-from worker.core.tensors.signature import NamedTensor, Signature
+from worker.core.runs import Run, run_of
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import NamedTensor
 
 
 class Rows:

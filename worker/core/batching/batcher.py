@@ -29,8 +29,8 @@ from math import inf
 
 from worker.core.batching.limits import Limit, MemoryLimits
 from worker.core.batching.linger import Linger
-from worker.core.batching.runs import Run
 from worker.core.records import Batch, ClosedBy, Partition, Request
+from worker.core.runs import Run
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, Shapes, tokens
 from worker.core.tensors.stacking import cut
 

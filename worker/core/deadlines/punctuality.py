@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
-from worker.core.batching.runs import Run
 from worker.core.deadlines.outlook import Outlook
 from worker.core.deadlines.timeouts import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
 from worker.core.records import Batch, Finished, Outcome, Request
+from worker.core.runs import Run
 from worker.core.tensors.buckets import Shapes
 
 Refused = tuple[Request, Outcome]

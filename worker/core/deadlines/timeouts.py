@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from math import inf
 
-from worker.core.batching.runs import Run
 from worker.core.failures import Code
 from worker.core.records import Record, Rejection, Request, Timeout
+from worker.core.runs import Run
 
 
 def deadline_of(record: Record, timeout: Timeout, now: float, wall: float) -> float:

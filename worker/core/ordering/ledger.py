@@ -17,54 +17,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from worker.core.records import Outcome, Partition, Record, Request
-
-
-class Place:
-    """One received record's place in its partition's line, or that of several `records` which travel as one.
-
-    `offset` is the last one's, and `rows` and `size` are of all. Owned by the ledger. `key` is known only where those
-    of one key wait for one another.
-    """
-
-    __slots__ = ("is_in_doubt", "is_settled", "key", "line", "offset", "outcome", "records", "rows", "size", "taken_at")
-
-    key: bytes | None
-
-    def __init__(self, line: Line, offset: int, rows: int, size: int, taken_at: float, records: int = 1) -> None:
-        self.line = line
-        self.records = records
-        self.offset = offset
-        self.rows = rows
-        self.size = size
-        self.taken_at = taken_at
-        self.outcome: Outcome | None = None
-        self.is_settled = False  # its answer is durable, with all else that it is owed
-        self.is_in_doubt = False  # it may be, with its offset committed, or may not: nobody could say
-
-    def __repr__(self) -> str:
-        return f"<Place {self.line.partition}/{self.offset} settled={self.is_settled}>"
-
-
-class Line:
-    """The places of one partition during one assignment."""
-
-    __slots__ = ("committed", "held", "next_offset", "partition", "sent")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.held: deque[Place] = deque()
-        self.sent: deque[Place] = deque()
-        self.next_offset = -1  # what a commit may carry; -1 until something is settled
-        self.committed = -1
-
-    @property
-    def oldest(self) -> Place | None:
-        """The first record that is not settled."""
-        return self.sent[0] if self.sent else self.held[0] if self.held else None
-
-    def __repr__(self) -> str:
-        return f"<Line {self.partition} sent={len(self.sent)} held={len(self.held)} next_offset={self.next_offset}>"
+from worker.core.records import Line, Outcome, Partition, Place, Record, Request
 
 
 class OffsetLedger:

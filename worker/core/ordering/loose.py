@@ -22,8 +22,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from worker.core.ordering.ledger import Line, OffsetLedger, Place
-from worker.core.records import Outcome, Partition, Record
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Line, Outcome, Partition, Place, Record
 
 Order = Literal["partition", "key", "none"]
 

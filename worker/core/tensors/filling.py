@@ -15,15 +15,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from worker.core.failures import Code, Reject
 from worker.core.records import Tensor
-
-if TYPE_CHECKING:
-    from worker.core.tensors.signature import NamedTensor, TensorSpec
+from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 # A short request can leave out long rows: 65,536 of 600 KB are a few bytes each in what it sends. As much as a batch
 # holds by default.

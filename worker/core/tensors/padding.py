@@ -14,7 +14,8 @@ import numpy as np
 
 from worker.core.records import Array, Request, Tensor
 from worker.core.tensors.buckets import Buckets, Shapes
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 
 def padded(signature: Signature, requests: Sequence[Request], rows: int, shapes: Shapes) -> Mapping[str, Array]:

@@ -6,103 +6,22 @@ exists: numpy's own products overflow (`[2**32, 2**32]` counts 0 elements), and 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from worker.core.failures import Code, Reject
-from worker.core.records import RequestedOutput, Tensor, Value
+from worker.core.records import RequestedOutput, Tensor
 from worker.core.tensors.buckets import Axis, Buckets
 from worker.core.tensors.filling import Filling, filling_of
-
-# Open Inference Protocol datatypes and their little-endian numpy types. BYTES are strings: ONNX knows no other.
-DTYPES: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype("?"),
-    "UINT8": np.dtype("u1"),
-    "UINT16": np.dtype("<u2"),
-    "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"),
-    "INT8": np.dtype("i1"),
-    "INT16": np.dtype("<i2"),
-    "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"),
-    "FP16": np.dtype("<f2"),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
-    "BYTES": np.dtype(object),
-}
+from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 _MAX_KNOWN = 1024  # claims remembered
 
 # numpy's limit is 64 dimensions, ONNX models use at most about six.
 MAX_DIMENSIONS = 8
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one.
-
-    `symbols` are the names that the model's file gives to dynamic ones, None where it gives none: what has one name is
-    one axis. Empty where nobody knows. An input with a `default` may be left out.
-    """
-
-    name: str
-    datatype: str
-    dims: tuple[int | None, ...]
-    symbols: tuple[str | None, ...] = ()
-    default: Value | None = None
-
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        return DTYPES[self.datatype]
-
-    @cached_property
-    def is_text(self) -> bool:
-        return self.datatype == "BYTES"
-
-    @cached_property
-    def is_float(self) -> bool:
-        return self.dtype.kind == "f"
-
-    @cached_property
-    def element_bytes(self) -> int:
-        """Of one element in a batch; of a string its reference alone."""
-        return self.dtype.itemsize
-
-    @cached_property
-    def row_bytes(self) -> int | None:
-        """Bytes of one row; None when a dimension is dynamic or the elements are strings."""
-        if self.is_text or None in self.dims:
-            return None
-        return math.prod(d for d in self.dims if d is not None) * self.dtype.itemsize
-
-    def check_length(self, elements: int, got_bytes: int) -> None:
-        """Raises `Reject` unless a numeric tensor of so many elements has exactly the bytes that came."""
-        expected = elements * self.dtype.itemsize
-        if got_bytes != expected:
-            raise Reject(f"input {self.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
-
-    def symbol(self, dimension: int) -> str | None:
-        """The name that the model's file gives to this dimension (0: the first after the batch axis), if any."""
-        return self.symbols[dimension] if self.symbols else None
-
-    def __str__(self) -> str:
-        text = f"{self.name} {self.datatype}{['batch', *('?' if d is None else d for d in self.dims)]}".replace("'", "")
-        return text if self.default is None else f"{text} ({json.dumps(self.default)} if left out)"
-
-
-class NamedTensor(NamedTuple):
-    """One tensor as a request claims it: `shape` includes the batch axis, `tensor` is already of that datatype."""
-
-    name: str
-    datatype: str
-    shape: Sequence[int]
-    tensor: Tensor
 
 
 class Judged(NamedTuple):

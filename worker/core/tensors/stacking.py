@@ -17,7 +17,8 @@ import numpy as np
 from worker.core.failures import Code, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, Tensor
 from worker.core.tensors.padding import misfit, own_parts, padded
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 Refused = tuple[Request, Rejection]
 
@@ -151,8 +152,8 @@ def halve(batch: Batch) -> list[Batch]:
 
 
 def cut(request: Request, rows: int) -> list[Request]:
-    """The request in pieces of at most so many rows, which a `Reassembly` makes one again. Tensors are views."""
-    reassembly = Reassembly(request)
+    """The request in pieces of at most so many rows, which a `Pieces` makes one again. Tensors are views."""
+    reassembly = Pieces(request)
     pieces: list[Request] = []
     for start in range(0, request.rows, rows):
         stop = min(start + rows, request.rows)
@@ -172,24 +173,24 @@ PIECES_DIFFER = (
 )
 
 
-class Reassembly:
-    """Collects the outcomes of a cut request's pieces, which come home in any order. One rejection is enough.
+class Pieces:
+    """Collects the outcomes of a cut request's pieces, which finish in any order. One rejection is enough.
 
     It knows its pieces by identity only: they point here, and a circle would keep a large request in memory until the
     garbage collector comes by.
     """
 
-    __slots__ = ("_home", "_missing", "is_over", "request")
+    __slots__ = ("_parts", "_missing", "is_over", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self._home: dict[int, tuple[Array, ...]] = {}  # in the order of the rows
+        self._parts: dict[int, tuple[Array, ...]] = {}  # in the order of the rows
         self._missing = 0
         self.is_over = False
 
     def expect(self, piece: Request) -> None:
         """The piece with the next rows."""
-        self._home[id(piece)] = ()
+        self._parts[id(piece)] = ()
         self._missing += 1
 
     def collect(self, piece: Request, outcome: Outcome) -> Outcome | None:
@@ -199,7 +200,7 @@ class Reassembly:
         if isinstance(outcome, Rejection):
             self._finish()
             return outcome
-        self._home[id(piece)] = outcome.outputs
+        self._parts[id(piece)] = outcome.outputs
         self._missing -= 1
         if self._missing:
             return None
@@ -210,8 +211,8 @@ class Reassembly:
             return reject(self.request, RunFailure(PIECES_DIFFER))
 
     def _finish(self) -> list[tuple[Array, ...]]:
-        parts = list(self._home.values())
-        self._home.clear()
+        parts = list(self._parts.values())
+        self._parts.clear()
         self.is_over = True
         return parts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from worker.core.records import Value
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 
 
 def can_be(spec: TensorSpec, value: Value) -> bool:

@@ -27,7 +27,8 @@ import numpy as np
 import onnxruntime as ort
 
 from worker.core.records import Array
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.inference.running.device_memory import Bytes, DeviceMemory, Unbindable
 
 Feeds = Mapping[str, Array]

@@ -17,7 +17,8 @@ from worker.codecs.encodings.oip_json import JsonBody
 from worker.core.damage import DAMAGED
 from worker.core.failures import BadConfiguration, Reject
 from worker.core.records import Array, Tensor
-from worker.core.tensors.signature import Judged, NamedTensor, Signature, TensorSpec
+from worker.core.tensors.signature import Judged, Signature
+from worker.core.tensors.specs import NamedTensor, TensorSpec
 from worker.inference.start_checks.warm_up_rows import ExampleRows
 
 # Each is run by itself at start.

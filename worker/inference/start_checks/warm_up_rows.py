@@ -13,7 +13,8 @@ import numpy as np
 from worker.core.records import Array, Value
 from worker.core.tensors.axes import blank_lengths
 from worker.core.tensors.buckets import Spot
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 Feeds = Mapping[str, Array]
 Lengths = Mapping[Spot, int]

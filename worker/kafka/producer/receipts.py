@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka import Message as Report
 
 from worker.core.failures import KafkaFatal, LimitLowered
-from worker.core.ordering.ledger import Place
+from worker.core.records import Place
 from worker.kafka.producer.destination import is_too_large, why_refused
 
 

@@ -15,8 +15,7 @@ from contextlib import suppress
 from confluent_kafka import Producer
 
 from worker.core.message_runs import fields_of
-from worker.core.ordering.ledger import Place
-from worker.core.records import Message
+from worker.core.records import Message, Place
 from worker.kafka.client.config import producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog

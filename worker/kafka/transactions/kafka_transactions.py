@@ -17,8 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from confluent_kafka import TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
-from worker.core.ordering.ledger import Place
-from worker.core.records import Ending, Message, Partition
+from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka.client.config import transaction_config
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import Watcher

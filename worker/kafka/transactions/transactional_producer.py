@@ -15,8 +15,7 @@ from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka import Message as Report
 
 from worker.core.message_runs import fields_of
-from worker.core.ordering.ledger import Place
-from worker.core.records import Message
+from worker.core.records import Message, Place
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from worker.core.failures import Code
-from worker.core.ordering.ledger import Place
-from worker.core.records import Ending, Finished, Message, Outcome, Partition, Record, Rejection, Reply, Request
+from worker.core.records import Ending, Finished, Message, Outcome, Partition, Place, Record, Rejection, Reply, Request
 from worker.ports import Lanes
 from worker.telemetry.tracing.spans import TRACEPARENT, RequestSpans, ServedModel, Tracing
 

@@ -20,7 +20,8 @@ from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.failures import Reject
 from worker.core.records import Array, Headers, Record
-from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import DTYPES, TensorSpec
 
 Role = Literal["outputs", "inputs"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from worker.core.ordering.ledger import OffsetLedger, Place
-from worker.core.records import Outcome, Partition
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Outcome, Partition, Place
 
 
 class Writer(Protocol):

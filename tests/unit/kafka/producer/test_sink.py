@@ -14,8 +14,7 @@ from tests.contract.test_sink import places
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal, LimitLowered
 from worker.core.message_runs import MessageRun
-from worker.core.ordering.ledger import Place
-from worker.core.records import Message
+from worker.core.records import Message, Place
 from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.client.log import ClientLog
 from worker.kafka.producer import sink

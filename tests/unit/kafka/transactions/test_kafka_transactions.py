@@ -16,8 +16,7 @@ from tests.fakes import Onlooker
 from tests.unit.kafka.producer.test_unacknowledged import BELOW, WELL, text, topic
 from tests.unit.kafka.transactions.test_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
-from worker.core.ordering.ledger import Place
-from worker.core.records import Ending, Message, Partition
+from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka import KafkaTransactions, Membership, Topics
 from worker.kafka.transactions import committer, kafka_transactions
 from worker.kafka.transactions.errors import Trouble

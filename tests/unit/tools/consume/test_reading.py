@@ -24,7 +24,8 @@ from tests.unit.codecs.builders import (
 from worker.codecs.examples import Encoding, encode_request
 from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Message, Record
-from worker.core.tensors.signature import DTYPES, Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.tools.consume.reading import Reading, headers_of, json_line, read
 
 OK = ("status", b"ok")

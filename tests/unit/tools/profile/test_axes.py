@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.tools.profile.engine.axes import axis_of
 
 IDS = TensorSpec("ids", "INT64", (None,), ("sequence",))

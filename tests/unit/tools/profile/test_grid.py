@@ -12,7 +12,8 @@ from tests.unit.tools.profile.builders import measured
 from worker.core.failures import BadConfiguration, Code, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.buckets import Spot, WantedAxis
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 from worker.tools.profile.engine.axes import LengthAxis
 from worker.tools.profile.engine.costs import HAND_OVER_SECONDS

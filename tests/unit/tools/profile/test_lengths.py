@@ -6,7 +6,8 @@ import pytest
 
 from worker.core.failures import BadConfiguration, Code
 from worker.core.records import Partition, Record, Rejection, Reply, Request
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.tools.profile.engine.axes import axis_of
 from worker.tools.profile.engine.lengths import of_lines, of_requests
 

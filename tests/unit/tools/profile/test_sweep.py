@@ -10,7 +10,8 @@ import pytest
 from tests.fakes import Clock
 from worker.core.failures import BadConfiguration, Code, RunFailure
 from worker.core.records import Array
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 from worker.tools.profile.engine.sweep import ROUNDS, WARM_UPS, Bench, SizeTimings, Sweep, Timing, sweep
 

@@ -14,7 +14,8 @@ import pytest
 from tests.builders import signature, spec
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Array
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 from worker.tools.score.files.arrays import Arrays
 
 ROWS = np.arange(12, dtype="<f4").reshape(4, 3)

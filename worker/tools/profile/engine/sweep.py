@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array, ClosedBy, Partition, Record, Reply, Request, Tensor
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 
 Floats = NDArray[np.float64]

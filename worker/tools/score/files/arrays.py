@@ -22,7 +22,8 @@ from numpy.lib import format as npy
 from worker.codecs.encodings.elements import to_bytes
 from worker.core.damage import DAMAGED
 from worker.core.failures import BadConfiguration, Incomplete
-from worker.core.tensors.signature import Signature, TensorSpec
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
 
 _MOST_SAID = 100  # characters of a reason
 _ZIP_NAME_LENGTHS = struct.Struct("<26xHH")  # of a local file header: the lengths of name and extra field behind it

@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Array
-from worker.core.tensors.signature import TensorSpec
+from worker.core.tensors.specs import TensorSpec
 from worker.tools.score.files.claims import claimed, is_still
 
 
