@@ -191,7 +191,7 @@ class ScriptedClient:
         self.is_closed = True
 
 
-class Inquirer:
+class FurtherClient:
     """A further client of the same source, which asks the same group and waits longer, or looks at the same log."""
 
     def __init__(self, first: ScriptedClient) -> None:
@@ -302,11 +302,11 @@ class World(NamedTuple):
         return self.polled() + self.polled()
 
     @property
-    def marks(self) -> list[list[tuple[int, int, str | None]]]:
+    def notes(self) -> list[list[tuple[int, int, str | None]]]:
         """What was committed: partition, offset and text."""
         return [[(at.partition, at.offset, at.metadata) for at in commit] for commit in self.client.commits]
 
-    def marks_heard(self, error: KafkaError | None = None) -> None:
+    def notes_heard(self, error: KafkaError | None = None) -> None:
         """All commits under way come back."""
         for commit in self.client.commits:
             self.commit_heard(*commit, error=error)
@@ -322,9 +322,9 @@ def new_world(
     """A source that has joined its group and holds nothing yet. `background` does what goes on beside: at once."""
     clients: list[ScriptedClient] = []
 
-    def make(config: dict[str, Any], logger: object = None) -> ScriptedClient | Inquirer:
+    def make(config: dict[str, Any], logger: object = None) -> ScriptedClient | FurtherClient:
         if clients:
-            return Inquirer(clients[0])
+            return FurtherClient(clients[0])
         clients.append(ScriptedClient(config, logger))
         return clients[-1]
 

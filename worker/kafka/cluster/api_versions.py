@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -21,27 +22,18 @@ _API = re.compile(r"ApiKey \S+ \((\d+)\) Versions \d+\.\.(\d+)")
 
 def known_requests(kafka: Connection, topic: str, timeout: float) -> Mapping[int, int]:
     """The highest version of each request, by its number; none when the broker does not answer. Asks for `topic`."""
-    lines = _Lines()
-    admin = AdminClient({**admin_config(kafka), "debug": "feature", "log_level": 7}, logger=lines)
+    lines: list[str] = []
+    logger = SimpleNamespace(log=lambda *said: lines.append(said[-1]))
+    admin = AdminClient({**admin_config(kafka), "debug": "feature", "log_level": 7}, logger=logger)
     try:
         admin.list_topics(topic, timeout=timeout)
     except KafkaException:
         return {}
     admin.poll(0)
-    found = [_API.search(line) for line in lines.texts]
+    found = [_API.search(line) for line in lines]
     return {int(api[1]): int(api[2]) for api in found if api}
 
 
 def fences_by_group(known: Mapping[int, int]) -> bool:
     """Whether an offset in a transaction is refused to who has lost the partition. Without an answer it is believed."""
     return not known or known.get(_TXN_OFFSET_COMMIT, -1) >= _NAMES_THE_MEMBER
-
-
-class _Lines:
-    """A logger that keeps what the client tells of its broker."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def log(self, _level: int, _template: str, _facility: str, _client: str, text: str) -> None:
-        self.texts.append(text)

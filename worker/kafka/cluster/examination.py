@@ -35,6 +35,7 @@ from worker.settings import KafkaSettings
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
+ABSENT = KafkaError.UNKNOWN_TOPIC_OR_PART
 # A topic that is not there may have been made a moment ago: so long a broker may take to hear of it, seconds.
 NEW_TOPIC_TIMEOUT = 2.0
 ASK_AGAIN_AFTER = 0.2
@@ -118,7 +119,7 @@ class _Examination:
     def run(self) -> Verdict:
         if self._with_transactions:
             self._check_transactions()
-        partitions = self._count_partitions()
+        partitions = {topic: self._partitions(setting, topic) for topic, setting in used(self._kafka).items()}
         can_administer = not self._is_mock and self._is_reachable()
         if can_administer:
             self._check_access()
@@ -156,13 +157,10 @@ class _Examination:
             )
         )
 
-    def _count_partitions(self) -> dict[str, int]:
-        return {topic: self._partitions(setting, topic) for topic, setting in used(self._kafka).items()}
-
     def _partitions(self, setting: str, topic: str) -> int:
         try:
             found = self._metadata(topic)
-            while found.error is not None and self._may_be_new(found.error):
+            while found.error is not None and found.error.code() == ABSENT and time.monotonic() < self._new_topics_by:
                 time.sleep(ASK_AGAIN_AFTER)
                 found = self._metadata(topic)
         except KafkaException as error:
@@ -178,9 +176,6 @@ class _Examination:
     def _metadata(self, topic: str) -> TopicMetadata:
         return self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
 
-    def _may_be_new(self, error: KafkaError) -> bool:
-        return error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and time.monotonic() < self._new_topics_by
-
     def _note_lone_replica(self, topic: str, replicas: Iterable[Sized]) -> None:
         """A coordinator that finds no leader takes a marker's partition for deleted, and the transaction for ended.
 
@@ -193,7 +188,7 @@ class _Examination:
             )
 
     def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if error.code() == ABSENT:
             return Finding(
                 f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another",
                 create_command(self._kafka, topic),

@@ -64,10 +64,7 @@ class KafkaSource:
         self._rebalances.subscribe(self._consumer, assignments)
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
-        """At most `max_records`: at once if any wait, else the first that comes within `timeout` seconds.
-
-        Raises `KafkaFatal` when the group, the topics or the broker are closed to us for good.
-        """
+        """At most `max_records`; see `Source`. Raises `KafkaFatal` when group, topics or broker are closed for good."""
         if self._gates.is_waiting:
             self._attend()
         # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
@@ -131,10 +128,7 @@ class KafkaSource:
         return self._offsets.note_isolated_run(partition, offset)
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        """Take back what `note_isolated_run` noted: the record did no harm, and is left to its next owner.
-
-        To be called again until it is so: True.
-        """
+        """Take that note back: the record did no harm. To be called again until it is so: True."""
         return self._offsets.withdraw_note(partition, offset)
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:

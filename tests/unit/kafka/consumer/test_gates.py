@@ -38,7 +38,7 @@ def latest(monkeypatch: pytest.MonkeyPatch) -> World:
 def running(world: World) -> World:
     """Both partitions flow and are marked."""
     world.brings((P, 0), (Q, 0))
-    world.marks_heard()
+    world.notes_heard()
     world.client.asked.clear()
     return world
 
@@ -54,7 +54,7 @@ def test_the_first_records_of_a_poll_are_asked_about_and_marked_together(world: 
 
     assert records == [(P, 6), (P, 7), (Q, 3)]
     assert [sorted(asked) for asked in world.client.asked] == [[0, 1]]
-    assert world.marks == [[(0, 5, "attempts=2")], [(1, 3, "attempts=1")]]
+    assert world.notes == [[(0, 5, "attempts=2")], [(1, 3, "attempts=1")]]
 
 
 def test_a_partition_that_flows_is_asked_about_no_more(world: World) -> None:
@@ -77,7 +77,7 @@ def test_a_partition_that_comes_back_from_another_is_a_new_attempt(world: World)
 
     world.brings((P, 0))
 
-    assert world.marks == [[(0, 0, "attempts=3")]]
+    assert world.notes == [[(0, 0, "attempts=3")]]
 
 
 def test_a_process_that_reads_its_own_note_is_alive(world: World) -> None:
@@ -91,7 +91,7 @@ def test_a_process_that_reads_its_own_note_is_alive(world: World) -> None:
 
     world.brings((P, 0))
 
-    assert world.marks == [[(0, 0, "attempts=1")]]
+    assert world.notes == [[(0, 0, "attempts=1")]]
     assert not world.assignments.suspects
 
 
@@ -105,7 +105,7 @@ def test_nothing_comes_of_a_partition_that_the_group_says_nothing_about(world: W
 
     assert world.polled_twice() == [(P, 3), (P, 4), (P, 5)]
 
-    assert world.marks == [[(0, 3, "attempts=1")]]
+    assert world.notes == [[(0, 3, "attempts=1")]]
 
 
 @pytest.mark.parametrize(("brought", "who"), [([(P, 3)], "1 partition waits"), ([(P, 3), (Q, 0)], "2 partitions wait")])
@@ -237,13 +237,13 @@ def test_a_suspect_whose_end_is_not_known_waits(world: World) -> None:
     world.client.group = {P: (5, "attempts=3")}
     world.client.leaderless = {0}
     assert world.brings((P, 5)) == []
-    assert not world.marks
+    assert not world.notes
     world.client.leaderless = set()
     world.clock.now += 1.0
 
     assert world.polled_twice() == [(P, 5)]
 
-    assert world.marks == [[(0, 5, "attempts=4")]]
+    assert world.notes == [[(0, 5, "attempts=4")]]
     assert world.assignments.suspects == [Suspect(P, 3, None, 100)]
 
 
@@ -254,7 +254,7 @@ def test_an_isolated_run_stays_noted_when_the_next_attempt_begins(world: World) 
     world.brings((P, 5))
 
     assert world.assignments.suspects == [Suspect(P, 4, 5, 100)]
-    assert world.marks == [[(0, 5, "attempts=5 trial")]]
+    assert world.notes == [[(0, 5, "attempts=5 trial")]]
 
 
 def test_all_suspects_of_a_poll_are_asked_about_together(world: World) -> None:
@@ -277,27 +277,27 @@ def test_an_isolated_run_is_noted_once_the_group_has_taken_it(world: World) -> N
     world.client.hears_at_once = False
 
     assert not world.source.note_isolated_run(P, 5)
-    assert world.marks == [[(0, 5, "attempts=4 trial")]]
+    assert world.notes == [[(0, 5, "attempts=4 trial")]]
     assert not world.source.note_isolated_run(P, 5)
-    world.marks_heard()
+    world.notes_heard()
 
     assert world.source.note_isolated_run(P, 5)
     assert not world.source.note_isolated_run(P, 6)
-    assert world.marks == [[(0, 6, "attempts=4 trial")]]
+    assert world.notes == [[(0, 6, "attempts=4 trial")]]
 
 
 def test_an_isolated_run_whose_note_is_refused_is_noted_again(world: World) -> None:
     """Not at once: the group is busy."""
     running(world)
     world.source.note_isolated_run(P, 5)
-    world.marks_heard(REFUSED)
+    world.notes_heard(REFUSED)
 
     assert not world.source.note_isolated_run(P, 5)
-    assert not world.marks
+    assert not world.notes
     world.clock.now += 1.0
     assert not world.source.note_isolated_run(P, 5)
 
-    assert world.marks == [[(0, 5, "attempts=1 trial")]]
+    assert world.notes == [[(0, 5, "attempts=1 trial")]]
     assert not world.source.commit_results()
 
 
@@ -308,10 +308,10 @@ def test_nothing_is_noted_of_a_partition_that_has_left(world: World) -> None:
 
     assert not world.source.note_isolated_run(P, 5)
 
-    assert not world.marks
+    assert not world.notes
 
 
-# Marks under way
+# Notes under way
 
 
 def test_a_mark_is_under_way_until_it_is_heard_of(world: World) -> None:
@@ -336,7 +336,7 @@ def test_nothing_is_handed_out_before_its_attempt_is_marked(world: World) -> Non
     assert world.brings((P, 1)) == []
     assert world.source.is_marking([P])
 
-    world.marks_heard()
+    world.notes_heard()
 
     assert world.polled_twice() == [(P, 0), (P, 1)]
     assert not world.source.is_marking([P])
@@ -347,14 +347,14 @@ def test_a_refused_mark_is_sent_again(world: World) -> None:
     """Not at once: the group is busy."""
     world.client.hears_at_once = False
     world.brings((P, 0))
-    world.marks_heard(REFUSED)
+    world.notes_heard(REFUSED)
     assert world.polled_twice() == []
-    assert not world.marks
+    assert not world.notes
 
     world.clock.now += 1.0
     world.polled()
 
-    assert world.marks == [[(0, 0, "attempts=1")]]
+    assert world.notes == [[(0, 0, "attempts=1")]]
 
 
 def test_a_mark_that_is_never_heard_of_is_sent_again(world: World) -> None:
@@ -367,7 +367,7 @@ def test_a_mark_that_is_never_heard_of_is_sent_again(world: World) -> None:
     assert not world.source.is_marking([P])
     world.polled()
 
-    assert world.marks == [[(0, 0, "attempts=1")]]
+    assert world.notes == [[(0, 0, "attempts=1")]]
 
 
 def test_what_left_while_it_was_held_is_not_handed_out(world: World) -> None:
@@ -375,7 +375,7 @@ def test_what_left_while_it_was_held_is_not_handed_out(world: World) -> None:
     world.client.hears_at_once = False
     world.brings((P, 0), (Q, 0))
     world.revoke(P)
-    world.marks_heard()
+    world.notes_heard()
 
     assert world.polled_twice() == [(Q, 0)]
 
@@ -420,7 +420,7 @@ def test_an_offset_beyond_the_end_is_of_records_that_are_gone(world: World) -> N
     assert world.brings((P, 0), (P, 1)) == [(P, 0), (P, 1)]
 
     assert not world.client.seeks
-    assert world.marks == [[(0, 0, "attempts=1")]]
+    assert world.notes == [[(0, 0, "attempts=1")]]
     assert not world.assignments.suspects
 
 
@@ -469,7 +469,7 @@ def test_what_was_fetched_before_a_rewind_does_not_come(world: World) -> None:
 
     assert world.brings((P, 2), (Q, 2)) == [(P, 2), (Q, 2)]
     assert world.client.seeks == [(0, 2)]
-    assert not world.marks
+    assert not world.notes
 
 
 @pytest.fixture
@@ -491,7 +491,7 @@ def test_a_partition_that_was_moved_is_not_asked_about_again(moved: World) -> No
     assert moved.brings((LATE, 90)) == [(LATE, 90)]
 
     assert moved.client.asked == []
-    assert moved.marks == [[(2, 90, "attempts=4")]]
+    assert moved.notes == [[(2, 90, "attempts=4")]]
     assert moved.assignments.suspects == [Suspect(LATE, 3, None, moved.client.end)]
 
 
@@ -577,7 +577,7 @@ def test_a_first_record_that_nobody_can_read_is_marked_as_any_other(world: World
 
     assert world.polled_twice() == [(P, 5)]
 
-    assert world.marks == [[(0, 5, "attempts=1")]]
+    assert world.notes == [[(0, 5, "attempts=1")]]
 
 
 def test_an_error_of_a_partition_that_is_rewound_concerns_nobody(world: World) -> None:
@@ -640,15 +640,15 @@ def test_a_partition_that_is_not_ours_cannot_be_withheld(world: World) -> None:
 def test_a_group_without_an_offset_starts_at_the_end_once_that_is_committed(latest: World) -> None:
     """In the poll that brings the assignment it is asked for and committed; until it is taken, nothing comes."""
     latest.joins(P)
-    assert latest.marks == [[(0, 100, "attempts=0")]]
+    assert latest.notes == [[(0, 100, "attempts=0")]]
     assert latest.brings((P, 101)) == []
 
-    latest.marks_heard()
+    latest.notes_heard()
     latest.client.group = {P: (100, "attempts=0")}
 
     assert latest.brings((P, 100)) == [(P, 100)]
     assert latest.client.seeks == [(0, 100)]
-    assert latest.marks == [[(0, 100, "attempts=1")]]
+    assert latest.notes == [[(0, 100, "attempts=1")]]
 
 
 def test_the_ends_of_all_partitions_are_asked_for_at_once(latest: World) -> None:
@@ -656,7 +656,7 @@ def test_the_ends_of_all_partitions_are_asked_for_at_once(latest: World) -> None
     latest.joins(P, Q)
 
     assert [sorted(asked) for asked in latest.client.ends_asked] == [[0, 1]]
-    assert sorted(latest.marks) == [[(0, 100, "attempts=0")], [(1, 100, "attempts=0")]]
+    assert sorted(latest.notes) == [[(0, 100, "attempts=0")], [(1, 100, "attempts=0")]]
 
 
 def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: World) -> None:
@@ -665,20 +665,20 @@ def test_a_partition_without_a_leader_keeps_no_other_from_its_start(latest: Worl
 
     latest.joins(P, Q)
 
-    assert latest.marks == [[(1, 100, "attempts=0")]]
+    assert latest.notes == [[(1, 100, "attempts=0")]]
 
 
 def test_a_start_that_is_refused_is_committed_again(latest: World) -> None:
     """Where it was, however far the partition has grown."""
     latest.joins(P)
-    latest.marks_heard(REFUSED)
+    latest.notes_heard(REFUSED)
     latest.client.end = 200
 
     assert latest.brings((P, 100)) == []
     latest.clock.now += 1.0
     latest.polled()
 
-    assert latest.marks == [[(0, 100, "attempts=0")]]
+    assert latest.notes == [[(0, 100, "attempts=0")]]
     assert not latest.source.commit_results()
 
 
@@ -692,7 +692,7 @@ def test_what_came_before_the_end_was_known_is_not_left_out(latest: World) -> No
 
     latest.polled()
 
-    assert latest.marks == [[(0, 90, "attempts=0")]]
+    assert latest.notes == [[(0, 90, "attempts=0")]]
 
 
 def test_a_group_with_an_offset_goes_on_there(latest: World) -> None:
@@ -702,7 +702,7 @@ def test_a_group_with_an_offset_goes_on_there(latest: World) -> None:
 
     assert latest.brings((P, 40)) == [(P, 40)]
 
-    assert latest.marks == [[(0, 40, "attempts=1")]]
+    assert latest.notes == [[(0, 40, "attempts=1")]]
 
 
 # How far the client has come
