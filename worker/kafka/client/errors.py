@@ -1,6 +1,6 @@
 """What the client's errors mean to a worker: a refusal for good, a lost topic, an unreadable record, or nothing.
 
-Whatever means nothing the client gets over by itself: it reconnects, retries and rejoins.
+An error that means nothing the client gets over by itself: it reconnects, retries and rejoins.
 """
 # ruff: noqa: SLF001  # librdkafka's own codes begin with an underscore; they are public
 

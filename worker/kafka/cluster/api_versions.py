@@ -35,5 +35,5 @@ def known_requests(kafka: Connection, topic: str, timeout: float) -> Mapping[int
 
 
 def fences_by_group(known: Mapping[int, int]) -> bool:
-    """Whether an offset in a transaction is refused to who has lost the partition. Without an answer it is believed."""
+    """Whether a member that lost a partition is refused its offset in a transaction. Without an answer: believed."""
     return not known or known.get(_TXN_OFFSET_COMMIT, -1) >= _NAMES_THE_MEMBER

@@ -162,7 +162,7 @@ class Gates:
                 gate.is_adrift = True
 
     def attend(self, assignments: Assignments) -> None:
-        """Wake what is held, and let go on what is shut, as far as it is known how. Tells of suspects."""
+        """Hand out what is held, and go on with what is shut, where the answers have come. Tells of suspects."""
         if not self._standings.is_under_way and self._clock() >= self._ask_at:
             self._ask(assignments)
         if (answer := self._standings.answer()) is not None:

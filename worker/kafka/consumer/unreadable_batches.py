@@ -49,11 +49,11 @@ class Failures:
         return at, failures >= ATTEMPTS or first < past  # of the rest of a batch nothing is tried again
 
     def given_up(self, partition: Partition, last: int) -> None:
-        """All up to the last is."""
+        """No record up to `last` is tried again."""
         self._past[partition] = last + 1
 
     def forget(self, partition: Partition) -> None:
-        """What becomes of it is not ours to know, or will come again."""
+        """It is not ours any more, or is read again."""
         self._stuck.pop(partition, None)
         self._past.pop(partition, None)
 
@@ -81,7 +81,7 @@ class Unreadable:
         self._batches: dict[Partition, _Batch] = {}
 
     def failed(self, partition: Partition, first: int, begun: int, reason: str) -> None:
-        """Have it tried again, or give it up; `first` is the batch's own, and `begun` where the group stood."""
+        """Try it again, or give it up; `first` is the batch's own, and `begun` where the group stood."""
         if partition in self._batches:  # it was on its way when the partition was stopped
             return
         at, is_certain = self._failures.failed(partition, first, self._wanted_from(partition, begun))
@@ -94,11 +94,11 @@ class Unreadable:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there is any."""
+        """Whether any batch is given up."""
         return bool(self._batches)
 
     def share(self, most: int) -> int:
-        """How many of a poll's records are to be these."""
+        """How many of a poll's records these may be."""
         return min(PIECE, (most + 2) // 4) if any(map(self._may_give, self._batches)) else 0
 
     def records(self, most: int) -> list[Record]:

@@ -8,9 +8,9 @@
 | the quarantine, `note_isolated_run` | the record's own | `attempts=n trial` | before it runs alone |
 | the quarantine, `withdraw_note` | the same | `attempts=n` | it is left to its next owner |
 
-Kafka keeps the commit that came last. So the delivery commits nothing of a partition before its attempt is noted, and
-no note is sent once the delivery may commit (but for `withdraw_note`, of a partition that commits nothing then).
-Exactly once, offsets go with the transaction (`transactions/`), which waits while `is_marking`.
+Kafka keeps the commit that came last. So a partition gives no record before its attempt is noted, and no note is sent
+while the delivery may commit something of the partition. Exactly once, the offsets go to the group with a transaction
+(`transactions/`): it ends when no note is under way for them (`is_marking`).
 """
 
 from __future__ import annotations

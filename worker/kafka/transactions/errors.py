@@ -3,7 +3,7 @@
 | the client says | it means | what follows |
 |---|---|---|
 | retriable | nothing was decided yet | the same call again |
-| requires abort | nothing of the transaction will be | it is taken back; the producer goes on |
+| requires abort | nothing of the transaction will be durable | it is taken back; the producer goes on |
 | fatal, anything else, or no end in the transaction's timeout | the outcome is not known | another producer, same id |
 
 Fenced (`_FENCED`, fatal in every call that follows) may mean that the coordinator took our transaction back after its

@@ -9,7 +9,7 @@ shuts it out should it still live. Three places can give one:
 | GROUP_INSTANCE_ID, unless that is set | yes | the group keeps one, which takes the name back; the other ends |
 | neither: the group's name and a random part | no | there are never two |
 
-What the dead bearer of a random name left open ends by the broker's timeout.
+What a dead process with a random name left open ends after the broker's timeout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SWEEP_INTERVAL = 10
 class TransactionalId(NamedTuple):
     """A name, and the beginning that it shares with those of other replicas: the whole of it, if it has none.
 
-    `is_unique`: no other process may go on under it, so a bearer that was shut out takes it back. `is_stable`: the next
+    `is_unique`: no other process may go on under it, so one that was shut out takes it back. `is_stable`: the next
     process of this replica has it too.
     """
 
