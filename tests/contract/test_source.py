@@ -475,7 +475,7 @@ def test_progress_ends_the_count(stage: Stage) -> None:
     member.source.close()
 
 
-def test_a_record_that_was_tried_and_not_settled_is_convicted(stage: Stage) -> None:
+def test_a_record_that_ran_alone_and_was_not_settled_is_marked_as_poison(stage: Stage) -> None:
     """It stays so until it is settled, however often the process dies before."""
     partition = stage.partitions[0]
     stage.send(partition, 10)

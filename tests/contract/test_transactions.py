@@ -179,7 +179,7 @@ def test_answers_and_their_offset_are_there_together(stage: Stage) -> None:
     assert stage.committed() == 50
 
 
-def test_what_is_open_is_nobodys(stage: Stage) -> None:
+def test_what_is_open_is_read_by_none(stage: Stage) -> None:
     """Until its transaction ends an answer is not read."""
     fill(stage, [b"open"])
 

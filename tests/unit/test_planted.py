@@ -180,13 +180,13 @@ PLANTED: Mapping[str, Planted] = {
         Notes,
         "note",
         _believe_that_it_is_noted,
-        on_a_source(test_gates.test_nothing_is_handed_out_before_its_attempt_is_marked),
+        on_a_source(test_gates.test_nothing_is_handed_out_before_its_attempt_is_noted),
     ),
     "who releases a partition releases it for all": Planted(
         Pauses,
         "release",
         _release_for_everybody,
-        on_a_source(test_gates.test_a_partition_is_fetched_when_nobody_stops_it),
+        on_a_source(test_gates.test_a_partition_is_fetched_when_nothing_stops_it),
     ),
 }
 

@@ -227,14 +227,14 @@ class KafkaSource:
         records: Sequence[Record] = to_records(messages, self._flowing)
         if len(records) < len(messages):
             records = self._sift(messages)
-        if self._rebalances.taken_away:
-            records = [record for record in records if record.partition not in self._rebalances.taken_away]
+        if taken_away := self._rebalances.taken_away:
+            records = [record for record in records if record.partition not in taken_away]
         return records
 
     def _fetch(self, max_records: int, timeout: float) -> list[Message]:
         """`consume` alone would wait its full time for `max_records`; `poll` returns with the first record.
 
-        A rebalance may be served between two records of one `consume`, or after the `poll`: then `_taken_away` names
+        A rebalance may be served between two records of one `consume`, or after the `poll`: then `taken_away` names
         what the earlier ones may belong to. What `poll` returns has come after all the callbacks it served.
         """
         self._rebalances.taken_away.clear()

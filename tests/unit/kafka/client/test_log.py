@@ -52,7 +52,7 @@ def test_each_broker_is_told_of(log: ClientLog, caplog: pytest.LogCaptureFixture
     assert caplog.messages == ["FAIL: b1:9092: Connection refused", "FAIL: b2:9092: Connection refused"]
 
 
-def test_what_nobody_need_act_on_is_left_out(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_needs_no_action_is_left_out(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
     """Information, and warnings about keys that another of our clients uses."""
     caplog.set_level(logging.DEBUG)
 
@@ -63,7 +63,7 @@ def test_what_nobody_need_act_on_is_left_out(log: ClientLog, caplog: pytest.LogC
     assert log.last == ""
 
 
-def test_the_last_line_is_kept_for_whoever_must_say_why(log: ClientLog) -> None:
+def test_the_last_line_is_kept_to_say_why(log: ClientLog) -> None:
     """Also when it is not logged again."""
     refused(log, "b1:9092")
     refused(log, "b1:9092")

@@ -46,7 +46,7 @@ def running(world: World) -> World:
 # The first record of an assignment
 
 
-def test_the_first_records_of_a_poll_are_asked_about_and_marked_together(world: World) -> None:
+def test_the_first_records_of_a_poll_are_asked_about_and_noted_together(world: World) -> None:
     """One question, and a commit each, at the group's offset where there is one, else at the record's own."""
     world.client.group = {P: (5, "attempts=1")}
 
@@ -314,7 +314,7 @@ def test_nothing_is_noted_of_a_partition_that_has_left(world: World) -> None:
 # Notes under way
 
 
-def test_a_mark_is_under_way_until_it_is_heard_of(world: World) -> None:
+def test_a_note_is_under_way_until_its_result_comes(world: World) -> None:
     """Also during the callback that takes the partition away: the delivery asks there."""
     seen: list[bool] = []
     world.assignments.revoked = lambda partitions: seen.append(world.source.is_marking(partitions))  # type: ignore[method-assign]
@@ -329,7 +329,7 @@ def test_a_mark_is_under_way_until_it_is_heard_of(world: World) -> None:
     assert not world.source.is_marking([P])
 
 
-def test_nothing_is_handed_out_before_its_attempt_is_marked(world: World) -> None:
+def test_nothing_is_handed_out_before_its_attempt_is_noted(world: World) -> None:
     """A record that ends the process at once must have been counted, and a mark that comes late would do harm."""
     world.client.hears_at_once = False
     assert world.brings((P, 0)) == []
@@ -343,7 +343,7 @@ def test_nothing_is_handed_out_before_its_attempt_is_marked(world: World) -> Non
     assert not world.source.commit_results()
 
 
-def test_a_refused_mark_is_sent_again(world: World) -> None:
+def test_a_refused_note_is_sent_again(world: World) -> None:
     """Not at once: the group is busy."""
     world.client.hears_at_once = False
     world.brings((P, 0))
@@ -357,7 +357,7 @@ def test_a_refused_mark_is_sent_again(world: World) -> None:
     assert world.notes == [[(0, 0, "attempts=1")]]
 
 
-def test_a_mark_that_is_never_heard_of_is_sent_again(world: World) -> None:
+def test_a_note_without_a_result_is_sent_again(world: World) -> None:
     """The client takes long to give up on a coordinator."""
     world.client.hears_at_once = False
     world.brings((P, 0))
@@ -438,7 +438,7 @@ def test_a_partition_whose_end_is_not_known_is_not_gone_back_to_yet(world: World
     assert world.client.seeks == [(0, 3)]
 
 
-def test_the_result_of_an_earlier_assignment_is_nobodys(world: World) -> None:
+def test_the_result_of_an_earlier_assignment_changes_nothing(world: World) -> None:
     """A partition that came back has a mark of its own under way."""
     world.client.hears_at_once = False
     world.brings((P, 0))
@@ -548,7 +548,7 @@ def test_a_partition_that_leaves_is_read_again_by_its_next_owner(world: World) -
     assert not world.client.seeks
 
 
-def test_a_record_nobody_can_read_counts_its_failures_anew(world: World) -> None:
+def test_a_record_that_cannot_be_read_counts_its_failures_anew(world: World) -> None:
     """What comes again may be readable by then."""
     running(world)
     damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
@@ -567,7 +567,7 @@ def test_a_record_nobody_can_read_counts_its_failures_anew(world: World) -> None
     assert world.polled() == [(P, 5)]
 
 
-def test_a_first_record_that_nobody_can_read_is_marked_as_any_other(world: World) -> None:
+def test_a_first_record_that_cannot_be_read_is_noted_as_any_other(world: World) -> None:
     """It is answered, so it may end the process."""
     damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
     for _ in range(3):
@@ -580,7 +580,7 @@ def test_a_first_record_that_nobody_can_read_is_marked_as_any_other(world: World
     assert world.notes == [[(0, 5, "attempts=1")]]
 
 
-def test_an_error_of_a_partition_that_is_rewound_concerns_nobody(world: World) -> None:
+def test_an_error_of_a_partition_that_is_rewound_changes_nothing(world: World) -> None:
     """Where it goes on is for the group to say, not for a record that was to be skipped."""
     running(world)
     damaged = KafkaError(KafkaError._BAD_COMPRESSION, "damaged")
@@ -609,7 +609,7 @@ def test_a_partition_that_comes_back_is_withheld_no_more(world: World, leave: Ca
     assert world.client.stopped == {Q.number}
 
 
-def test_a_partition_is_fetched_when_nobody_stops_it(world: World) -> None:
+def test_a_partition_is_fetched_when_nothing_stops_it(world: World) -> None:
     """The loop and the source each have their own reasons."""
     pauses = world.source._pauses
     pauses.stop(P, By.LOOP)

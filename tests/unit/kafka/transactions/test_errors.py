@@ -59,7 +59,7 @@ def test_a_broken_producer_says_why_by_its_cause() -> None:
     ("open_for", "is_unique", "is_alive"),
     [(0.2, False, True), (8.9, False, True), (9.1, False, False), (30.0, False, False), (0.2, True, False)],
 )
-def test_only_somebody_else_takes_an_id_before_its_time(open_for: float, is_unique: bool, is_alive: bool) -> None:  # noqa: FBT001  # a parameter of the test
+def test_only_another_process_takes_an_id_before_its_time(open_for: float, is_unique: bool, is_alive: bool) -> None:  # noqa: FBT001  # a parameter of the test
     """The broker takes a transaction back after its timeout, and no other process has a random id."""
     assert is_owner_alive(open_for=open_for, timeout=10.0, is_unique=is_unique) is is_alive
 

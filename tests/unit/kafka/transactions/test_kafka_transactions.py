@@ -241,7 +241,7 @@ def test_a_member_is_asked_for_no_sooner_than_at_the_commit(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize("call", ["send_offsets", "commit"])
-def test_what_nobody_knows_the_end_of_takes_another_producer(stage: Stage, call: str) -> None:
+def test_an_unknown_end_takes_another_producer(stage: Stage, call: str) -> None:
     """The outcome is in doubt until the id is taken over; then the worker reads what it was."""
     first, second = ScriptedProducer(**{call: [UNKNOWN]}), ScriptedProducer(initialise=[TIMED_OUT, TIMED_OUT])
     opened = stage.opened(first, second)
@@ -467,7 +467,7 @@ def test_a_lost_call_that_comes_back_ends_its_client(stage: Stage) -> None:
     assert stuck.calls == ["initialise", "send_offsets"]
 
 
-def test_a_process_that_stood_still_gives_nobody_up(stage: Stage) -> None:
+def test_a_process_that_stood_still_abandons_no_committer(stage: Stage) -> None:
     """What was not looked at was not waited for: an hour's sleep is one look."""
     stuck = StuckProducer()
     opened = stuck_in(stage, stuck)
