@@ -16,7 +16,7 @@ from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition, Suspect
 from worker.kafka import Membership
-from worker.kafka.client.statistics import Watcher
+from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.consumer import batch_end, source
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.offsets import standing_lookup
@@ -315,7 +315,7 @@ class World(NamedTuple):
 
 def new_world(
     monkeypatch: pytest.MonkeyPatch,
-    watcher: Watcher | None = None,
+    watcher: ClientWatcher | None = None,
     background: Callable[[Callable[[], None]], None] | None = None,
     **changes: Any,
 ) -> World:

@@ -16,7 +16,7 @@ from worker.core.records import Partition, Standing
 _NO_PARTITION = "-1"
 
 
-class Watcher(Protocol):
+class ClientWatcher(Protocol):
     """Hears it, in the loop's thread."""
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None: ...

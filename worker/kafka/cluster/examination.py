@@ -71,7 +71,7 @@ class Topics:
         return any(limit < other.max_bytes.get(topic, limit) for topic, limit in self.max_bytes.items())
 
 
-class Verdict(NamedTuple):
+class StartVerdict(NamedTuple):
     """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
 
     `can_administer`: it answers administrative requests; otherwise each of them waits for its timeout.
@@ -95,7 +95,7 @@ def examine(
 
 def judge(
     kafka: KafkaSettings, contact: Contact, timeout: float = START_TIMEOUT, *, with_transactions: bool = False
-) -> Verdict:
+) -> StartVerdict:
     """What `examine` makes of a cluster that answers, with all its problems as values."""
     return _Examination(kafka, contact, timeout, with_transactions=with_transactions).run()
 
@@ -116,7 +116,7 @@ class _Examination:
         self._written = written(kafka)
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
-    def run(self) -> Verdict:
+    def run(self) -> StartVerdict:
         if self._with_transactions:
             self._check_transactions()
         partitions = {topic: self._partitions(setting, topic) for topic, setting in used(self._kafka).items()}
@@ -124,10 +124,10 @@ class _Examination:
         if can_administer:
             self._check_access()
         if self._problems:
-            return Verdict(tuple(self._problems), None, can_administer)
+            return StartVerdict(tuple(self._problems), None, can_administer)
         limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        return Verdict((), Topics(partitions, limits, membership, tuple(self._notes)), can_administer)
+        return StartVerdict((), Topics(partitions, limits, membership, tuple(self._notes)), can_administer)
 
     def _is_reachable(self) -> bool:
         """Whether any broker listens where it says that it does: only the first contact goes where we were told."""

@@ -52,7 +52,7 @@ _TELLING = UNREADABLE | {KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class BatchQuestion:
     """How far does the batch that begins at `first` reach, if `at` is part of it?
 
     Two that read alike are not the same: a partition may leave and come back before the first is answered.
@@ -105,16 +105,16 @@ class BatchEnds:
         """`new_client` makes one that is configured by `looking`."""
         self._new_client = new_client
         self._log = log
-        self._waiting: deque[Question] = deque()
+        self._waiting: deque[BatchQuestion] = deque()
         self._is_under_way = False
-        self._found: Queue[tuple[Question, int, str]] = Queue()
+        self._found: Queue[tuple[BatchQuestion, int, str]] = Queue()
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: BatchQuestion) -> None:
         """The answer comes from `answer`, some time."""
         self._waiting.append(question)
         self._go_on()
 
-    def answer(self) -> tuple[Question, int] | None:
+    def answer(self) -> tuple[BatchQuestion, int] | None:
         """A question, and the last offset known to be of its batch; None while nothing is known."""
         try:
             question, last, trouble = self._found.get_nowait()
@@ -133,7 +133,7 @@ class BatchEnds:
             in_background(lambda: self._found.put((question, *find_end(self._new_client, question))))
 
 
-def find_end(new_client: Callable[[], Consumer], question: Question) -> tuple[int, str]:
+def find_end(new_client: Callable[[], Consumer], question: BatchQuestion) -> tuple[int, str]:
     """The last offset known to be of the batch, and what was in the way of knowing more; raises nothing."""
     search = Search(question.at, question.at + 1)
     try:
@@ -149,7 +149,7 @@ def find_end(new_client: Callable[[], Consumer], question: Question) -> tuple[in
         return search.inside, words_of(error)
 
 
-def _look_for_end(client: Consumer, question: Question, search: Search) -> tuple[int, str]:
+def _look_for_end(client: Consumer, question: BatchQuestion, search: Search) -> tuple[int, str]:
     while (offset := search.next) is not None:
         # A seek takes 1 s nine times as often (measured 2026).
         client.assign([TopicPartition(*question.partition, offset)])

@@ -45,7 +45,7 @@ from worker.kafka.offsets.attempts import SUSPECT_FROM
 from worker.kafka.offsets.group_offsets import KafkaOffsets
 from worker.kafka.offsets.notes import Note
 from worker.kafka.offsets.partition_ends import PartitionEnds
-from worker.kafka.offsets.standing_lookup import NOTHING, Answer, GroupStanding
+from worker.kafka.offsets.standing_lookup import NOTHING, GroupStanding, StandingAnswer
 from worker.ports import Assignments
 
 # From a question that the group did not answer in full to the next one, seconds.
@@ -229,9 +229,9 @@ class Gates:
         if asked:
             self._standings.ask(asked)
         if known:
-            self._learn(Answer(known, known), assignments)
+            self._learn(StandingAnswer(known, known), assignments)
 
-    def _learn(self, answer: Answer, assignments: Assignments) -> None:
+    def _learn(self, answer: StandingAnswer, assignments: Assignments) -> None:
         standings = answer.standings
         ends = self._ends.of(
             [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]

@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from worker.core.records import Partition, Standing
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import Watcher, read_consumer
+from worker.kafka.client.statistics import ClientWatcher, read_consumer
 
 _LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
 
@@ -28,7 +28,9 @@ ASK_AGAIN_AFTER = 10.0
 class Reports:
     """Hears the consumer's statistics, and is the logger of it. Owned by the source, and outlives one consumer."""
 
-    def __init__(self, watcher: Watcher | None, log: ClientLog, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, watcher: ClientWatcher | None, log: ClientLog, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._watcher = watcher
         self._log = log
         self._clock = clock
@@ -57,7 +59,7 @@ class Reports:
             self._tell_lost(consumer, self._watcher)
         return seen.coordinator
 
-    def _tell_lost(self, consumer: Consumer, watcher: Watcher) -> None:
+    def _tell_lost(self, consumer: Consumer, watcher: ClientWatcher) -> None:
         """Tell of the places that were lost since, with the offset at which each one's log begins now."""
         found: list[TopicPartition] = []
         try:

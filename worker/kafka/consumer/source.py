@@ -21,7 +21,7 @@ from worker.kafka.client.config import consumer_config
 from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
-from worker.kafka.client.statistics import Watcher
+from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.cluster.membership import Membership, fall_back
 from worker.kafka.consumer.batch_end import BatchEnds, looking
 from worker.kafka.consumer.gates import Gates
@@ -44,7 +44,7 @@ class KafkaSource:
         kafka: KafkaSettings,
         membership: Membership,
         logger: logging.Logger,
-        watcher: Watcher | None = None,
+        watcher: ClientWatcher | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`watcher` hears once a second how far behind we are, and what is lost."""

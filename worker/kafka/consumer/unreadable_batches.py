@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition, Record
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.consumer.batch_end import BatchEnds, Question
+from worker.kafka.consumer.batch_end import BatchEnds, BatchQuestion
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.to_records import Flowing
 
@@ -62,7 +62,7 @@ class Failures:
 class _Batch:
     """The rest of one that is given up: from `next` to `last`, which is None while it is looked for."""
 
-    question: Question
+    question: BatchQuestion
     reason: str
     next: int
     last: int | None = None
@@ -88,7 +88,7 @@ class Unreadable:
         self._log.tell("unreadable", f"{partition}/{at} cannot be read: {reason}")
         if self._go_to(partition, at) and is_certain:
             self._pauses.stop(partition, By.UNREADABLE)
-            question = Question(partition, first, at)
+            question = BatchQuestion(partition, first, at)
             self._batches[partition] = _Batch(question, reason, at)
             self._ends.ask(question)
 

@@ -44,14 +44,14 @@ class GroupStanding(NamedTuple):
 NOTHING = GroupStanding(None, NONE)
 
 
-class Answer(NamedTuple):
+class StandingAnswer(NamedTuple):
     """Of those that were asked about, those still `wanted`, and where the group stands as far as it tells."""
 
     wanted: Collection[Partition]
     standings: Mapping[Partition, GroupStanding]
 
 
-class Told(NamedTuple):
+class AssignmentStandings(NamedTuple):
     """The partitions of an assignment of which the group told where it stands, and those of which it did not."""
 
     known: Sequence[TopicPartition] = ()
@@ -80,7 +80,7 @@ class StandingLookup:
         self._found: Queue[Found] = Queue()
         self.is_under_way = False
 
-    def now(self, assigned: Sequence[TopicPartition], patience: float) -> Told:
+    def now(self, assigned: Sequence[TopicPartition], patience: float) -> AssignmentStandings:
         """What the group tells within `patience` seconds. Raises `RuntimeError` when the consumer is closed.
 
         It is asked again: a coordinator that has moved says so in 0.3 ms, and is found anew while we wait.
@@ -92,12 +92,14 @@ class StandingLookup:
                 return told
             time.sleep(ASK_AGAIN_AFTER)
 
-    def _try(self, assigned: Sequence[TopicPartition], timeout: float) -> Told:
+    def _try(self, assigned: Sequence[TopicPartition], timeout: float) -> AssignmentStandings:
         try:
             found = self._consumer.committed(list(assigned), timeout)
         except KafkaException:
-            return Told((), list(assigned))
-        return Told([at for at in found if at.error is None], [at for at in found if at.error is not None])
+            return AssignmentStandings((), list(assigned))
+        return AssignmentStandings(
+            [at for at in found if at.error is None], [at for at in found if at.error is not None]
+        )
 
     def ask(self, partitions: Sequence[Partition]) -> None:
         """Ask about these. Nothing may be under way."""
@@ -111,7 +113,7 @@ class StandingLookup:
                 return
         in_background(lambda: self._ask_beside(places))
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> StandingAnswer | None:
         """What came; None while nothing has."""
         try:
             found = self._found.get_nowait()
@@ -130,7 +132,7 @@ class StandingLookup:
             why = "" if isinstance(found, list) else f": {words_of(found)}"
             self._log.tell("committed", f"the group does not tell its offsets, {waiting_words(waiting)}{why}")
         self._in_vain = self._in_vain + 1 if waiting else 0
-        return Answer(self._wanted, standings)
+        return StandingAnswer(self._wanted, standings)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
         """What is under way about these is not wanted any more: things have moved on since."""

@@ -20,7 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consum
 
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.standing_lookup import StandingLookup, Told
+from worker.kafka.offsets.standing_lookup import AssignmentStandings, StandingLookup
 from worker.settings import KafkaSettings
 
 # The loop stands still meanwhile. An answer took 2 ms (median) beside a busy broker. Behind a network that takes 0.1 s
@@ -38,7 +38,7 @@ def begin_at_once(
     standings: StandingLookup,
     kafka: KafkaSettings,
     log: ClientLog,
-) -> Told:
+) -> AssignmentStandings:
     """Assign these to the client at the group's offsets, or where the reset policy says. To be called in `on_assign`.
 
     The unknown ones are assigned at their beginning, and are to be moved before anything of them is used. Does nothing,
@@ -46,7 +46,7 @@ def begin_at_once(
     another.
     """
     if not assigned or "partition.assignment.strategy" in kafka.config:
-        return Told()
+        return AssignmentStandings()
     begins_meanwhile = kafka.auto_offset_reset == "earliest"
     try:
         known, unknown = standings.now(assigned, PATIENCE[kafka.auto_offset_reset])
@@ -58,8 +58,8 @@ def begin_at_once(
         consumer.incremental_assign([*known, *unknown])
     except (KafkaException, RuntimeError) as error:  # it is leaving, or broken, and then the next poll says so
         log.tell("assign", f"the client does not take {len(assigned)} partitions: {words_of(error)}")
-        return Told()
+        return AssignmentStandings()
     if unknown and not begins_meanwhile:
         some = f"{len(unknown)} of {len(assigned)} partitions"
         log.tell("committed", f"the group does not tell its offsets: {some} are left to the client")
-    return Told(known, unknown if begins_meanwhile else ())
+    return AssignmentStandings(known, unknown if begins_meanwhile else ())

@@ -19,7 +19,7 @@ from worker.core.records import Message, Place
 from worker.kafka.client.config import producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import Watcher
+from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.cluster.examination import Topics
 from worker.kafka.producer.destination import broken, partition_of
 from worker.kafka.producer.receipts import Receipt, Receipts
@@ -36,7 +36,7 @@ class KafkaSink:
     """The producer of answers and dead letters."""
 
     def __init__(
-        self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, watcher: Watcher | None = None
+        self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, watcher: ClientWatcher | None = None
     ) -> None:
         """`watcher` hears once a second what is not acknowledged yet."""
         self._watcher = watcher

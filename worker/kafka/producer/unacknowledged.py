@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from worker.core.records import Partition
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import Watcher, connections_of, partitions_of
+from worker.kafka.client.statistics import ClientWatcher, connections_of, partitions_of
 
 # In so many texts must a partition be sent again in vain before that is logged. They come once a second, and the client
 # tries again once a second at least: a leader that moves takes less.
@@ -65,7 +65,7 @@ class Unacknowledged:
         self._waiting: Mapping[str, int] = {}  # the topics that stand
         self._given_up: dict[str, int] = {}
 
-    def tell(self, watcher: Watcher | None, log: ClientLog, text: str) -> None:
+    def tell(self, watcher: ClientWatcher | None, log: ClientLog, text: str) -> None:
         """Tell the watcher what the producer said, and log topics that take nothing: the client itself is silent.
 
         Raises nothing, whatever the text holds: no answer should be lost for a number on a page.

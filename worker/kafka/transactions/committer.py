@@ -41,7 +41,7 @@ STUCK_AFTER = 5.0
 LOOK = 0.2
 
 
-class Asked(NamedTuple):
+class EndRequest(NamedTuple):
     """What a committer is asked for; `offsets` None: to take the transaction back."""
 
     offsets: list[TopicPartition] | None
@@ -52,7 +52,7 @@ class _Over(Exception):
     """The worker ends and time is up, or this committer was abandoned."""
 
 
-class Committer:
+class TransactionCommitter:
     """Begins by taking the id over, and tells so as an `Ending` with this `failure`."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Committer:
         self._is_abandoned = False
         self._is_in_doubt = False  # the transaction that ended last
         self.producer = new_producer()
-        self._asked: SimpleQueue[Asked | None] = SimpleQueue()
+        self._asked: SimpleQueue[EndRequest | None] = SimpleQueue()
         # Waited for with a timeout, and so no SimpleQueue: see `InferenceLanes`.
         self._told: Queue[Ending | BaseException] = Queue()
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
@@ -87,7 +87,7 @@ class Committer:
 
     # In the loop's thread
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: EndRequest) -> None:
         """End the transaction; `told` tells how it went."""
         self._asked.put(asked)
 
@@ -134,7 +134,7 @@ class Committer:
             self._told.put(error)
         self.producer.drop()
 
-    def _end(self, asked: Asked) -> str | None:
+    def _end(self, asked: EndRequest) -> str | None:
         """Why the transaction was not committed; None when it was."""
         failure, trouble = self.producer.failure, None
         if failure is None and asked.offsets is not None:

@@ -20,10 +20,10 @@ from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka.client.config import transaction_config
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import Watcher
+from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics
 from worker.kafka.producer.unacknowledged import Unacknowledged
-from worker.kafka.transactions.committer import Asked, Committer
+from worker.kafka.transactions.committer import EndRequest, TransactionCommitter
 from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
@@ -40,7 +40,7 @@ class KafkaTransactions:
         timeout_ms: int,
         member: Callable[[], object],
         logger: logging.Logger,
-        watcher: Watcher | None = None,
+        watcher: ClientWatcher | None = None,
     ) -> None:
         """Begins at once to take back what a predecessor with this id has left open. Raises `BadConfiguration`.
 
@@ -96,12 +96,12 @@ class KafkaTransactions:
         """Begin to end the transaction, with these next offsets in it."""
         self._is_open = False
         positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
-        self._committer.ask(Asked(positions, self._member()))
+        self._committer.ask(EndRequest(positions, self._member()))
 
     def abort(self) -> None:
         """Begin to take it back."""
         self._is_open = False
-        self._committer.ask(Asked(None))
+        self._committer.ask(EndRequest(None))
 
     def ended(self, timeout: float) -> Ending | None:
         """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
@@ -141,8 +141,8 @@ class KafkaTransactions:
         if statistics is not None:
             self._unacknowledged.tell(self._watcher, self._log, statistics)
 
-    def _new_committer(self, failure: str | None = None) -> Committer:
-        return Committer(self._kafka, self._name, self._timeout_ms, self._new_producer, self._log, failure)
+    def _new_committer(self, failure: str | None = None) -> TransactionCommitter:
+        return TransactionCommitter(self._kafka, self._name, self._timeout_ms, self._new_producer, self._log, failure)
 
     def _abandon(self) -> None:
         """A client that hangs is left where it is: the next one finds out how far it came."""

@@ -18,7 +18,7 @@ from worker.core.records import Partition, Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
 from worker.kafka.client.config import MOST_UNPACKED, Config
 from worker.kafka.client.errors import UNREADABLE
-from worker.kafka.consumer.batch_end import Question, find_end, looking
+from worker.kafka.consumer.batch_end import BatchQuestion, find_end, looking
 from worker.kafka.consumer.to_records import headers_of
 from worker.kafka.consumer.unreadable_batches import Failures
 from worker.settings import Connection
@@ -173,7 +173,7 @@ class Reader:
         partition = self._partitions[number]
         at, is_certain = self._failures.failed(partition, first, self._positions[number])
         if is_certain:
-            last, _ = find_end(self._new_looker, Question(partition, first, at))
+            last, _ = find_end(self._new_looker, BatchQuestion(partition, first, at))
             self._failures.given_up(partition, last)
             self._given_up = chain(self._given_up, self._give_up(partition, at, last, reason))
             at = last + 1

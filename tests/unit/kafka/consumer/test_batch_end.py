@@ -12,7 +12,7 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.kafka.client.config import consumer_config
 from worker.kafka.cluster.membership import Membership
-from worker.kafka.consumer.batch_end import Question, Search, find_end, looking
+from worker.kafka.consumer.batch_end import BatchQuestion, Search, find_end, looking
 
 P = Partition("requests", 0)
 DAMAGED, UNKNOWN_CODEC = KafkaError(KafkaError._BAD_COMPRESSION), KafkaError(KafkaError._NOT_IMPLEMENTED)
@@ -99,7 +99,7 @@ def seen(error: KafkaError | None, offset: int) -> SimpleNamespace:
 
 
 def found(log: Log, at: int, first: int | None = None) -> tuple[int, str]:
-    answer = find_end(lambda: cast("Consumer", log), Question(P, at if first is None else first, at))
+    answer = find_end(lambda: cast("Consumer", log), BatchQuestion(P, at if first is None else first, at))
     assert log.is_closed
     return answer
 
@@ -168,7 +168,7 @@ def test_a_client_that_cannot_be_made_leaves_the_one_record() -> None:
     def refuse() -> Consumer:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
 
-    assert find_end(refuse, Question(P, 10, 12))[0] == 12
+    assert find_end(refuse, BatchQuestion(P, 10, 12))[0] == 12
 
 
 @pytest.mark.parametrize(("most", "unpacked"), [("2000000", 2_000_000), ("384000000", 64 << 20)])
