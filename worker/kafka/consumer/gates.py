@@ -103,11 +103,11 @@ class Gates:
     @property
     def is_waiting(self) -> bool:
         """Whether some partition wants to be attended to."""
-        return bool(self._closed or self._held.has_ready or self._standings.is_under_way)
+        return bool(self._closed or self._held.ready or self._standings.is_under_way)
 
     def patience(self, timeout: float) -> float:
         """How long a poll may wait."""
-        return min(timeout, WAKING_SLICE) if self._standings.is_under_way or self._held.has_held else timeout
+        return min(timeout, WAKING_SLICE) if self._standings.is_under_way or self._held.held else timeout
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
         """They are ours."""
@@ -135,7 +135,7 @@ class Gates:
 
     def at_rest(self) -> Sequence[Partition]:
         """Those that are ours of which all that came was handed out."""
-        return () if self._held.has_ready else [partition for partition in self._gates if partition not in self._closed]
+        return () if self._held.ready else [partition for partition in self._gates if partition not in self._closed]
 
     def holds(self, partition: Partition) -> bool:
         """Whether it is ours."""

@@ -12,17 +12,17 @@ MOST_BYTES_HELD = 16 * 1024 * 1024
 
 
 class HeldRecords:
-    """Filled by the gates, emptied by the source."""
+    """Filled by the gates, emptied by the source; both look at `held` and `ready` in each poll, and change neither."""
 
     def __init__(self) -> None:
-        self._held: dict[Partition, list[Record]] = {}
+        self.held: dict[Partition, list[Record]] = {}  # not to be handed out yet
+        self.ready: list[Record] = []  # to be handed out, in order
         self._bytes: dict[Partition, int] = {}
         self._all_bytes = 0
-        self._ready: list[Record] = []
 
     def hold(self, record: Record) -> bool:
         """Keep it. Returns whether its partition is to be fetched no more."""
-        held = self._held.setdefault(record.partition, [])
+        held = self.held.setdefault(record.partition, [])
         held.append(record)
         size = len(record.value or b"")
         self._bytes[record.partition] = self._bytes.get(record.partition, 0) + size
@@ -31,37 +31,27 @@ class HeldRecords:
 
     def first(self, partition: Partition) -> int:
         """The offset of the first one held of it."""
-        return self._held[partition][0].offset
+        return self.held[partition][0].offset
 
     def let_go(self, partition: Partition) -> None:
         """What is held of it may be handed out."""
-        self._ready += self._take(partition)
+        self.ready += self._remove(partition)
 
     def drop(self, partition: Partition) -> bool:
         """Nothing of it is to be handed out. Returns whether something was held."""
-        self._ready = [record for record in self._ready if record.partition != partition]
-        return bool(self._take(partition))
+        self.ready = [record for record in self.ready if record.partition != partition]
+        return bool(self._remove(partition))
 
-    def ready(self, most: int) -> Sequence[Record]:
+    def take(self, most: int) -> Sequence[Record]:
         """What may be handed out now: ahead of all that a fetch brings, for it came before."""
-        ready, self._ready = self._ready[:most], self._ready[most:]
-        return ready
+        taken, self.ready = self.ready[:most], self.ready[most:]
+        return taken
 
     def behind(self, records: Sequence[Record], most: int) -> Sequence[Record]:
         """What is ready, with these behind it: they came later, perhaps of the same partitions."""
-        self._ready += records
-        return self.ready(most)
+        self.ready += records
+        return self.take(most)
 
-    @property
-    def has_ready(self) -> bool:
-        """Whether something may be handed out."""
-        return bool(self._ready)
-
-    @property
-    def has_held(self) -> bool:
-        """Whether something may not be handed out yet."""
-        return bool(self._held)
-
-    def _take(self, partition: Partition) -> Sequence[Record]:
+    def _remove(self, partition: Partition) -> Sequence[Record]:
         self._all_bytes -= self._bytes.pop(partition, 0)
-        return self._held.pop(partition, ())
+        return self.held.pop(partition, ())

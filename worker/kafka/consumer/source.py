@@ -68,7 +68,7 @@ class KafkaSource:
         if self._gates.is_waiting:
             self._attend()
         # Callbacks run in a read alone, and a loop that is full takes one record a glance: read with some ready too.
-        has_ready = self._held.has_ready
+        has_ready = bool(self._held.ready)
         most, patience = (1, 0.0) if has_ready else (max_records, self._gates.patience(timeout))
         if share := self._unreadable.share(most):
             most, patience = most - share, 0.0
@@ -84,7 +84,7 @@ class KafkaSource:
             self._pauses.settle()
         if self._gates.is_waiting:
             self._attend()
-            records = [*records, *self._held.ready(max_records - len(records))]
+            records = [*records, *self._held.take(max_records - len(records))]
         return records
 
     def pause(self) -> None:
