@@ -46,7 +46,7 @@ def expressions() -> Iterator[tuple[Panel, str, str]]:
 
 
 def _ours(query: str) -> str:
-    """`@up` and `@process_...` are everybody's names, all else is the worker's."""
+    """`@up` and `@process_...` are names that every program has; all others are the worker's."""
     return re.sub(r"@(\w+)(?:\{(.*?)\})?", _metric, query)
 
 

@@ -125,8 +125,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Why do batches close?",
             {"{{closed_by}}": per_second("batches_total", "closed_by")},
             unit="ops",
-            note="size, tokens, bytes: full by that limit. memory: the device had none for more. linger: nobody else "
-            "came in time, or a deadline is near. pressure: too much in flight. drain: stopping.",
+            note="size, tokens, bytes: full by that limit. memory: the device had none for more. linger: no other "
+            "request came in time, or a deadline is near. pressure: too much in flight. drain: stopping.",
             is_stacked=True,
         ),
         Panel(
@@ -227,7 +227,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 "device suspected": per_second("device_probes_total"),
             },
             unit="ops",
-            note="A batch that fails is halved until the culprit is alone: one bad request fails several times.",
+            note="A failed batch is halved until the bad request is alone: one bad request fails several times.",
         ),
         Panel(
             "Who starts again and again?",
@@ -238,13 +238,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Who runs requests one at a time?",
             {"{{instance}}": "@suspect_partitions"},
-            note="Partitions whose requests ended the process several times in a row, until the culprit is found.",
+            note="Partitions in quarantine: their requests ended the process several times in a row.",
             bad_above=1,
         ),
         Panel(
             "Are requests deleted before they are read?",
             {"{{instance}}": "increase(@requests_deleted_total[$__rate_interval])"},
-            note="By retention: nobody answers them. Counted in offsets.",
+            note="By retention: they get no answer. Counted in offsets.",
             bad_above=1,
         ),
     ),
