@@ -26,25 +26,7 @@ LONGEST_MESSAGE = 200  # a line in an answer; ONNX Runtime's can run to kilobyte
 
 # After these the CUDA context is dead: every later call fails the same way until the process starts anew (CUDA driver
 # API, CUresult: "the process must be terminated and relaunched"), or the device itself is gone.
-_DEAD_CONTEXT = {
-    "214",
-    "220",
-    "226",
-    "700",
-    "702",
-    "709",
-    "710",
-    "714",
-    "715",
-    "716",
-    "717",
-    "718",
-    "719",
-    "721",
-    "810",
-    "911",
-    "999",
-}
+_DEAD_CONTEXT = {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911, 999}
 
 _CUDA_CODE = re.compile(r"CUDA (?:failure|error) (\d+)")
 # Of CUDA and its libraries: `CUDA failure 35: why ; GPU=0 ; hostname=… `, somewhere among C++ signatures.
@@ -122,7 +104,7 @@ def run_failure(error: Exception) -> RunFailure:
     """The failure of one run. Raises `ModelBroken` when the device is lost and no later run can succeed."""
     text = str(error)
     code = _CUDA_CODE.search(text)
-    if (code and code[1] in _DEAD_CONTEXT) or type(error).__name__ == "DeviceReset":
+    if (code and int(code[1]) in _DEAD_CONTEXT) or type(error).__name__ == "DeviceReset":
         raise ModelBroken(
             f"the device is lost: {readable(error)}. What ran on it is unanswered and will be read again; "
             "if a restart does not help, look at the machine's GPU (nvidia-smi, dmesg)"

@@ -14,7 +14,8 @@ from pathlib import Path
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from worker.settings.sections import SECTIONS, Section, is_secret, variable
+from worker.settings.sections import SECTIONS, is_secret, variable
+from worker.settings.value_types import Section
 
 _BETWEEN_MARKERS = re.compile(r"(<!-- settings: .*? -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from itertools import chain
 
 from worker.core.addresses import Url, host_and_port, is_loopback
+from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.sections import (
     FILL_SHARE,
     BatchingSettings,
     ClientSettings,
-    Connection,
     DeliverySettings,
-    KafkaSettings,
     ModelSettings,
     ScoringSettings,
     Settings,

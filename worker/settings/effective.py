@@ -9,7 +9,8 @@ from typing import NamedTuple
 from pydantic import SecretStr
 
 from worker.core import secrets
-from worker.settings.sections import SECTIONS, PaddedAxis, Settings, variable
+from worker.settings.sections import SECTIONS, Settings, variable
+from worker.settings.value_types import PaddedAxis
 
 Value = str | int | float | bool | None | list[str] | dict[str, str]
 

@@ -18,21 +18,20 @@ from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigS
 
 from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import client_conflicts, conflicts, kafka_conflicts, scoring_conflicts
+from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.names import KNOWN, PREFIX, SECRET_FILES, is_ours, meant
 from worker.settings.sections import (
     SECTIONS,
-    UNSHOWN,
     ClientSettings,
-    Connection,
     DeliveryPart,
     DeliverySettings,
     KafkaPart,
-    KafkaSettings,
     ScoringSettings,
     Settings,
     is_secret,
     variable,
 )
+from worker.settings.value_types import UNSHOWN
 
 _S = TypeVar("_S", Settings, ClientSettings, ScoringSettings, KafkaPart, DeliveryPart)
 

@@ -1,271 +1,42 @@
 """What can be set: five frozen sections, each name with its default, its bounds and one sentence for the operator.
 
 The sentences are the reference: `python -m worker.settings` prints the tables of `docs/settings.md` from them. What can
-be judged from one value is judged by its type here; what needs two values is judged in `conflicts.py`.
+be judged from one value is judged by its type (`value_types.py`); what needs two values is judged in `conflicts.py`.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any, Literal, LiteralString
+from typing import Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PrivateAttr,
-    SecretStr,
-    SkipValidation,
-    StringConstraints,
-    Tag,
-    field_validator,
-)
-from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from worker.core.records import Value
 from worker.core.tensors.buckets import WantedAxis
+from worker.settings.kafka_sections import ClientKafkaSettings, KafkaSettings, ScoringKafkaSettings
+from worker.settings.value_types import (
+    MIB,
+    DeviceName,
+    Elements,
+    Linger,
+    LogLevel,
+    NameOfHost,
+    PaddedAxes,
+    PassedThrough,
+    RowCounts,
+    Section,
+    Sha256,
+    Text,
+    Texts,
+)
 
-MIB = 1024 * 1024
-
-
-def _split(value: Any) -> Any:
-    """Lists are comma-separated in the environment; a TOML file may use its own."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-def _joined(value: Any) -> Any:
-    return ",".join(map(str, value)) if isinstance(value, list) else value
-
-
-def _upper(value: Any) -> Any:
-    return value.upper() if isinstance(value, str) else value
-
-
-def _object_like(example: str) -> Callable[[Any], Any]:
-    """In the environment it is JSON. It may hold a secret: the message has neither it nor the parser's excerpt."""
-
-    def parsed(value: Any) -> Any:
-        try:
-            return json.loads(value) if isinstance(value, str) else value
-        except (ValueError, RecursionError):
-            raise ValueError(f"must be a JSON object, for example {example}") from None
-
-    return parsed
-
-
-def _texts(value: Any) -> Any:
-    flat = _flat(value)
-    return {name: _text(held) for name, held in flat.items()} if isinstance(flat, dict) else flat
-
-
-def _flat(value: Any) -> Any:
-    """In TOML `linger.ms = 1` is a table `linger` with a key `ms`; here it is one name again."""
-    if not isinstance(value, dict):
-        return value
-    flat: dict[str, Any] = {}
-    for name, held in value.items():
-        inner = _flat(held)
-        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: inner}
-    return flat
-
-
-def _text(value: Any) -> Any:
-    """librdkafka reads every value as text, and truth values as `true` and `false`."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _listed(value: Any) -> Any:
-    return value if isinstance(value, list | tuple) else [value]
-
-
-def _elements(value: Any) -> Any:
-    """One value for each name: what every element of an input may be."""
-    try:
-        flat = _flat(json.loads(value) if isinstance(value, str) else value)
-    except (ValueError, RecursionError):
-        flat = None
-    if not isinstance(flat, dict) or not all(isinstance(held, bool | int | float | str) for held in flat.values()):
-        raise ValueError('must be a JSON object with one value for each input, for example {"attention_mask": 1}')
-    return flat
-
-
-def _without_login(value: str) -> str:
-    """The client takes `user:password@host` for a host's name, and shows it in logs."""
-    if "@" in value:
-        raise PydanticCustomError(
-            UNSHOWN,
-            "a broker's address has no login in it; write host:port, and set WORKER_KAFKA__SASL_USERNAME and "
-            "WORKER_KAFKA__SASL_PASSWORD",
-        )
-    return value
-
-
-def _of_this_host(value: str) -> str:
-    """A name that replicas may share as a pattern. Other braces are a template that was not filled in."""
-    if set("{}") & set(value.replace("{hostname}", "")):
-        raise ValueError("{hostname} is all that may stand in braces")
-    return value
-
-
-# The type of a problem whose value is not shown: it may hold a secret.
-UNSHOWN: LiteralString = "unshown"
-
-# Kafka's own rule for topic names. A leading `^` would make librdkafka read the name as a pattern.
-TOPIC_NAME = r"^[a-zA-Z0-9._-]{1,249}$"
-TopicName = Annotated[str, StringConstraints(pattern=TOPIC_NAME)]
-Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
-# NoDecode: pydantic-settings would take these for JSON, and end at the first that is none with the rest untold.
-TopicNames = Annotated[tuple[TopicName, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
-Texts = Annotated[tuple[Text, ...], NoDecode, BeforeValidator(_split)]
-RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(_split)]
-ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
-_MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
 # How often progress is recorded, in milliseconds. A commit of offsets alone is cheap; answers wait for a transaction's.
 COMMIT_INTERVALS_MS = {"at_least_once": 200, "exactly_once": 100}
 # Of a transaction's timeout a quarter may go by while it fills. The rest is for its end. No inference counts: what runs
 # when a transaction is due is answered in a later one, also while partitions move.
 FILL_SHARE = 4
-PassedThrough = Annotated[
-    dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
-]
-# Judged by `_elements`; pydantic would tell one wrong value once for each kind that it might have been.
-Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
-
-
-class Section(BaseModel):
-    """What the sections share: frozen, no unknown names, defaults checked, no value ever printed by an error."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, defer_build=True
-    )
-
-
-class Connection(Section):
-    """How the brokers are reached, and who we are to them."""
-
-    bootstrap_servers: Annotated[Text, BeforeValidator(_joined), AfterValidator(_without_login)] = Field(
-        description="Brokers to ask first, `host:port`, comma-separated."
-    )
-    security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
-        Field("PLAINTEXT", description="How connections to the brokers are secured.")
-    )
-    allow_plaintext: bool = Field(
-        False, description="Allow unencrypted connections to brokers, and to the issuer of tokens, on other machines."
-    )
-    insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
-    ssl_ca_location: Path | None = Field(
-        None, description="Certificates of the authorities to trust, a PEM file or directory; otherwise the system's."
-    )
-    ssl_certificate_location: Path | None = Field(None, description="Mutual TLS: our certificate, a PEM file.")
-    ssl_key_location: Path | None = Field(None, description="Mutual TLS: our private key, a PEM file.")
-    ssl_key_password: SecretStr | None = Field(None, description="Mutual TLS: opens the private key.")
-    ssl_crl_location: Path | None = Field(None, description="Certificates that were revoked, a PEM file.")
-    sasl_mechanism: (
-        Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)] | None
-    ) = Field(None, description="How we log in, with a SASL security protocol.")
-    sasl_username: Text | None = Field(None, description="PLAIN and SCRAM: the user.")
-    sasl_password: SecretStr | None = Field(None, description="PLAIN and SCRAM: the password.")
-    oauth_token_endpoint_url: Text | None = Field(
-        None, description="OAUTHBEARER (OIDC): where tokens are issued, `https://…`."
-    )
-    oauth_client_id: Text | None = Field(None, description="OAUTHBEARER (OIDC): the client.")
-    oauth_client_secret: SecretStr | None = Field(None, description="OAUTHBEARER (OIDC): the client's secret.")
-    oauth_scope: Text | None = Field(None, description="OAUTHBEARER (OIDC): the scope to ask for.")
-    config: PassedThrough = Field(
-        {},
-        repr=False,
-        description="librdkafka keys for both clients, except those the worker owns; in the environment a JSON object.",
-    )
-    _secret_files: tuple[Path, ...] = PrivateAttr(())
-
-    def read_secrets_from(self, files: tuple[Path, ...]) -> None:
-        """Remember which files held the secrets. Called where they are read."""
-        self._secret_files = files
-
-    @property
-    def secret_files(self) -> tuple[Path, ...]:
-        """Those that held passwords, as far as they lie in files."""
-        return self._secret_files
-
-    @property
-    def certificates(self) -> dict[str, Path]:
-        """The files of our certificate and key, and of the authorities we trust, by the setting that names each."""
-        settings = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_crl_location")
-        return {setting: file for setting in settings if (file := getattr(self, setting)) is not None}
-
-
-class KafkaSettings(Connection):
-    """Where requests come from, where answers go, and how the cluster knows us."""
-
-    request_topics: TopicNames = Field(description="Topics to consume, comma-separated.")
-    response_topic: TopicName = Field(
-        description="Topic for the answers. Must exist and be none of the request topics."
-    )
-    dead_letter_topic: TopicName | None = Field(
-        None, description="Topic that also gets the original of every rejected request."
-    )
-    group_id: Text = Field(
-        description="Consumer group. Replicas of one deployment share it; different models never do."
-    )
-    group_instance_id: Annotated[Text, AfterValidator(_of_this_host)] | None = Field(
-        None,
-        description="Static membership: a name that is this replica's alone and outlives its restarts, such as "
-        "`{hostname}` where pods keep their names.",
-    )
-    group_protocol: Literal["auto", "consumer", "classic"] = Field(
-        "auto",
-        description="`consumer` is KIP-848. `auto` takes it unless the broker has none, or SESSION_TIMEOUT_MS or "
-        "GROUP_INSTANCE_ID is set.",
-    )
-    session_timeout_ms: int | None = Field(
-        None, ge=1000, le=1_800_000, description="Classic groups: silence after which a replica counts as dead."
-    )
-    auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
-        "earliest",
-        description="Where a group begins that has no offset of a partition committed, and where it goes on when "
-        "retention has taken what it comes to next (`requests_deleted_total` counts those). With `latest` that is the "
-        "end: what is left, and what came to a partition that was added before the worker saw it, is not read.",
-    )
-    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
-    max_message_bytes: int | None = Field(
-        None,
-        ge=1024,
-        le=1_000_000_000,
-        description="Size limit of the response and dead-letter topics, where the broker does not let us read it.",
-    )
-    default_content_type: ContentType = Field(
-        "application/json", description="How a request without the header `content-type` is read."
-    )
-    null_value: Literal["reject", "skip"] = Field(
-        "reject", description="What a request without a value gets: an error answer, or (compacted topics) nothing."
-    )
-
-
-class ClientKafkaSettings(Connection):
-    """What a command needs that only publishes or reads: the connection, and those topics it may be told otherwise."""
-
-    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside them
-
-    request_topics: TopicNames | None = None
-    response_topic: TopicName | None = None
-    dead_letter_topic: TopicName | None = None
-    default_content_type: ContentType = "application/json"
-
-
-class ScoringKafkaSettings(Section):
-    """What a command without Kafka needs of the wire contract all the same."""
-
-    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside it
-
-    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
 
 
 def _readable(name: str) -> str:
@@ -282,11 +53,11 @@ class ModelSettings(Section):
         description="Name that requests may ask for and answers carry; the file's stem unless set.",
     )
     version: Text = Field("1", description="Version that requests may ask for and answers carry.")
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)] | None = Field(
+    sha256: Sha256 | None = Field(
         None,
         description="The file must have this SHA-256, with no weights in other files, or the worker does not start.",
     )
-    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = Field(
+    device: DeviceName = Field(
         "auto", description="`auto`: CUDA where it works, else the CPU. `cuda` and `cuda:1` start on nothing else."
     )
     providers: Texts = Field(
@@ -339,36 +110,6 @@ class ModelSettings(Section):
         "error",
         description="What an answer with a NaN or an infinity becomes. `null`: null in JSON, unchanged elsewhere.",
     )
-
-
-class PaddedAxis(Section):
-    """One axis of an input that is padded, so that requests of different lengths share a batch."""
-
-    axis: int = Field(ge=1)
-    boundaries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    pad: Value | None = None
-    shared_by: dict[str, Value] = {}
-
-    @field_validator("boundaries")
-    @classmethod
-    def _ascending(cls, boundaries: tuple[int, ...]) -> tuple[int, ...]:
-        if list(boundaries) != sorted(set(boundaries)):
-            raise ValueError("must be ascending, each length once")
-        return boundaries
-
-
-# Told apart before either is tried, so that a mistake is one line and not two.
-Linger = Annotated[
-    Annotated[Literal["auto"], Tag("auto")] | Annotated[float, Field(ge=0, le=10_000), Tag("ms")],
-    Discriminator(lambda value: "auto" if value == "auto" else "ms"),
-]
-
-# Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
-PaddedAxes = Annotated[
-    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
-    NoDecode,
-    BeforeValidator(_object_like('{"input_ids": {"axis": 1, "boundaries": [32]}}')),
-]
 
 
 class BatchingSettings(Section):
@@ -455,7 +196,7 @@ class DeliverySettings(Section):
         description="Time between two commits of offsets: 200 unless set. Exactly once: how long answers are gathered "
         "for a transaction: 100 unless set.",
     )
-    transactional_id: Annotated[Text, AfterValidator(_of_this_host)] | None = Field(
+    transactional_id: NameOfHost | None = Field(
         None,
         description="Exactly once: a name that is this replica's alone and outlives its restarts, such as "
         "`my-group-{hostname}`. Unless set it is made of GROUP_ID and GROUP_INSTANCE_ID; without the latter, of "
@@ -487,9 +228,7 @@ class TelemetrySettings(Section):
     http_address: Text = Field("127.0.0.1", description="Address of `/metrics`, `/healthz` and `/readyz`.")
     http_port: int = Field(0, ge=0, le=65_535, description="Their port; 0: any free one, which is logged.")
     log_format: Literal["json", "console"] = Field("json", description="One JSON object per line, or text for people.")
-    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)] = Field(
-        "INFO", description="The least level logged."
-    )
+    log_level: LogLevel = Field("INFO", description="The least level logged.")
     tracing: bool = Field(
         False, description="Spans for requests that carry a sampled `traceparent`, exported as OTEL_* variables say."
     )

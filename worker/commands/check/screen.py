@@ -156,12 +156,9 @@ def delivery_rows(delivery: DeliveryFacts) -> Iterable[Row]:
     yield "guarantee", "exactly once, for readers with isolation.level=read_committed"
     yield "transactions", f"end {delivery.commit_interval_ms} ms after their first answer, or when all is answered"
     yield "cost", "an answer can be read when its transaction has ended"
-    yield "transactional id", f"{delivery.transactional_id} ({_whose(delivery)})"
+    whose = "the same after a restart" if delivery.is_stable else "another for each process"
+    yield "transactional id", f"{delivery.transactional_id} ({whose})"
     yield "after a kill", _after_a_kill(delivery)
-
-
-def _whose(delivery: DeliveryFacts) -> str:
-    return "the same after a restart" if delivery.is_stable else "another for each process"
 
 
 def _after_a_kill(delivery: DeliveryFacts) -> str:

@@ -38,9 +38,11 @@ class SnapshotCollector(Collector):
             if metric.kind is MetricKind.HISTOGRAM:
                 yield _histogram(metric, snapshot.histograms.get(metric))
             elif metric.kind is MetricKind.AGE:
-                yield _gauge(metric, _ages(metric, snapshot, now))
+                yield _family(metric, _ages(metric, snapshot, now))
+            elif metric.kind is MetricKind.INFO:
+                yield _info(metric, snapshot.numbers.get(metric, {}))
             else:
-                yield _FAMILIES[metric.kind](metric, snapshot.numbers.get(metric, {}).items())
+                yield _family(metric, snapshot.numbers.get(metric, {}).items())
 
     def describe(self) -> list[Family]:
         """No names to check for collisions: the registry would collect once before there is anything."""
@@ -69,23 +71,17 @@ def _ages(metric: Metric, snapshot: Snapshot, now: float) -> Iterator[tuple[Labe
         yield labels, max(0.0, now - instant)
 
 
-def _counter(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
-    family = CounterMetricFamily(PREFIX + metric.name, metric.question, labels=metric.labels)
+def _family(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
+    of_kind = CounterMetricFamily if metric.kind is MetricKind.COUNTER else GaugeMetricFamily
+    family = of_kind(PREFIX + metric.name, metric.question, labels=metric.labels)
     for labels, value in samples:
         family.add_metric(labels, value)
     return family
 
 
-def _gauge(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
-    family = GaugeMetricFamily(PREFIX + metric.name, metric.question, labels=metric.labels)
-    for labels, value in samples:
-        family.add_metric(labels, value)
-    return family
-
-
-def _info(metric: Metric, samples: Iterable[tuple[Labels, float]]) -> Family:
+def _info(metric: Metric, known: Iterable[Labels]) -> Family:
     family = InfoMetricFamily(PREFIX + metric.name, metric.question)
-    for labels, _ in samples:
+    for labels in known:
         family.add_metric((), dict(zip(metric.labels, labels, strict=True)))
     return family
 
@@ -96,6 +92,3 @@ def _histogram(metric: Metric, state: HistogramState | None) -> Family:
         bounds = [*map(str, metric.bounds), "+Inf"]
         family.add_metric((), list(zip(bounds, accumulate(state.counts), strict=True)), state.total)
     return family
-
-
-_FAMILIES = {MetricKind.COUNTER: _counter, MetricKind.GAUGE: _gauge, MetricKind.INFO: _info}

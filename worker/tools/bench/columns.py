@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from worker.core.failures import BadConfiguration
 from worker.settings import names
-from worker.settings.sections import SECTIONS, Connection, is_secret, variable
+from worker.settings.kafka_sections import Connection
+from worker.settings.sections import SECTIONS, is_secret, variable
 
 # Topics, group and pages of the workers are the measurement's own; how brokers are reached holds for all processes.
 _OWN = {

@@ -1,0 +1,141 @@
+"""The KAFKA section: how the brokers are reached, which topics and group, and what other commands need of it.
+
+The sentences are part of the reference: see `sections.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ConfigDict, Field, PrivateAttr, SecretStr
+
+from worker.settings.value_types import (
+    MIB,
+    Brokers,
+    ContentType,
+    NameOfHost,
+    PassedThrough,
+    SaslMechanism,
+    Section,
+    SecurityProtocol,
+    Text,
+    TopicName,
+    TopicNames,
+)
+
+_MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
+
+
+class Connection(Section):
+    """How the brokers are reached, and who we are to them."""
+
+    bootstrap_servers: Brokers = Field(description="Brokers to ask first, `host:port`, comma-separated.")
+    security_protocol: SecurityProtocol = Field("PLAINTEXT", description="How connections to the brokers are secured.")
+    allow_plaintext: bool = Field(
+        False, description="Allow unencrypted connections to brokers, and to the issuer of tokens, on other machines."
+    )
+    insecure_tls: bool = Field(False, description="Accept any certificate. For a test bench, never beyond it.")
+    ssl_ca_location: Path | None = Field(
+        None, description="Certificates of the authorities to trust, a PEM file or directory; otherwise the system's."
+    )
+    ssl_certificate_location: Path | None = Field(None, description="Mutual TLS: our certificate, a PEM file.")
+    ssl_key_location: Path | None = Field(None, description="Mutual TLS: our private key, a PEM file.")
+    ssl_key_password: SecretStr | None = Field(None, description="Mutual TLS: opens the private key.")
+    ssl_crl_location: Path | None = Field(None, description="Certificates that were revoked, a PEM file.")
+    sasl_mechanism: SaslMechanism | None = Field(None, description="How we log in, with a SASL security protocol.")
+    sasl_username: Text | None = Field(None, description="PLAIN and SCRAM: the user.")
+    sasl_password: SecretStr | None = Field(None, description="PLAIN and SCRAM: the password.")
+    oauth_token_endpoint_url: Text | None = Field(
+        None, description="OAUTHBEARER (OIDC): where tokens are issued, `https://…`."
+    )
+    oauth_client_id: Text | None = Field(None, description="OAUTHBEARER (OIDC): the client.")
+    oauth_client_secret: SecretStr | None = Field(None, description="OAUTHBEARER (OIDC): the client's secret.")
+    oauth_scope: Text | None = Field(None, description="OAUTHBEARER (OIDC): the scope to ask for.")
+    config: PassedThrough = Field(
+        {},
+        repr=False,
+        description="librdkafka keys for both clients, except those the worker owns; in the environment a JSON object.",
+    )
+    _secret_files: tuple[Path, ...] = PrivateAttr(())
+
+    def read_secrets_from(self, files: tuple[Path, ...]) -> None:
+        """Remember which files held the secrets. Called where they are read."""
+        self._secret_files = files
+
+    @property
+    def secret_files(self) -> tuple[Path, ...]:
+        """Those that held passwords, as far as they lie in files."""
+        return self._secret_files
+
+    @property
+    def certificates(self) -> dict[str, Path]:
+        """The files of our certificate and key, and of the authorities we trust, by the setting that names each."""
+        settings = ("ssl_ca_location", "ssl_certificate_location", "ssl_key_location", "ssl_crl_location")
+        return {setting: file for setting in settings if (file := getattr(self, setting)) is not None}
+
+
+class KafkaSettings(Connection):
+    """Where requests come from, where answers go, and how the cluster knows us."""
+
+    request_topics: TopicNames = Field(description="Topics to consume, comma-separated.")
+    response_topic: TopicName = Field(
+        description="Topic for the answers. Must exist and be none of the request topics."
+    )
+    dead_letter_topic: TopicName | None = Field(
+        None, description="Topic that also gets the original of every rejected request."
+    )
+    group_id: Text = Field(
+        description="Consumer group. Replicas of one deployment share it; different models never do."
+    )
+    group_instance_id: NameOfHost | None = Field(
+        None,
+        description="Static membership: a name that is this replica's alone and outlives its restarts, such as "
+        "`{hostname}` where pods keep their names.",
+    )
+    group_protocol: Literal["auto", "consumer", "classic"] = Field(
+        "auto",
+        description="`consumer` is KIP-848. `auto` takes it unless the broker has none, or SESSION_TIMEOUT_MS or "
+        "GROUP_INSTANCE_ID is set.",
+    )
+    session_timeout_ms: int | None = Field(
+        None, ge=1000, le=1_800_000, description="Classic groups: silence after which a replica counts as dead."
+    )
+    auto_offset_reset: Literal["earliest", "latest", "error"] = Field(
+        "earliest",
+        description="Where a group begins that has no offset of a partition committed, and where it goes on when "
+        "retention has taken what it comes to next (`requests_deleted_total` counts those). With `latest` that is the "
+        "end: what is left, and what came to a partition that was added before the worker saw it, is not read.",
+    )
+    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
+    max_message_bytes: int | None = Field(
+        None,
+        ge=1024,
+        le=1_000_000_000,
+        description="Size limit of the response and dead-letter topics, where the broker does not let us read it.",
+    )
+    default_content_type: ContentType = Field(
+        "application/json", description="How a request without the header `content-type` is read."
+    )
+    null_value: Literal["reject", "skip"] = Field(
+        "reject", description="What a request without a value gets: an error answer, or (compacted topics) nothing."
+    )
+
+
+class ClientKafkaSettings(Connection):
+    """What a command needs that only publishes or reads: the connection, and those topics it may be told otherwise."""
+
+    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside them
+
+    request_topics: TopicNames | None = None
+    response_topic: TopicName | None = None
+    dead_letter_topic: TopicName | None = None
+    default_content_type: ContentType = "application/json"
+
+
+class ScoringKafkaSettings(Section):
+    """What a command without Kafka needs of the wire contract all the same."""
+
+    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside it
+
+    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)

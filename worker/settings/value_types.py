@@ -1,0 +1,172 @@
+"""The types of the settings' values: how each is read from the environment or a file, and what it must look like.
+
+Pure. What needs two values is judged in `conflicts.py`. The sections are in `kafka_sections.py` and `sections.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, LiteralString
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SkipValidation,
+    StringConstraints,
+    Tag,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+from pydantic_settings import NoDecode
+
+from worker.core.records import Value
+
+MIB = 1024 * 1024
+
+
+def _split(value: Any) -> Any:
+    """Lists are comma-separated in the environment; a TOML file may use its own."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _joined(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _object_like(example: str) -> Callable[[Any], Any]:
+    """In the environment it is JSON. It may hold a secret: the message has neither it nor the parser's excerpt."""
+
+    def parsed(value: Any) -> Any:
+        try:
+            return json.loads(value) if isinstance(value, str) else value
+        except (ValueError, RecursionError):
+            raise ValueError(f"must be a JSON object, for example {example}") from None
+
+    return parsed
+
+
+def _texts(value: Any) -> Any:
+    flat = _flat(value)
+    return {name: _text(held) for name, held in flat.items()} if isinstance(flat, dict) else flat
+
+
+def _flat(value: Any) -> Any:
+    """In TOML `linger.ms = 1` is a table `linger` with a key `ms`; here it is one name again."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, Any] = {}
+    for name, held in value.items():
+        inner = _flat(held)
+        flat |= {f"{name}.{rest}": v for rest, v in inner.items()} if isinstance(inner, dict) else {name: inner}
+    return flat
+
+
+def _text(value: Any) -> Any:
+    """librdkafka reads every value as text, and truth values as `true` and `false`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _elements(value: Any) -> Any:
+    """One value for each name: what every element of an input may be."""
+    try:
+        flat = _flat(json.loads(value) if isinstance(value, str) else value)
+    except (ValueError, RecursionError):
+        flat = None
+    if not isinstance(flat, dict) or not all(isinstance(held, bool | int | float | str) for held in flat.values()):
+        raise ValueError('must be a JSON object with one value for each input, for example {"attention_mask": 1}')
+    return flat
+
+
+def _without_login(value: str) -> str:
+    """The client takes `user:password@host` for a host's name, and shows it in logs."""
+    if "@" in value:
+        raise PydanticCustomError(
+            UNSHOWN,
+            "a broker's address has no login in it; write host:port, and set WORKER_KAFKA__SASL_USERNAME and "
+            "WORKER_KAFKA__SASL_PASSWORD",
+        )
+    return value
+
+
+def _of_this_host(value: str) -> str:
+    """A name that replicas may share as a pattern. Other braces are a template that was not filled in."""
+    if set("{}") & set(value.replace("{hostname}", "")):
+        raise ValueError("{hostname} is all that may stand in braces")
+    return value
+
+
+# The type of a problem whose value is not shown: it may hold a secret.
+UNSHOWN: LiteralString = "unshown"
+
+# Kafka's own rule for topic names. A leading `^` would make librdkafka read the name as a pattern.
+TOPIC_NAME = r"^[a-zA-Z0-9._-]{1,249}$"
+TopicName = Annotated[str, StringConstraints(pattern=TOPIC_NAME)]
+Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+# NoDecode: pydantic-settings would take these for JSON, and end at the first that is none with the rest untold.
+TopicNames = Annotated[tuple[TopicName, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
+Texts = Annotated[tuple[Text, ...], NoDecode, BeforeValidator(_split)]
+RowCounts = Annotated[tuple[Annotated[int, Field(ge=1)], ...], NoDecode, BeforeValidator(_split)]
+ContentType = Literal["application/json", "application/x-protobuf", "application/octet-stream"]
+PassedThrough = Annotated[
+    dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
+]
+# Judged by `_elements`; pydantic would tell one wrong value once for each kind that it might have been.
+Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
+NameOfHost = Annotated[Text, AfterValidator(_of_this_host)]
+Brokers = Annotated[Text, BeforeValidator(_joined), AfterValidator(_without_login)]
+SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)]
+SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)]
+LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
+DeviceName = Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+
+
+class Section(BaseModel):
+    """What the sections share: frozen, no unknown names, defaults checked, no value ever printed by an error."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, defer_build=True
+    )
+
+
+class PaddedAxis(Section):
+    """One axis of an input that is padded, so that requests of different lengths share a batch."""
+
+    axis: int = Field(ge=1)
+    boundaries: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
+    pad: Value | None = None
+    shared_by: dict[str, Value] = {}
+
+    @field_validator("boundaries")
+    @classmethod
+    def _ascending(cls, boundaries: tuple[int, ...]) -> tuple[int, ...]:
+        if list(boundaries) != sorted(set(boundaries)):
+            raise ValueError("must be ascending, each length once")
+        return boundaries
+
+
+# Told apart before either is tried, so that a mistake is one line and not two.
+Linger = Annotated[
+    Annotated[Literal["auto"], Tag("auto")] | Annotated[float, Field(ge=0, le=10_000), Tag("ms")],
+    Discriminator(lambda value: "auto" if value == "auto" else "ms"),
+]
+
+# Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
+PaddedAxes = Annotated[
+    dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
+    NoDecode,
+    BeforeValidator(_object_like('{"input_ids": {"axis": 1, "boundaries": [32]}}')),
+]
