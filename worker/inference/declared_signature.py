@@ -17,7 +17,7 @@ from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec
 from worker.inference.input_defaults import with_defaults
 from worker.inference.onnx_file.graph import unranked_inputs
-from worker.inference.running.device import Graph
+from worker.inference.onnx_file.reading import Graph
 from worker.settings import ModelSettings
 
 _DATATYPES = {

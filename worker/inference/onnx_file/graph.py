@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from worker.inference.onnx_file.protobuf_fields import LENGTH, Malformed, fields
-from worker.inference.running.device import Graph
+from worker.inference.onnx_file.reading import Graph
 
 # Field numbers of onnx.proto: in the model, the graph, a node, an attribute, a function; of an input and its type.
 _GRAPH, _FUNCTIONS = 7, 25

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from worker.core.failures import BadConfiguration
 from worker.inference.onnx_file.external_data import is_elsewhere
-from worker.inference.running.device import Graph
+
+Graph = bytes | str  # a serialized model, or the path of one whose weights lie in other files
 
 # A model is one protobuf message, and protobuf reads none that is larger. ONNX Runtime says `narrowing_error`.
 LARGEST_FILE = 2**31 - 1

@@ -7,33 +7,28 @@ cannot be used it says only on the process's standard error, so that is read her
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import io
 import os
-import re
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import onnxruntime as ort
 
 from worker.core.failures import BadConfiguration
-from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable, shortened
+from worker.inference.onnx_file.reading import Graph
+from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable
 from worker.inference.running.device_memory import CUDA, TENSORRT, DeviceMemory, Unbindable, memory_for
+from worker.inference.running.provider_complaints import FATAL, cause_in, held_back, lacks_library
 
 CPU = "CPUExecutionProvider"
 
-Graph = bytes | str  # a serialized model, or the path of one with external data
 Options = Mapping[str, str]  # `provider.option`: what ONNX Runtime's provider takes, passed on as it is
 
 # CUDA graphs: ONNX Runtime captures a run and replays its kernels with its shapes, whatever comes in later.
 _FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
-
-# ONNX Runtime's levels of logging.
-_WARNING, _FATAL = 2, 4
 
 # Where a model given as bytes finds weights in other files: nothing lies below the null device. Unless set it is the
 # current directory, and a file planted there became part of a model that names it.
@@ -41,9 +36,6 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 
 # The two ways in which an arena grows, in ONNX Runtime's words.
 _STRATEGIES = {"next_power_of_two": "kNextPowerOfTwo", "same_as_requested": "kSameAsRequested"}
-
-_MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*|\S+\.dll)\S*: cannot open shared object file|error 126 \"[^\"]*\"")
-_NEEDS = re.compile(r"Require (cuDNN \S+) and (CUDA \S+?)\.? ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +170,7 @@ def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.I
     names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
     complaints = io.StringIO()
     try:
-        with _complaints(complaints):
+        with held_back(complaints):
             if not {CUDA, TENSORRT}.isdisjoint(names) and hasattr(ort, "preload_dlls"):
                 ort.preload_dlls()  # CUDA from pip's packages, which lie where the loader does not look
             session = _session(graph, providers, threads)
@@ -197,35 +189,19 @@ def _refused(failure: Exception, complaints: str) -> BadConfiguration | Unusable
     said = readable(failure)
     if "provider option" in said:
         return BadConfiguration(f"WORKER_MODEL__PROVIDER_OPTIONS: {said}")
-    return Unusable(cause_in(complaints) if _MISSING_LIBRARY.search(complaints) else said)
+    return Unusable(cause_in(complaints) if lacks_library(complaints) else said)
 
 
 def _session(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.
-    options.log_severity_level = _FATAL
+    options.log_severity_level = FATAL
     if isinstance(graph, bytes):
         options.add_session_config_entry(_FOLDER, os.devnull)
     session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
     session.disable_fallback()
     return session
-
-
-def cause_in(complaints: str) -> str:
-    """The cause in what ONNX Runtime wrote while a provider failed to load."""
-    library = _MISSING_LIBRARY.search(complaints)
-    needs = _NEEDS.search(complaints)
-    cause = f"{library[1]} is not installed" if library and library[1] else _last_error(complaints)
-    return f"{cause} (it needs {needs[2]} and {needs[1]})" if needs else cause
-
-
-def _last_error(complaints: str) -> str:
-    for line in complaints.splitlines():
-        _, marker, complaint = line.rpartition("[ONNXRuntimeError] :")
-        if marker:
-            return shortened(complaint)
-    return shortened(complaints) or "ONNX Runtime does not say why"
 
 
 _INSTALL = (
@@ -241,31 +217,3 @@ def _has_driver() -> bool:
     except OSError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _complaints(text: io.StringIO) -> Iterator[None]:
-    """Holds back what native code writes to standard error, and Python to standard output; `text` has it after.
-
-    From then on ONNX Runtime's own logger is silent: on CUDA it writes of each failed run, past our log.
-    """
-    sys.stderr.flush()
-    ort.set_default_logger_severity(_WARNING)
-    with _scratch() as scratch, contextlib.redirect_stdout(text):
-        kept = os.dup(2)
-        os.dup2(scratch.fileno(), 2)
-        try:
-            yield
-        finally:
-            ort.set_default_logger_severity(_FATAL)
-            os.dup2(kept, 2)
-            os.close(kept)
-            scratch.seek(0)
-            text.write(scratch.read().decode(errors="replace"))
-
-
-def _scratch() -> BinaryIO:
-    # A container's file system may be read-only, and a pipe would block when full.
-    if hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("onnxruntime"), "w+b")
-    return tempfile.TemporaryFile()
