@@ -41,8 +41,8 @@ LAST_RUNS = 8
 SURPRISE = 40
 
 
-class Runner(Protocol):
-    """What a lane runs: a `Model`. Called by several lanes at once."""
+class RunnableModel(Protocol):
+    """What the lanes need of a model. Called by several lanes at once."""
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
     def probe(self) -> Sequence[Array] | RunFailure: ...
@@ -70,7 +70,7 @@ class InferenceLanes:
 
     def __init__(
         self,
-        runner: Runner,
+        model: RunnableModel,
         lanes: int = 1,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -83,7 +83,7 @@ class InferenceLanes:
         own thread: what a lane waits for the interpreter is not the model's. Several lanes are there
         for one request to pass another: with them nothing runs on the loop's thread.
         """
-        self._runner = runner
+        self._model = model
         self._clock = clock
         self._brief = brief if lanes == 1 else 0.0
         self._processor_clock = processor_clock
@@ -236,7 +236,7 @@ class InferenceLanes:
         began = self._started[lane] = self._clock()
         used = self._processor_clock()
         try:
-            outcome = self._runner.probe() if batch is None else self._runner.run(batch.feeds)
+            outcome = self._model.probe() if batch is None else self._model.run(batch.feeds)
             used, seconds = self._processor_clock() - used, self._clock() - began
         finally:
             self._started[lane] = None

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from worker.core.failures import Code
 from worker.core.records import Ending, Finished, Message, Outcome, Partition, Place, Record, Rejection, Reply, Request
-from worker.ports import Lanes
+from worker.ports import Codec, Lanes
 from worker.telemetry.tracing.spans import TRACEPARENT, RequestSpans, ServedModel, Tracing
 
 
-class Codec(Protocol):
-    def decode(self, record: Record) -> Request | Rejection: ...
-    def refuse(self, record: Record, code: Code, message: str) -> Rejection: ...
+class TwoWayCodec(Codec, Protocol):
+    """What the loop decodes by, and the delivery encodes by."""
+
     def encode(self, outcome: Outcome) -> Sequence[Message]: ...
 
 
@@ -53,7 +53,7 @@ class FollowedMessage(Message):
 class TracedCodec:
     """Begins to follow requests on the way in; on the way out gives their answers a context to go on from."""
 
-    def __init__(self, codec: Codec, tracing: Tracing) -> None:
+    def __init__(self, codec: TwoWayCodec, tracing: Tracing) -> None:
         self._codec = codec
         self._tracing = tracing
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from worker.core.failures import RunFailure
 from worker.core.records import Array
-from worker.inference.running.lanes import Runner
+from worker.inference.running.lanes import RunnableModel
 
 
 class Sliced:
-    """A `Runner` over another, with at most `rows` rows at once. Called by several lanes at once."""
+    """A `RunnableModel` over another, with at most `rows` rows at once. Called by several lanes at once."""
 
-    def __init__(self, runner: Runner, rows: int) -> None:
+    def __init__(self, runner: RunnableModel, rows: int) -> None:
         self._runner = runner
         self._rows = rows
 
