@@ -32,7 +32,7 @@ from rich.table import Table
 
 from tests.models import mlp, save
 from worker.inference import load
-from worker.settings import load_scoring
+from worker.settings.for_commands import load_scoring
 from worker.signals import StopSignals
 from worker.tools.score.jobs import Asked, open_job
 from worker.tools.score.scorer import Scorer

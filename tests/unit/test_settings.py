@@ -12,8 +12,9 @@ import pytest
 import worker
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.buckets import WantedAxis
-from worker.settings import Settings, load, load_client, load_scoring, names
+from worker.settings import Settings, load, names
 from worker.settings.__main__ import reference, with_reference
+from worker.settings.for_commands import load_client, load_scoring
 from worker.settings.sections import SECTIONS, variable
 
 LEAST = {

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.settings import effective, load, load_parts
+from worker.settings import load
+from worker.settings.effective import effective
+from worker.settings.for_commands import load_parts
 
 MINIMUM = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",

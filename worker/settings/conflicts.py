@@ -14,10 +14,8 @@ from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.sections import (
     FILL_SHARE,
     BatchingSettings,
-    ClientSettings,
     DeliverySettings,
     ModelSettings,
-    ScoringSettings,
     Settings,
     variable,
 )
@@ -32,28 +30,19 @@ def conflicts(settings: Settings) -> Iterator[str]:
     """Every conflict found, as text; nothing where the settings fit."""
     yield from chain(
         kafka_conflicts(settings.kafka),
-        _bounds(settings.batching),
+        bounds_conflicts(settings.batching),
         _promises(settings),
-        _model(settings.model),
+        model_conflicts(settings.model),
     )
 
 
 def kafka_conflicts(kafka: KafkaSettings) -> Iterator[str]:
     """Those within a worker's Kafka section."""
-    yield from chain(_topics(kafka), _group(kafka), _connection(kafka))
+    yield from chain(_topics(kafka), _group(kafka), connection_conflicts(kafka))
 
 
-def client_conflicts(settings: ClientSettings) -> Iterator[str]:
-    """The same for a command that only publishes or reads."""
-    yield from _connection(settings.kafka)
-
-
-def scoring_conflicts(settings: ScoringSettings) -> Iterator[str]:
-    """The same for a command that runs the model without Kafka."""
-    yield from chain(_bounds(settings.batching), _model(settings.model))
-
-
-def _connection(kafka: Connection) -> Iterator[str]:
+def connection_conflicts(kafka: Connection) -> Iterator[str]:
+    """Those within how the brokers are reached."""
     yield from chain(_addresses(kafka), _encryption(kafka), _certificates(kafka), _login(kafka), _tokens(kafka))
 
 
@@ -179,7 +168,8 @@ def _tokens(kafka: Connection) -> Iterator[str]:
         )
 
 
-def _bounds(batching: BatchingSettings) -> Iterator[str]:
+def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
+    """Those among the bounds of batches and of what is in flight."""
     if batching.lanes > batching.max_inflight_batches:
         yield (
             f"WORKER_BATCHING__LANES: {batching.lanes} lanes cannot all work on {batching.max_inflight_batches} "
@@ -240,7 +230,8 @@ def _without_effect(delivery: DeliverySettings) -> Iterator[str]:
         yield f"WORKER_DELIVERY__{key}: has no effect with at_least_once; {cure}"
 
 
-def _model(model: ModelSettings) -> Iterator[str]:
+def model_conflicts(model: ModelSettings) -> Iterator[str]:
+    """Those within the MODEL section."""
     yield from chain(_device(model), _warm_up(model), _input_defaults(model), _memory(model))
 
 

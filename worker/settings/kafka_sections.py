@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, SecretStr
+from pydantic import Field, PrivateAttr, SecretStr
 
 from worker.settings.value_types import (
     MIB,
@@ -24,7 +24,7 @@ from worker.settings.value_types import (
     TopicNames,
 )
 
-_MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
+MAX_REQUEST_BYTES = "A longer request value is rejected before it is decoded."
 
 
 class Connection(Section):
@@ -107,7 +107,7 @@ class KafkaSettings(Connection):
         "retention has taken what it comes to next (`requests_deleted_total` counts those). With `latest` that is the "
         "end: what is left, and what came to a partition that was added before the worker saw it, is not read.",
     )
-    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)
+    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_REQUEST_BYTES)
     max_message_bytes: int | None = Field(
         None,
         ge=1024,
@@ -120,22 +120,3 @@ class KafkaSettings(Connection):
     null_value: Literal["reject", "skip"] = Field(
         "reject", description="What a request without a value gets: an error answer, or (compacted topics) nothing."
     )
-
-
-class ClientKafkaSettings(Connection):
-    """What a command needs that only publishes or reads: the connection, and those topics it may be told otherwise."""
-
-    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside them
-
-    request_topics: TopicNames | None = None
-    response_topic: TopicName | None = None
-    dead_letter_topic: TopicName | None = None
-    default_content_type: ContentType = "application/json"
-
-
-class ScoringKafkaSettings(Section):
-    """What a command without Kafka needs of the wire contract all the same."""
-
-    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside it
-
-    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=_MAX_REQUEST_BYTES)

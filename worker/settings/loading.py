@@ -10,30 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import EnvSettingsSource, InitSettingsSource, TomlConfigSettingsSource
 
 from worker.core.failures import BadConfiguration
-from worker.settings.conflicts import client_conflicts, conflicts, kafka_conflicts, scoring_conflicts
-from worker.settings.kafka_sections import Connection, KafkaSettings
+from worker.settings.conflicts import conflicts
+from worker.settings.kafka_sections import Connection
 from worker.settings.names import KNOWN, PREFIX, SECRET_FILES, is_ours, meant
 from worker.settings.sections import (
     SECTIONS,
-    ClientSettings,
-    DeliveryPart,
-    DeliverySettings,
-    KafkaPart,
-    ScoringSettings,
+    Sections,
     Settings,
     is_secret,
     variable,
 )
 from worker.settings.value_types import UNSHOWN
 
-_S = TypeVar("_S", Settings, ClientSettings, ScoringSettings, KafkaPart, DeliveryPart)
+_S = TypeVar("_S", bound=Sections)
 
 _SECTIONS_AS_VARIABLES = f"settings are WORKER_<SECTION>__<NAME>, sections {', '.join(SECTIONS).upper()}."
 _SECTIONS_AS_TABLES = f"tables are {', '.join(SECTIONS)}."
@@ -48,63 +44,14 @@ def load(config_path: Path | None, environ: Mapping[str, str]) -> Settings:
 
     Raises `BadConfiguration`, each problem a line of its message, without ever showing a secret.
     """
-    return _load(Settings, conflicts, config_path, environ)
+    return load_shape(Settings, conflicts, config_path, environ)
 
 
-def load_client(config_path: Path | None, environ: Mapping[str, str]) -> ClientSettings:
-    """What a command needs that only publishes or reads; the rest may be absent. Raises as `load` does."""
-    return _load(ClientSettings, client_conflicts, config_path, environ)
-
-
-def load_scoring(config_path: Path | None, environ: Mapping[str, str]) -> ScoringSettings:
-    """What a command needs that runs the model without Kafka; the rest may be absent. Raises as `load` does."""
-    return _load(ScoringSettings, scoring_conflicts, config_path, environ)
-
-
-class Parts(NamedTuple):
-    """What holds by itself of settings that may not hold together, and each problem as a line."""
-
-    settings: Settings | None
-    kafka: KafkaSettings | None
-    delivery: DeliverySettings | None
-    scoring: ScoringSettings | None
-    problems: tuple[str, ...]
-
-
-def load_parts(config_path: Path | None, environ: Mapping[str, str]) -> Parts:
-    """For `check`, which reports all that is wrong: the sections that can be used whatever else is missing."""
-    try:
-        settings = load(config_path, environ)
-    except BadConfiguration as refusal:
-        return _parts(config_path, environ, tuple(str(refusal).splitlines()))
-    # Not by its constructor, which would read the environment again.
-    scoring = ScoringSettings.model_construct(model=settings.model, batching=settings.batching)
-    return Parts(settings, settings.kafka, settings.delivery, scoring, ())
-
-
-def _parts(path: Path | None, environ: Mapping[str, str], problems: tuple[str, ...]) -> Parts:
-    try:
-        kafka, _ = _read(KafkaPart, path, environ)
-        delivery, _ = _read(DeliveryPart, path, environ)
-        scoring, _ = _read(ScoringSettings, path, environ)
-        settings, _ = _read(Settings, path, environ)
-    except BadConfiguration:  # the file cannot be read
-        return Parts(None, None, None, None, problems)
-    can_connect = kafka is not None and not list(kafka_conflicts(kafka.kafka))
-    can_score = scoring is not None and not list(scoring_conflicts(scoring))
-    return Parts(
-        settings,
-        kafka.kafka if kafka and can_connect else None,
-        delivery.delivery if delivery else None,
-        scoring if can_score else None,
-        problems,
-    )
-
-
-def _load(
+def load_shape(
     shape: type[_S], conflicts_of: Callable[[_S], Iterator[str]], path: Path | None, environ: Mapping[str, str]
 ) -> _S:
-    settings, problems = _read(shape, path, environ)
+    """The sections of this shape. Raises as `load` does."""
+    settings, problems = read_shape(shape, path, environ)
     if settings is None or problems:
         raise BadConfiguration("\n".join(problems))
     if found := list(conflicts_of(settings)):
@@ -112,7 +59,7 @@ def _load(
     return settings
 
 
-def _read(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tuple[_S | None, list[str]]:
+def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -> tuple[_S | None, list[str]]:
     """The settings, unless a value is missing or wrong, and what is wrong with names and values."""
     file = _file(shape, path)
     problems = list(_unknown_names(file, path))

@@ -15,7 +15,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from worker.core.tensors.buckets import WantedAxis
-from worker.settings.kafka_sections import ClientKafkaSettings, KafkaSettings, ScoringKafkaSettings
+from worker.settings.kafka_sections import KafkaSettings
 from worker.settings.value_types import (
     MIB,
     DeviceName,
@@ -234,7 +234,9 @@ class TelemetrySettings(Section):
     )
 
 
-class _Sections(BaseSettings):
+class Sections(BaseSettings):
+    """What is read from the environment and a file: some sections, or all."""
+
     model_config = SettingsConfigDict(
         env_prefix="WORKER_",
         env_nested_delimiter="__",
@@ -246,7 +248,7 @@ class _Sections(BaseSettings):
     )
 
 
-class Settings(_Sections):
+class Settings(Sections):
     """All of it. Made by `load`; passed to the composition root, which hands each room its own section."""
 
     kafka: KafkaSettings
@@ -254,32 +256,6 @@ class Settings(_Sections):
     batching: BatchingSettings
     delivery: DeliverySettings
     telemetry: TelemetrySettings
-
-
-class ClientSettings(_Sections):
-    """For commands that publish or read. Made by `load_client` from the same variables and file."""
-
-    kafka: ClientKafkaSettings
-
-
-class KafkaPart(_Sections):
-    """A worker's Kafka section alone: `check` looks at the cluster also where the rest is wrong."""
-
-    kafka: KafkaSettings
-
-
-class DeliveryPart(_Sections):
-    """A worker's DELIVERY section alone: `check` shows it also where the rest is wrong."""
-
-    delivery: DeliverySettings
-
-
-class ScoringSettings(_Sections):
-    """For commands that run the model without Kafka. Made by `load_scoring` from the same variables and file."""
-
-    kafka: ScoringKafkaSettings
-    model: ModelSettings
-    batching: BatchingSettings
 
 
 SECTIONS: dict[str, type[Section]] = {

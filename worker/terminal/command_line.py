@@ -9,7 +9,7 @@ from typing import Literal
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array, ClosedBy
 from worker.core.tensors.signature import Signature
-from worker.settings import ClientKafkaSettings, load_scoring
+from worker.settings.for_commands import ClientKafkaSettings, load_scoring
 
 # The topics that workers write to, by their setting, and what their readers take each record for.
 _READ_AS = {"response_topic": "answers", "dead_letter_topic": "dead letters"}

@@ -11,7 +11,8 @@ from tests import models
 from tests.unit.test_settings import LEAST
 from worker.commands.check.command import _look_at_model, _look_at_room, _look_at_telemetry
 from worker.commands.check.report import Report
-from worker.settings import load, load_scoring
+from worker.settings import load
+from worker.settings.for_commands import load_scoring
 
 
 def looked_at(**telemetry: str) -> Report:

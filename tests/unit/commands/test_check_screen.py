@@ -15,7 +15,7 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.survey import GroupFacts, Progress
-from worker.settings import Effective
+from worker.settings.effective import Effective
 
 SHOWN = ("BOOTSTRAP_SERVERS", "REQUEST_TOPICS")
 

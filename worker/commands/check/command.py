@@ -32,7 +32,9 @@ from worker.kafka.cluster.capabilities import capabilities, try_clients
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
 from worker.kafka.cluster.survey import survey
 from worker.kafka.transactions.transactional_id import cost_of_a_kill
-from worker.settings import DeliverySettings, KafkaSettings, ScoringSettings, Settings, effective, load_parts
+from worker.settings import DeliverySettings, KafkaSettings, Settings
+from worker.settings.effective import effective
+from worker.settings.for_commands import ScoringSettings, load_parts
 from worker.telemetry import try_address
 from worker.terminal.command_line import CLOSING
 from worker.terminal.open_axes import open_axes

@@ -16,7 +16,7 @@ from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.capabilities import Capabilities
 from worker.kafka.cluster.membership import Membership
 from worker.kafka.cluster.survey import Survey
-from worker.settings import Effective
+from worker.settings.effective import Effective
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.advice import duration
 from worker.kafka.cluster.survey import GroupFacts, TopicFacts
 from worker.kafka.transactions.transactional_id import SWEEP_INTERVAL
-from worker.settings import Effective
+from worker.settings.effective import Effective
 from worker.terminal.terminal import WIDEST, count, printable, write
 
 _LESS_ORDER = {

@@ -20,7 +20,7 @@ from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT
-from worker.settings import ClientSettings, load_client
+from worker.settings.for_commands import ClientSettings, load_client
 from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_line import check_idle, signature_if_any, with_options
 from worker.terminal.terminal import console, tell

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from worker.codecs.dead_letters import Letter, read
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
-from worker.settings import ClientKafkaSettings, load_client
+from worker.settings.for_commands import ClientKafkaSettings, load_client
 from worker.terminal.command_line import with_options
 from worker.tools.dead_letters.replays import Selection
 from worker.tools.kafka.reader import Reader

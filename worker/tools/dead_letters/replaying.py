@@ -10,7 +10,7 @@ from rich.console import Console
 
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition
-from worker.settings import ClientKafkaSettings
+from worker.settings.for_commands import ClientKafkaSettings
 from worker.signals import stop_signals
 from worker.terminal.command_line import check_readers
 from worker.terminal.terminal import console, count, print_json, printable, progress, tell

@@ -21,7 +21,7 @@ from worker.core.records import ClosedBy
 from worker.core.tensors.buckets import tokens
 from worker.core.tensors.stacking import Stacker
 from worker.inference import Model, load
-from worker.settings import ScoringSettings, load_scoring
+from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.terminal.command_line import CLOSING, with_options
 from worker.terminal.open_axes import open_axes
 from worker.terminal.terminal import count, page, print_json, progress

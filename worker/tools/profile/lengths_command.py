@@ -20,7 +20,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Rejection, Request
 from worker.core.tensors.stacking import Stacker
 from worker.inference import Model
-from worker.settings import ScoringSettings, load_client
+from worker.settings.for_commands import ScoringSettings, load_client
 from worker.terminal.command_line import check_idle, with_options
 from worker.terminal.terminal import progress
 from worker.tools.kafka.reader import Reader

@@ -17,7 +17,7 @@ from rich.text import Text
 from worker.codecs.examples import Encoding, encodings
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.tensors.signature import Signature
-from worker.settings import ClientSettings, load_client
+from worker.settings.for_commands import ClientSettings, load_client
 from worker.signals import stop_signals
 from worker.terminal.command_line import (
     check_idle,

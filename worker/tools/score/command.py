@@ -15,7 +15,7 @@ from pathlib import Path
 
 from worker.core.failures import Incomplete, Stop
 from worker.inference import load_as_set
-from worker.settings import load_scoring
+from worker.settings.for_commands import load_scoring
 from worker.signals import stop_signals
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress

@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from worker.codecs.wire import JSON
 from worker.core.failures import BadConfiguration
-from worker.settings import BatchingSettings, ScoringSettings
+from worker.settings import BatchingSettings
+from worker.settings.for_commands import ScoringSettings
 from worker.tools.score.files.array_writer import ArrayWriter, paths_for
 from worker.tools.score.files.arrays import Arrays
 from worker.tools.score.files.claims import check_unclaimed, claimed, is_still

@@ -26,7 +26,7 @@ from worker.loop.composition import compose
 from worker.loop.conduct import LANE_SLICE, Conduct
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
-from worker.settings import ScoringSettings
+from worker.settings.for_commands import ScoringSettings
 from worker.signals import StopSignals
 from worker.tools.score.delivery import FileDelivery, Writer
 from worker.tools.score.files.file_source import FileSource

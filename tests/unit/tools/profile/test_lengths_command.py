@@ -17,7 +17,7 @@ from tests import models
 from worker import cli
 from worker.core.records import Partition
 from worker.inference import load
-from worker.settings import load_scoring
+from worker.settings.for_commands import load_scoring
 from worker.tools.profile.lengths_command import newest
 
 LENGTHS = [4, 5, 9, 12, 15, 16, 20, 31, 40, 64] * 60

@@ -1,0 +1,123 @@
+"""What commands need of the settings that are no worker: some sections alone, or each section that holds by itself.
+
+From the same variables and file as a worker's. Nothing that `run` reaches imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ConfigDict, Field
+
+from worker.core.failures import BadConfiguration
+from worker.settings.conflicts import bounds_conflicts, connection_conflicts, kafka_conflicts, model_conflicts
+from worker.settings.kafka_sections import MAX_REQUEST_BYTES, Connection, KafkaSettings
+from worker.settings.loading import load, load_shape, read_shape
+from worker.settings.sections import BatchingSettings, DeliverySettings, ModelSettings, Sections, Settings
+from worker.settings.value_types import MIB, ContentType, Section, TopicName, TopicNames
+
+
+class ClientKafkaSettings(Connection):
+    """What a command needs that only publishes or reads: the connection, and those topics it may be told otherwise."""
+
+    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside them
+
+    request_topics: TopicNames | None = None
+    response_topic: TopicName | None = None
+    dead_letter_topic: TopicName | None = None
+    default_content_type: ContentType = "application/json"
+
+
+class ScoringKafkaSettings(Section):
+    """What a command without Kafka needs of the wire contract all the same."""
+
+    model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside it
+
+    max_request_bytes: int = Field(MIB, ge=1, le=1_000_000_000, description=MAX_REQUEST_BYTES)
+
+
+class ClientSettings(Sections):
+    """For commands that publish or read. Made by `load_client` from the same variables and file."""
+
+    kafka: ClientKafkaSettings
+
+
+class KafkaPart(Sections):
+    """A worker's Kafka section alone: `check` looks at the cluster also where the rest is wrong."""
+
+    kafka: KafkaSettings
+
+
+class DeliveryPart(Sections):
+    """A worker's DELIVERY section alone: `check` shows it also where the rest is wrong."""
+
+    delivery: DeliverySettings
+
+
+class ScoringSettings(Sections):
+    """For commands that run the model without Kafka. Made by `load_scoring` from the same variables and file."""
+
+    kafka: ScoringKafkaSettings
+    model: ModelSettings
+    batching: BatchingSettings
+
+
+def load_client(config_path: Path | None, environ: Mapping[str, str]) -> ClientSettings:
+    """What a command needs that only publishes or reads; the rest may be absent. Raises as `load` does."""
+    return load_shape(ClientSettings, _client_conflicts, config_path, environ)
+
+
+def load_scoring(config_path: Path | None, environ: Mapping[str, str]) -> ScoringSettings:
+    """What a command needs that runs the model without Kafka; the rest may be absent. Raises as `load` does."""
+    return load_shape(ScoringSettings, _scoring_conflicts, config_path, environ)
+
+
+def _client_conflicts(settings: ClientSettings) -> Iterator[str]:
+    yield from connection_conflicts(settings.kafka)
+
+
+def _scoring_conflicts(settings: ScoringSettings) -> Iterator[str]:
+    yield from chain(bounds_conflicts(settings.batching), model_conflicts(settings.model))
+
+
+class Parts(NamedTuple):
+    """What holds by itself of settings that may not hold together, and each problem as a line."""
+
+    settings: Settings | None
+    kafka: KafkaSettings | None
+    delivery: DeliverySettings | None
+    scoring: ScoringSettings | None
+    problems: tuple[str, ...]
+
+
+def load_parts(config_path: Path | None, environ: Mapping[str, str]) -> Parts:
+    """For `check`, which reports all that is wrong: the sections that can be used whatever else is missing."""
+    try:
+        settings = load(config_path, environ)
+    except BadConfiguration as refusal:
+        return _parts(config_path, environ, tuple(str(refusal).splitlines()))
+    # Not by its constructor, which would read the environment again.
+    scoring = ScoringSettings.model_construct(model=settings.model, batching=settings.batching)
+    return Parts(settings, settings.kafka, settings.delivery, scoring, ())
+
+
+def _parts(path: Path | None, environ: Mapping[str, str], problems: tuple[str, ...]) -> Parts:
+    try:
+        kafka, _ = read_shape(KafkaPart, path, environ)
+        delivery, _ = read_shape(DeliveryPart, path, environ)
+        scoring, _ = read_shape(ScoringSettings, path, environ)
+        settings, _ = read_shape(Settings, path, environ)
+    except BadConfiguration:  # the file cannot be read
+        return Parts(None, None, None, None, problems)
+    can_connect = kafka is not None and not list(kafka_conflicts(kafka.kafka))
+    can_score = scoring is not None and not list(_scoring_conflicts(scoring))
+    return Parts(
+        settings,
+        kafka.kafka if kafka and can_connect else None,
+        delivery.delivery if delivery else None,
+        scoring if can_score else None,
+        problems,
+    )
