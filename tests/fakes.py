@@ -82,8 +82,8 @@ class Broker:
         self.logs: dict[Partition, list[Record]] = {}
         self.markers: dict[Partition, set[int]] = {}  # offsets of what is no record
         self.committed: dict[Partition, int] = {}
-        self.attempts: dict[Partition, tuple[int, bool]] = {}  # beside `committed`: how often begun, whether on trial
-        self.tried: set[tuple[Partition, int]] = set()  # records that were once on trial
+        self.attempts: dict[Partition, tuple[int, bool]] = {}  # beside `committed`: how often begun, whether alone
+        self.tried: set[tuple[Partition, int]] = set()  # records that were once noted to run alone
         self.answers: list[Message] = []  # acknowledged or committed, in that order
 
     def append(self, *records: Record) -> None:
@@ -129,7 +129,7 @@ class FakeSource:
         self._unmarked: set[Partition] = set()  # assigned, and nothing came of them yet
         self._begun_at: dict[Partition, tuple[int, int]] = {}  # first offset handed out, attempts before this one
         self.marking: set[Partition] = set()  # by a note not heard of yet
-        self._trials: dict[Partition, tuple[int, bool]] = {}
+        self._isolated: dict[Partition, tuple[int, bool]] = {}
         self.withheld: set[Partition] = set()
         self.rewound: list[Sequence[Partition]] = []
         self.polls: list[tuple[int, float]] = []
@@ -205,18 +205,18 @@ class FakeSource:
         return {p: at for p in self._at_rest() if (at := self._past_markers(p)) > self._started_at[p]}
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        at, is_noted = self._trials.get(partition, (-1, False))
+        at, is_noted = self._isolated.get(partition, (-1, False))
         if at == offset:
             return is_noted
         self._clock.stirred += 1
-        self._trials[partition] = offset, False
+        self._isolated[partition] = offset, False
         self.marking.add(partition)
-        self._clock.at(self._clock.now + 0.003, lambda: self._note_trial(partition, offset))
+        self._clock.at(self._clock.now + 0.003, lambda: self._note_alone(partition, offset))
         return False
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
         self._clock.stirred += 1
-        self._trials.pop(partition, None)
+        self._isolated.pop(partition, None)
         if not self.lost_power:
             self._broker.committed[partition] = offset
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, False
@@ -266,21 +266,21 @@ class FakeSource:
     def _mark(self, first: Record) -> None:
         """The first record of an assignment: note that it is begun, and tell of a partition begun too often."""
         partition = first.partition
-        attempts, is_on_trial = self._broker.attempts.get(partition, (0, False))
+        attempts, is_alone = self._broker.attempts.get(partition, (0, False))
         base = self._broker.committed.setdefault(partition, first.offset)
-        self._broker.attempts[partition] = attempts + 1, is_on_trial
+        self._broker.attempts[partition] = attempts + 1, is_alone
         self._unmarked.remove(partition)
         self._begun_at[partition] = first.offset, attempts
         if attempts >= SUSPECT_FROM:
-            convicted = base if is_on_trial else None
-            self._told().suspected([Suspect(partition, attempts, convicted, self._broker.end(partition))])
+            poison = base if is_alone else None
+            self._told().suspected([Suspect(partition, attempts, poison, self._broker.end(partition))])
 
-    def _note_trial(self, partition: Partition, offset: int) -> None:
-        if partition in self.next_offsets and self._trials.get(partition) == (offset, False) and not self.lost_power:
+    def _note_alone(self, partition: Partition, offset: int) -> None:
+        if partition in self.next_offsets and self._isolated.get(partition) == (offset, False) and not self.lost_power:
             self._broker.committed[partition] = offset
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
             self._broker.tried.add((partition, offset))
-            self._trials[partition] = offset, True
+            self._isolated[partition] = offset, True
             self.marking.discard(partition)
 
     def _assign(self, partitions: Iterable[Partition]) -> None:
@@ -304,7 +304,7 @@ class FakeSource:
     def _drop(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:
             del self.next_offsets[partition]
-            self._trials.pop(partition, None)
+            self._isolated.pop(partition, None)
             for left in (self._unmarked, self.marking, self.withheld):
                 left.discard(partition)
 

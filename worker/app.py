@@ -24,20 +24,20 @@ from worker.signals import StopSignals, stop_signals
 if TYPE_CHECKING:
     from worker.telemetry.tracing.spans import Tracing
 
-# The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured).
+# The longest turn by design is a revoke, or leaving a group whose coordinator is away (42 s, measured 2026).
 TURN_TIMEOUT = 60.0
-# A turn may have an inference in it, and one that hangs is to be told of as such.
+# A turn may have an inference in it, and one that hangs is to be reported as what it is.
 BEYOND_RUN = 5.0
 # After the drain's deadline: what leaving the group may take before the watchdog ends the process. With a broker it is
-# milliseconds, and the group's others need not wait for a session to end; without one it is 42 s (measured).
+# milliseconds, and the group's others need not wait for a session to end; without one it is 42 s (measured 2026).
 CLOSE_TIMEOUT = 3.0
-# What a collector of spans gets to take the last ones. One that is away must not hold up a restart.
+# How long a collector of spans may take for the last ones. One that is away must not hold up a restart.
 EXPORT_TIMEOUT = 1.0
 # Python's cycle collector, run by default at every 700 new objects, finds nothing here: what a record makes is freed by
-# its last reference. It cost a quarter of the loop's time (12.6 against 9.0 µs a row, measured).
+# its last reference. It cost a quarter of the loop's time (12.6 against 9.0 µs a row, measured 2026).
 GC_THRESHOLDS = (50_000, 20, 100)
 # How long Python lets a busy thread keep the interpreter. At the default of 5 ms a lane that finishes while the loop is
-# busy waits as long to say so: 5.2 ms at the median, 0.64 ms with this (measured).
+# busy waits as long to say so: 5.2 ms at the median, 0.64 ms with this (measured 2026).
 SWITCH_INTERVAL = 0.0005
 
 
@@ -63,8 +63,8 @@ def run(settings: Settings) -> NoReturn:
         topics: Topics | None = _examined_beside_imports(settings)
         while topics is not None:
             topics = _served(settings, topics, signals, events, tracing, watchdog, closing)
-    # All that has to be let go is let go. The interpreter's own end would destroy the clients, which is to wait for a
-    # broker that refuses our login for a minute (measured), and kill a lane in the middle of native code (SIGABRT).
+    # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
+    # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
     os._exit(ending.exit_code)
 

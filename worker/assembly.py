@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from worker.telemetry.tracing.spans import Tracing
     from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 
-# Seconds. A revoke takes no longer than the group's others will wait, and a fifth of `max.poll.interval.ms`: who is not
-# heard of for all of it is thrown out, with partitions that were to stay.
+# Seconds. A revoke takes no longer than the group's others will wait, and no longer than a fifth of
+# `max.poll.interval.ms`: a member that does not poll for all of it is thrown out, with partitions that were to stay.
 REVOKE_TIMEOUT = 10.0
-# How often all lanes run the warm-up batch together before the first request, on a GPU: until runs of 0.2 ms have met
-# in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3 (measured, on a
-# stand-in for CUDA).
+# How often all lanes run the warm-up batch together before the first request, on a GPU: until runs of 0.2 ms have
+# overlapped in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3
+# (measured 2026, on a stand-in for CUDA).
 PROBES_OF_LANES = 10
 # Records of one poll: a batch, but enough to share a turn's own cost, and few enough that a finished lane does not wait
 # long for its next. Between 32 and 256 no difference could be measured at batches of 64.
@@ -247,8 +247,8 @@ def _warm_model(settings: Settings, wire: Wire, events: telemetry.WorkerEvents) 
 
 def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
     """CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` when they cannot."""
-    homes = [finished for _ in range(PROBES_OF_LANES) for finished in lanes.probe_each()]
-    failures = [finished.failure for finished in homes if finished.failure is not None]
+    probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
+    failures = [probe.failure for probe in probes if probe.failure is not None]
     if failures:
         raise BadConfiguration(
             f"{settings.model.path}: the model ran, and fails in its lanes (WORKER_BATCHING__LANES is "

@@ -1,8 +1,8 @@
 """SIGTERM, SIGINT and SIGHUP as two flags that the loop reads once a turn.
 
 A handler only counts: an exception raised in it would leave a Kafka call half done and drop the batch it had fetched
-(measured). The first signal asks to stop, the second to stop at once. A hang-up only asks: of a terminal that closes
-both kernel and shell tell, and a service manager may send it beside SIGTERM.
+(measured 2026). The first signal asks to stop, the second to stop at once. A hang-up only asks: when a terminal closes,
+both kernel and shell send one, and a service manager may send it beside SIGTERM.
 
 Python runs no handler while the main thread is inside a native call, and an inference may be one: the watchdog listens
 to a pipe, into which the interpreter writes the number of each signal when it comes.
@@ -77,7 +77,7 @@ def stop_signals() -> Iterator[StopSignals]:
 
 
 def unwind_when_told() -> None:
-    """From now on each of them unwinds like Ctrl-C, but for what is ignored (nohup, a script's background)."""
+    """From now on each of these signals unwinds like Ctrl-C, but for those ignored (nohup, a script's background)."""
     for number in STOPPING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)

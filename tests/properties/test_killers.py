@@ -24,7 +24,8 @@ IN_DECODING = UNDECODABLE_KILLER
 
 FEW = 70
 
-# Three that are counted, one that is tried: the fifth life answers. One more if there was progress before the first.
+# Three that are counted, one in which it runs alone: the fifth life answers. One more if there was progress before the
+# first.
 LIVES_PER_KILLER = 6
 # A killer behind answers that are sent and not committed lets a life end without progress now and then.
 LIVES_IN_ALL = 30
@@ -76,18 +77,18 @@ def live_through(scenario: Scenario, *crashes: Crash) -> Lives:
 
 @guarantees
 @killers_of
-def test_the_killers_are_convicted_in_a_few_lives_and_nobody_else(
+def test_the_killers_are_found_in_a_few_lives_and_no_other_record(
     setup: Setup, killers: Mapping[Position, bytes]
 ) -> None:
     """They get an error and a dead letter, in their turn; all others get what is theirs."""
     lives = live_through(with_killers(setup, killers))
 
-    lives.checker.require_convicted(killers)
+    lives.checker.require_poison(killers)
     assert len(lives.lived) <= LIVES_PER_KILLER * len(killers) + 4
 
 
 @guarantees
-def test_a_trial_whose_answer_is_not_committed_is_held_again(setup: Setup) -> None:
+def test_an_isolated_run_whose_answer_is_not_committed_begins_again(setup: Setup) -> None:
     """Every second commit is refused, of offsets alone, of notes, and within transactions."""
     killers = {(P0, 3): IN_A_BATCH}
     refused = [Fate(), Fate(refusal="refused for this time")] * 40
@@ -95,12 +96,12 @@ def test_a_trial_whose_answer_is_not_committed_is_held_again(setup: Setup) -> No
 
     lives = live_through(replace(with_killers(setup, killers), fates=fates))
 
-    lives.checker.require_convicted(killers)
+    lives.checker.require_poison(killers)
 
 
 @guarantees
-def test_a_crash_in_any_state_of_a_trial_breaks_no_promise(setup: Setup) -> None:
-    """Only who was on trial when a process died is convicted: the killer, and at worst one who was tried just then."""
+def test_a_crash_in_any_state_of_an_isolated_run_breaks_no_promise(setup: Setup) -> None:
+    """Only what ran alone when a process died is marked: the killer, and at worst one that ran alone just then."""
     killers = {(P0, 3): IN_A_BATCH}
     scenario = with_killers(setup, killers)
     calm = live_through(scenario)
@@ -111,8 +112,8 @@ def test_a_crash_in_any_state_of_a_trial_breaks_no_promise(setup: Setup) -> None
         for step in sorted({changes: step for step, changes in reversed(list(enumerate(steps, 1)))}.values())[::4]:
             lives = live_through(scenario, *before, Crash(step, last_words=step % 2 == 0, takeover=0.02))
 
-            assert set(killers) <= lives.checker.convicted
-            assert len(lives.checker.convicted) <= 2
+            assert set(killers) <= lives.checker.poison
+            assert len(lives.checker.poison) <= 2
 
 
 @pytest.mark.parametrize(
@@ -123,8 +124,8 @@ def test_a_crash_in_any_state_of_a_trial_breaks_no_promise(setup: Setup) -> None
         (GUARANTEES["exactly_once-unique_ids"], "write offsets"),
     ],
 )
-def test_a_stop_during_a_trial_convicts_nobody(setup: Setup, kind: str) -> None:
-    """Answers that are refused stop the worker while a record is on trial: nobody died of that one."""
+def test_a_stop_in_an_isolated_run_marks_no_record(setup: Setup, kind: str) -> None:
+    """Answers that are refused stop the worker while a record runs alone: no process died of that one."""
     killers = {(P0, 3): IN_A_BATCH}
     lives = Lives(with_killers(setup, killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
     for _ in range(3):
@@ -136,11 +137,11 @@ def test_a_stop_during_a_trial_convicts_nobody(setup: Setup, kind: str) -> None:
     lives.until_done()
 
     assert isinstance(stopped.failure, KafkaFatal)
-    lives.checker.require_convicted(killers)
+    lives.checker.require_poison(killers)
 
 
 @pytest.mark.parametrize("refused", range(1, 9))
-def test_a_stop_during_a_trial_convicts_nobody_though_the_group_refuses_one_word(refused: int) -> None:
+def test_a_stop_in_an_isolated_run_marks_no_record_though_the_group_refuses_once(refused: int) -> None:
     """It has moved on to another epoch, say, and takes the next one."""
     killers = {(P0, 3): IN_A_BATCH}
     lives = Lives(with_killers(GUARANTEES["at_least_once"], killers), last=AFTER_A_DEATH, most_lives=LIVES_IN_ALL)
@@ -155,22 +156,22 @@ def test_a_stop_during_a_trial_convicts_nobody_though_the_group_refuses_one_word
     lives.weather.clear()
     lives.until_done()
     assert isinstance(stopped.failure, KafkaFatal)
-    lives.checker.require_convicted(killers)
+    lives.checker.require_poison(killers)
 
 
 @guarantees
-def test_a_killer_behind_a_gap_is_convicted(setup: Setup) -> None:
+def test_a_killer_behind_a_gap_is_found(setup: Setup) -> None:
     """A compacted topic has offsets far apart, and one poll brings what lies on both sides."""
     far = 1_000_000
     scenario = Scenario(setup, requests=[request(P0, 0, floats(1.0)), request(P0, far, IN_DECODING)], later=())
 
     lives = live_through(scenario)
 
-    lives.checker.require_convicted({(P0, far)})
+    lives.checker.require_poison({(P0, far)})
 
 
 @pytest.mark.parametrize("seed", range(FEW))
-def test_any_killers_anywhere_are_convicted_and_nobody_else(seed: int) -> None:
+def test_any_killers_anywhere_are_found_and_no_other_record(seed: int) -> None:
     """Up to three of them, some that come late, whatever the lanes and the interval."""
     dice = random.Random(seed)
     setup = replace(
@@ -189,4 +190,4 @@ def test_any_killers_anywhere_are_convicted_and_nobody_else(seed: int) -> None:
 
     lives = live_through(replace(scenario, later=[(slower * seconds, record) for seconds, record in scenario.later]))
 
-    lives.checker.require_convicted(killers)
+    lives.checker.require_poison(killers)

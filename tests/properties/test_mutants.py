@@ -52,10 +52,10 @@ def schedules(guarantee: str) -> None:
 
 def all_killers(guarantee: str) -> None:
     for some in killers.KILLERS.values():
-        killers.test_the_killers_are_convicted_in_a_few_lives_and_nobody_else(killers.GUARANTEES[guarantee], some)
-    killers.test_a_trial_whose_answer_is_not_committed_is_held_again(killers.GUARANTEES[guarantee])
+        killers.test_the_killers_are_found_in_a_few_lives_and_no_other_record(killers.GUARANTEES[guarantee], some)
+    killers.test_an_isolated_run_whose_answer_is_not_committed_begins_again(killers.GUARANTEES[guarantee])
     for seed in range(killers.FEW):
-        killers.test_any_killers_anywhere_are_convicted_and_nobody_else(seed)
+        killers.test_any_killers_anywhere_are_found_and_no_other_record(seed)
 
 
 TESTS: Mapping[str, Callable[[str], None]] = {

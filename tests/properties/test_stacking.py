@@ -166,7 +166,7 @@ def test_a_request_cut_and_made_whole_is_what_it_was(
 
 
 @given(st.lists(st.lists(st.sampled_from([1.0, 2.0, np.nan, np.inf, -np.inf]), min_size=1, max_size=3), min_size=1))
-def test_non_finite_values_convict_their_own_request_alone(values: list[list[float]]) -> None:
+def test_non_finite_values_cost_their_own_request_alone(values: list[list[float]]) -> None:
     """In inputs and in outputs: who holds one is rejected, who holds none is answered, and nobody is both."""
     strict = Stacker(Signature("m", "1", (spec("x"),), (spec("y"),)))
     requests = [request(at, rows=len(v), tensors=[np.array(v, "<f4")]) for at, v in enumerate(values)]

@@ -229,7 +229,7 @@ class WorkerMachine(RuleBasedStateMachine):
     @invariant()
     @precondition(lambda self: hasattr(self, "world"))
     def look_at_answers(self) -> None:
-        """Every answer is the right one for its record; who died beside one on trial, or unheard, has convicted it."""
+        """Every answer is the right one for its record; a crash in an isolated run marks its record, even unheard."""
         for message in self.broker.answers[self.answers_seen :]:
             found = self.record_of(message)
             was_tried = (found.partition, found.offset) in self.broker.tried
@@ -241,7 +241,7 @@ class WorkerMachine(RuleBasedStateMachine):
             right = expected_answer(found.value)
             status = dict(message.headers)["status"]
             if message.value == POISONOUS.encode():
-                met("a record is convicted")
+                met("a record is marked as poison")
                 assert was_tried
             else:
                 assert (status, message.value) == (b"ok", right) if right else status == b"error"
@@ -315,7 +315,7 @@ class Walk(WorkerMachine):
     """The same worker and world, in which dice choose each step, and all steps are to be had in every life.
 
     The machine leaves some of its rules out of most of its examples: in sixty of them fetching never paused, no record
-    was convicted, and one drain missed its deadline.
+    was marked, and one drain missed its deadline.
     """
 
     def __init__(self, dice: random.Random) -> None:
@@ -392,7 +392,7 @@ class Walk(WorkerMachine):
     "fetching paused and went on",
     "a revoke left something unsettled",
     "a drain that missed its deadline",
-    "a record is convicted",
+    "a record is marked as poison",
 )
 def test_every_walk_keeps_the_workers_promises() -> None:
     """What must hold after every step of the machine holds on these walks, which come to what it leaves out."""

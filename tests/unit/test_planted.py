@@ -154,7 +154,7 @@ PLANTED: Mapping[str, Planted] = {
         Quarantine,
         "_has_note",
         _withdraw_what_is_in_doubt,
-        lambda _: test_isolated_runs.test_a_trial_whose_transaction_may_have_been_committed_is_not_taken_back(),
+        lambda _: test_isolated_runs.test_a_note_is_kept_where_the_transaction_may_have_been_committed(),
     ),
     "how large records are is never learned": Planted(
         Intake,

@@ -17,14 +17,14 @@ from worker.core.ordering.ledger import OffsetLedger, taken_at
 from worker.core.records import CommitResult, Message, Outcome, Partition, Place
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
-# coordinator after 45.9 s under KIP-848 (measured); commits never move backwards, so a late result does no harm.
+# coordinator after 45.9 s under KIP-848 (measured 2026); commits never move backwards, so a late result does no harm.
 COMMIT_PATIENCE = 60.0
 
 # How long one wait for delivery reports lasts while a revoke holds everything else up, seconds.
 REPORT_SLICE = 0.01
 
 # How soon the loop looks for delivery reports when it has nothing else to do, seconds. Without it a lone answer counted
-# as acknowledged 50 to 150 ms late (measured): at the next commit, or the end of the loop's longest wait.
+# as acknowledged 50 to 150 ms late (measured 2026): at the next commit, or the end of the loop's longest wait.
 REPORT_DUE = 0.005
 
 
@@ -131,7 +131,7 @@ class AtLeastOnce:
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
         """Settle what was sent for these partitions, commit it as the last call, forget them.
 
-        The commit is asynchronous and still reaches the coordinator before the partitions move (measured in 13
+        The commit is asynchronous and still reaches the coordinator before the partitions move (measured 2026 in 13
         hand-overs, both protocols). Returns how many records leave unsettled: their next owner answers them.
         """
         self.push()
@@ -141,7 +141,7 @@ class AtLeastOnce:
         return self._ledger.forget(partitions)
 
     def lost(self, partitions: Sequence[Partition]) -> int:
-        """Forget these partitions and commit nothing: they belong to somebody else already."""
+        """Forget these partitions and commit nothing: they belong to another member already."""
         return self._ledger.forget(partitions)
 
     def is_in_doubt(self, partition: Partition) -> bool:  # noqa: ARG002  # as the loop asks

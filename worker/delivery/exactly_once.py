@@ -57,7 +57,7 @@ class Encoder(Protocol):
 
 
 class Transactions(Protocol):
-    """One transactional producer. None of these waits; what goes wrong in `begin` and `send` is told by `ended`."""
+    """One transactional producer. None of these waits; `ended` says what went wrong in `begin` and `send`."""
 
     def begin(self) -> None: ...
     def send(self, messages: Sequence[Message], place: Place) -> None: ...
@@ -72,7 +72,7 @@ class Transactions(Protocol):
         """How the transaction ended, waiting at most `timeout` seconds; None while it has not. Raises `KafkaFatal`."""
 
     def serve(self, timeout: float) -> None:
-        """Let the client tell what it has to tell, waiting at most `timeout` seconds for the first word."""
+        """Serve the client's callbacks, waiting at most `timeout` seconds for the first."""
 
 
 class Group(Protocol):
@@ -175,8 +175,8 @@ class ExactlyOnce:
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:
         """Commit what is answered of these partitions, forget them. Returns how many records leave unsettled.
 
-        What is not committed by the deadline cannot be any more: the group has given the partitions to somebody else,
-        and fences this member's offsets off.
+        What is not committed by the deadline cannot be any more: the group has given the partitions to another
+        member, and fences this one's offsets off.
         """
         while self._holds(partitions) and not self._astray and self._clock() < deadline:
             if self._is_ending:
@@ -271,7 +271,7 @@ class ExactlyOnce:
     def _hear(self, timeout: float) -> None:
         try:
             ending = self._transactions.ended(timeout)
-        except KafkaFatal:  # whoever shut us out has taken it back: it is in doubt no more
+        except KafkaFatal:  # the one that fenced us has taken it back: it is in doubt no more
             self._is_ending = False
             raise
         if ending is None:
@@ -303,7 +303,7 @@ class ExactlyOnce:
         self._events.committed(CommitResult(offsets, {}))
 
     def _pass_failures(self, partitions: Iterable[Partition]) -> None:
-        """These have come further, or are somebody else's. What other partitions do says nothing of an answer that no
+        """These have come further, or are another member's. What other partitions do says nothing of an answer that no
         transaction takes.
         """
         for partition in partitions:

@@ -57,13 +57,14 @@ class Quarantine:
     @property
     def current(self) -> IsolatedRun | None:
         """The record that runs alone next, or now."""
-        return self._suspects.current
+        runs = self._suspects.runs
+        return runs[0] if runs else None
 
     @property
     def is_exclusive(self) -> bool:
         """Whether a process that dies now would leave the current record marked as poison."""
-        run = self._suspects.current
-        return run is not None and run.is_called
+        runs = self._suspects.runs
+        return bool(runs) and runs[0].is_called
 
     @property
     def awaits_kafka(self) -> bool:
@@ -108,7 +109,7 @@ class Quarantine:
 
     def forget(self, partitions: Collection[Partition]) -> IsolatedRun | None:
         """These leave, or are read again. Returns the isolated run that this breaks off, for `withdraw`."""
-        run = self._suspects.current
+        run = self.current
         self._suspects.forget(partitions)
         return run if run is not None and run.record.partition in partitions else None
 

@@ -36,7 +36,7 @@ class Suspects:
         self._most_in_flight = most_in_flight
         self._suspects: dict[Partition, Suspect] = {}
         self._claimed: Counter[Partition] = Counter()  # records of suspects, since they began or were rewound
-        self._runs: deque[IsolatedRun] = deque()
+        self.runs: deque[IsolatedRun] = deque()  # the first one is next, or under way
         self._waiting: Counter[Partition] = Counter()
         self._withheld: set[Partition] = set()  # no longer fetched
         self._pieces = Batcher(policy)  # of the request that runs alone: one, unless it is larger than a batch
@@ -44,11 +44,6 @@ class Suspects:
     def __bool__(self) -> bool:
         """Whether records must be looked at before they are decoded."""
         return bool(self._suspects)
-
-    @property
-    def current(self) -> IsolatedRun | None:
-        """The record that runs alone next, or now."""
-        return self._runs[0] if self._runs else None
 
     def suspect(self, suspects: Iterable[Suspect]) -> None:
         """From now on the records of these partitions are set aside, until `claims` or `release` ends it."""
@@ -73,7 +68,7 @@ class Suspects:
     def add(self, record: Record, place: Place) -> bool:
         """Set a record aside. True when its partition has enough waiting here: once, until `end` says the opposite."""
         partition = record.partition
-        self._runs.append(IsolatedRun(record, place))
+        self.runs.append(IsolatedRun(record, place))
         self._waiting[partition] += 1
         is_enough = self._waiting[partition] >= MOST_WAITING and partition not in self._withheld
         if is_enough:
@@ -90,7 +85,7 @@ class Suspects:
 
     def end(self) -> bool:
         """The current record is answered for good. True when its partition had enough waiting here and has few now."""
-        partition = self._runs.popleft().record.partition
+        partition = self.runs.popleft().record.partition
         self._waiting[partition] -= 1
         is_few = self._waiting[partition] <= MOST_WAITING // 2 and partition in self._withheld
         if is_few:
@@ -100,7 +95,7 @@ class Suspects:
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more, or are read again; a suspect that stays ours stays one."""
         self._pieces.forget(partitions)
-        self._runs = deque(run for run in self._runs if run.record.partition not in partitions)
+        self.runs = deque(run for run in self.runs if run.record.partition not in partitions)
         for partition in partitions:
             del self._waiting[partition]
             del self._claimed[partition]
@@ -108,7 +103,7 @@ class Suspects:
 
     def drop_runs(self) -> None:
         """None of the records set aside will run."""
-        self._runs.clear()
+        self.runs.clear()
 
     def release(self, partitions: Iterable[Partition]) -> None:
         """These are no suspects any more, or another member's."""

@@ -6,7 +6,7 @@
 | an answer | comes, maybe again | is committed once, with all others below the offset of its transaction |
 | order of one partition's answers in one of the output's | of first occurrences | of the whole sequence |
 | an answer's value, a rejection's dead letter | right; there before the commit | right; in the same transaction |
-| an answer that convicts | only for a record on whose trial a process ended | the same |
+| an answer to a poison record | only for a record that ran alone when a process ended | the same |
 
 With less `order` it is that of the answers of one key, or none. The checker sees what any reader sees, and nothing of
 the worker.
@@ -69,8 +69,8 @@ class Checker:
         self._records: dict[Position, Record] = {}
         self._stood: dict[Partition, int] = {}  # the group's offsets
         self._excused: set[Position] = set()
-        self.convicted: set[Position] = set()
-        self.may_be_convicted: set[Position] = set()  # on trial when a process ended
+        self.poison: set[Position] = set()
+        self.may_be_poison: set[Position] = set()  # ran alone when a process ended
         self.reads = 0
 
     # Told by the broker
@@ -85,8 +85,8 @@ class Checker:
         self._excused.add(self._position(message))
 
     def interrupted(self, partition: Partition, offset: int) -> None:
-        """On trial at somebody who lost it without a word, and lives."""
-        self.may_be_convicted.add((partition, offset))
+        """Noted to run alone by a process that lost it without a word, and lives."""
+        self.may_be_poison.add((partition, offset))
 
     def decided(self, transaction: Transaction) -> None:
         """The end of a transaction is certain, and so is what it holds."""
@@ -123,7 +123,7 @@ class Checker:
             self._last_read[line] = offset
         elif self._is_exact:
             raise self._broken(f"{partition}/{offset} is read after {last}")
-        elif (partition, offset) not in self._excused | self.convicted:  # an answer may have come before the verdict
+        elif (partition, offset) not in self._excused | self.poison:  # an answer may have come before it was marked
             times = (self._letters if log.topic == "dead-letters" else self._answers)[partition, offset]
             self._require(times > 1, f"{partition}/{offset} is answered for the first time after {last}")
 
@@ -153,11 +153,11 @@ class Checker:
 
     # Asked by the test
 
-    def note_trials(self) -> None:
-        """Somebody died: what is on trial now may be convicted."""
+    def note_isolated_runs(self) -> None:
+        """A process died: what runs alone now may be marked as poison."""
         for partition, committed in self._broker.group.committed.items():
-            if committed.note.endswith("trial"):
-                self.may_be_convicted.add((partition, committed.offset))
+            if committed.note.endswith("alone"):
+                self.may_be_poison.add((partition, committed.offset))
 
     @property
     def is_all_answered(self) -> bool:
@@ -171,10 +171,10 @@ class Checker:
             if log
         )
 
-    def require_convicted(self, expected: Collection[Position]) -> None:
-        """These were convicted, and no others."""
-        wrong = self.convicted ^ set(expected)
-        self._require(not wrong, f"convicted were {self.convicted}, not {set(expected)}")
+    def require_poison(self, expected: Collection[Position]) -> None:
+        """These were marked as poison, and no others."""
+        wrong = self.poison ^ set(expected)
+        self._require(not wrong, f"poison were {self.poison}, not {set(expected)}")
 
     def finish(self) -> None:
         """The world has come to rest."""
@@ -202,8 +202,10 @@ class Checker:
             return
         self._errors.add(position)
         if message.value == POISONOUS.encode():
-            self.convicted.add(position)
-            self._require(position in self.may_be_convicted, f"{_name(position)} is convicted, and nobody died of it")
+            self.poison.add(position)
+            self._require(
+                position in self.may_be_poison, f"{_name(position)} is marked as poison, and no process died of it"
+            )
         else:
             self._require(
                 right_answer(record.value) is None and not is_killer(record.value),

@@ -181,7 +181,7 @@ class Lives:
     def throw_out(self, name: str) -> None:
         """Nothing was heard of it for too long; it does not know."""
         if name in self.broker.group.members:
-            self.checker.note_trials()
+            self.checker.note_isolated_runs()
             self.broker.group.leave(name)
 
 

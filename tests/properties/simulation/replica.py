@@ -1,4 +1,4 @@
-"""A real worker, whole but for its clients: loop, ledger, batcher, trials, stacker and delivery as in production.
+"""A real worker, whole but for its clients: loop, ledger, batcher, quarantine, stacker and delivery as in production.
 
 Every call that it makes to the outside is a step of its process, at which that may die. Values that kill it do so while
 they are decoded, or when the batch that holds them runs.

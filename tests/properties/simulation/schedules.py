@@ -256,7 +256,7 @@ class Play:
         """Unless it left by its own word: then nobody needs to wonder what became of it."""
         if name in self.broker.group.members:
             self._note(f"{name} is thrown out")
-            self.checker.note_trials()
+            self.checker.note_isolated_runs()
             self.broker.group.leave(name)
 
     def _living(self) -> list[Replica]:

@@ -27,7 +27,7 @@ MARK_AGAIN_AFTER = 0.1  # a note that must be taken and was not
 HEARTBEAT_WAIT = 0.05  # the longest that one poll waits for its own group, when it gives and takes within the call
 LEAVE_WAIT = 1.0
 
-_NOTE = re.compile(r"attempts=(\d+)( trial)?")
+_NOTE = re.compile(r"attempts=(\d+)( alone)?")
 
 
 @dataclass(eq=False)
@@ -129,7 +129,7 @@ class SimSource:
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         held = self.held[partition]
-        return self._note(held, (offset, f"attempts={held.attempts + 1} trial"))
+        return self._note(held, (offset, f"attempts={held.attempts + 1} alone"))
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
         held = self.held[partition]
@@ -201,7 +201,7 @@ class SimSource:
         lost = list(self.held)
         for held in self.held.values():
             for note in (held.marking, held.marked):
-                if note is not None and note[1].endswith("trial"):
+                if note is not None and note[1].endswith("alone"):
                     self._broker.interrupt(held.partition, note[0])
         self.held.clear()
         self._let_go.clear()
@@ -333,14 +333,14 @@ class SimSource:
         offset, note, _ = committed or Committed(first, "", 0)
         found = _NOTE.fullmatch(note)
         held.attempts = int(found[1]) if found else 0
-        is_trial = found is not None and found[2] is not None
+        is_alone = found is not None and found[2] is not None
         if self._own.get(held.partition) == (offset, note):  # nobody began it since, and this one lives
-            held.attempts, is_trial = held.attempts - 1, False
-        # Who dies before the convicted record is answered must not make it run again.
-        held.attempt = offset, f"attempts={held.attempts + 1}{' trial' if is_trial else ''}"
+            held.attempts, is_alone = held.attempts - 1, False
+        # A process that dies before the poison record is answered must not make it run again.
+        held.attempt = offset, f"attempts={held.attempts + 1}{' alone' if is_alone else ''}"
         if held.attempts >= SUSPECT_FROM:
             until = self._broker.end(held.partition)
-            self._tell("suspected", [Suspect(held.partition, held.attempts, offset if is_trial else None, until)])
+            self._tell("suspected", [Suspect(held.partition, held.attempts, offset if is_alone else None, until)])
 
     def _is_in_doubt(self, partition: Partition) -> bool:
         assert self._assignments is not None

@@ -1,4 +1,4 @@
-"""Every request gets one answer: results, rejections, and the search for the culprit."""
+"""Every request gets one answer: results, rejections, and the search for the bad one."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def test_a_record_that_is_no_request_is_answered_without_the_model() -> None:
     assert [r.record.offset for r in world.events.rejections] == [1, 2]
 
 
-@pytest.mark.parametrize("culprit", [POISON, SHORT, NONSENSE, math.nan])
-def test_one_culprit_costs_its_neighbours_nothing(culprit: float) -> None:
+@pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
+def test_one_bad_request_costs_its_neighbours_nothing(bad: float) -> None:
     """Whatever is wrong with one row, the other requests of its batch get their results, in order."""
     world = world_of()
-    world.broker.append(*[record(at, culprit if at == 2 else at) for at in range(8)])
+    world.broker.append(*[record(at, bad if at == 2 else at) for at in range(8)])
 
     world.turn_for(0.5)
 
@@ -74,7 +74,7 @@ def test_an_error_that_the_model_caused_is_dead_lettered_as_it_came() -> None:
 
 
 def test_a_request_larger_than_a_batch_is_answered_as_one() -> None:
-    """Its pieces run apart and come home as one answer with all its rows."""
+    """Its pieces run apart and become one answer with all its rows."""
     world = world_of()
     world.broker.append(record(0, *range(10)), record(1, 99))
 
@@ -84,13 +84,13 @@ def test_a_request_larger_than_a_batch_is_answered_as_one() -> None:
     assert world.broker.answers[0].value == floats(*range(0, 20, 2))
 
 
-@pytest.mark.parametrize("culprit", [POISON, SHORT, NONSENSE, math.nan])
+@pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
 @pytest.mark.parametrize("memory", [4, 2], ids=["pieces", "pieces-of-pieces"])
-def test_a_culprit_among_the_pieces_makes_one_error(culprit: float, memory: int) -> None:
+def test_a_bad_one_among_the_pieces_makes_one_error(bad: float, memory: int) -> None:
     """One piece rejected: the others are dropped, and the requester hears of it once. A piece may be cut again."""
     world = world_of(model=with_memory_for(memory))
     values = [float(at) for at in range(10)]
-    values[5] = culprit
+    values[5] = bad
     world.broker.append(record(0, *values), record(1, 99))
 
     world.turn_for(0.2)
@@ -99,7 +99,7 @@ def test_a_culprit_among_the_pieces_makes_one_error(culprit: float, memory: int)
     assert world.answered("error") == names(0)
 
 
-def test_a_lone_culprit_waits_until_the_device_has_proved_itself() -> None:
+def test_a_lone_bad_request_waits_until_the_device_has_proved_itself() -> None:
     """With no success at hand the warm-up batch is run before anybody is blamed."""
     world = world_of()
     world.broker.append(record(0, POISON))
@@ -111,7 +111,7 @@ def test_a_lone_culprit_waits_until_the_device_has_proved_itself() -> None:
 
 
 def test_a_success_proves_the_device_without_a_probe() -> None:
-    """While other batches succeed nobody has to ask."""
+    """While other batches succeed no probe is needed."""
     world = world_of()
     world.broker.append(*[record(at, POISON if at == 0 else at) for at in range(8)])
 
@@ -197,7 +197,7 @@ def test_rejections_that_wait_for_a_transaction_count_once_they_are_in_one() -> 
 
 
 def test_what_the_operator_skips_is_no_rejection() -> None:
-    """It is settled, and nobody hears of it."""
+    """It is settled, and not reported."""
     world = world_of(rejection_limit=2)
     world.broker.append(*[record(at, value=b"skip") for at in range(3)])
 
@@ -250,7 +250,7 @@ def test_a_request_whose_pieces_do_not_fit_together_is_refused() -> None:
 
 
 def test_a_device_without_memory_for_a_batch_gets_smaller_ones() -> None:
-    """Nobody is answered with an error for it, and what comes later is not tried at the old size again."""
+    """No request is answered with an error for it, and what comes later is not run at the old size again."""
     world = world_of(model=with_memory_for(1))
     world.broker.append(*[record(at) for at in range(4)])
     world.turn_for(0.1)
@@ -314,7 +314,7 @@ def test_a_single_request_is_cut_where_memory_is_short() -> None:
 
 
 def test_a_row_for_which_there_is_no_memory_at_all_is_answered_so() -> None:
-    """Nothing smaller can be tried; the device runs its warm-up batch, so it is the request that is too large."""
+    """Nothing smaller can run; the device runs its warm-up batch, so it is the request that is too large."""
     world = world_of(
         model=lambda feeds: RunFailure("no memory", Code.RESOURCE_EXHAUSTED) if feeds["x"][0] else [feeds["x"]]
     )

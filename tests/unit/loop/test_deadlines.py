@@ -126,7 +126,7 @@ def test_late_results_are_results() -> None:
 
 
 def test_halves_of_a_failed_batch_run_whatever_the_time() -> None:
-    """They are in the lanes already; the culprit alone is an error."""
+    """They are in the lanes already; the bad one alone is an error."""
     world = world_of(joins=True)
     world.lanes.seconds = lambda: 0.5
     now = world.clock.now
@@ -139,7 +139,7 @@ def test_halves_of_a_failed_batch_run_whatever_the_time() -> None:
 
 
 @pytest.mark.parametrize("age", [0.0, 9.0])
-def test_a_record_on_trial_has_a_deadline_too(age: float) -> None:
+def test_a_record_that_runs_alone_has_a_deadline_too(age: float) -> None:
     """It is decoded late, and not run when it is over by then."""
     world = world_of()
     world.worker.suspected([Suspect(P0, 3, None, 1)])
@@ -236,7 +236,7 @@ class Overload:
 
 @pytest.mark.parametrize("joins", [False, True])
 def test_under_overload_the_lanes_work_for_answers_in_time(joins: bool) -> None:  # noqa: FBT001  # a parameter
-    """At twice the capacity nine tenths of it come in time, everybody is answered, and nobody dead is run."""
+    """At twice the capacity nine tenths of it come in time, every request is answered, and none too late is run."""
     overload = Overload(0.3, joins=joins)
 
     assert overload.answered_all

@@ -18,7 +18,7 @@ def world_of(**fields: object) -> World:
 
 
 def short_of_time(**fields: object) -> World:
-    """A second for each batch, and told to stop half a second from now, with six to go home."""
+    """A second for each batch, and told to stop half a second from now, with six to finish."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, drain_timeout=6.0), **fields)
     world.lanes.seconds = lambda: 1.0
     stop_at(world, 0.5)
@@ -89,7 +89,7 @@ def test_a_draining_worker_does_not_wait_for_the_next_commit() -> None:
 
 
 def test_a_draining_worker_stops_fetching() -> None:
-    """Records fetched on the way home would only be thrown away."""
+    """Records fetched while draining would only be thrown away."""
     world = world_of()
     stop_at(world, 0.1)
 
@@ -156,7 +156,7 @@ def test_a_drain_that_cannot_end_ends_at_its_deadline() -> None:
 
 @pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
 def test_a_drain_leaves_what_it_cannot_finish_to_the_next_owner(*, exactly_once: bool) -> None:
-    """Many small batches of a slow model: after half of its time what runs comes home, and the end is a good one."""
+    """Many small batches of a slow model: after half of its time what runs is finished, and the end is a good one."""
     world = short_of_time(exactly_once=exactly_once, policy=dataclasses.replace(POLICY, max_rows=1))
     world.broker.append(*[record(at) for at in range(20)])
 
@@ -219,7 +219,7 @@ def test_a_drain_that_leaves_some_begins_with_the_oldest(order: Order) -> None:
 
 @pytest.mark.parametrize("order", ["partition", "key", "none"])
 def test_a_drain_that_leaves_some_keeps_trying_to_commit_the_others(order: Order) -> None:
-    """Refused commits are repeated until one is taken, as in any drain: nobody answers again what was answered."""
+    """Refused commits are repeated until one is taken, as in any drain: what was answered is not answered again."""
     world = short_of_time(order=order, policy=dataclasses.replace(POLICY, max_rows=1))
     world.source.commit_fate = lambda: CommitFate(is_taken=not 1003.5 < world.clock.now < 1005.5)
     world.broker.append(*[record(at) for at in range(20)])
@@ -260,7 +260,7 @@ def test_a_partition_revoked_during_the_drain_is_not_waited_for() -> None:
 
 
 def test_a_full_worker_drains_too() -> None:
-    """At its bound, with fetching paused, it goes home like any other."""
+    """At its bound, with fetching paused, it is drained like any other."""
     world = world_of(bounds=dataclasses.replace(BOUNDS, records=4))
     world.sink.delay = lambda _: 8.0
     world.broker.append(*[record(at) for at in range(100)])

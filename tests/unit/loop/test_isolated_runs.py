@@ -1,4 +1,4 @@
-"""Records that end the process: set aside, tried alone, convicted."""
+"""Records that end the process: set aside, run alone, marked as poison."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ MOST_AT_ONCE = 20
 both_guarantees = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
 
 
-def suspect_world(*, exactly_once: bool = False, convicted: int | None = None, records: int = 3) -> World:
+def suspect_world(*, exactly_once: bool = False, poison: int | None = None, records: int = 3) -> World:
     """A worker whose partition P0 ended the process three times before; P1 did not."""
     broker = Broker()
     broker.append(*[record(at) for at in range(records)], *[record(at, partition=P1) for at in range(records)])
-    broker.committed[P0] = convicted or 0
-    broker.attempts[P0] = 3, convicted is not None
+    broker.committed[P0] = poison or 0
+    broker.attempts[P0] = 3, poison is not None
     world = World(clock=Clock(), broker=broker, exactly_once=exactly_once, commit_interval=0.05).start(P0, P1)
     world.lanes.seconds = lambda: 0.02
     return world
@@ -50,7 +50,7 @@ def test_a_suspects_records_run_alone(*, exactly_once: bool) -> None:
 
 
 @both_guarantees
-def test_nothing_else_is_in_the_lanes_beside_a_record_on_trial(*, exactly_once: bool) -> None:
+def test_nothing_else_is_in_the_lanes_beside_an_isolated_run(*, exactly_once: bool) -> None:
     """A process that dies then has died of this record."""
     world = suspect_world(exactly_once=exactly_once, records=40)
     world.broker.committed[P0] = 37
@@ -58,8 +58,8 @@ def test_nothing_else_is_in_the_lanes_beside_a_record_on_trial(*, exactly_once: 
     seen: list[tuple[bool, int]] = []
     for _ in range(3000):
         world.turn()
-        trial = world.quarantine.current
-        is_running = trial is not None and trial.is_begun and not world.ledger.is_done(trial.place)
+        run = world.quarantine.current
+        is_running = run is not None and run.is_begun and not world.ledger.is_done(run.place)
         seen.append((is_running, world.lanes.in_flight))
 
     assert {in_flight for is_running, in_flight in seen if is_running} == {0, 1}
@@ -67,7 +67,7 @@ def test_nothing_else_is_in_the_lanes_beside_a_record_on_trial(*, exactly_once: 
     assert world.broker.committed == {P0: 40, P1: 40}
 
 
-def test_what_comes_during_a_long_trial_is_bounded() -> None:
+def test_what_comes_during_a_long_isolated_run_is_bounded() -> None:
     """The broker of the answers may be away for long, and that of the requests not."""
     world = suspect_world(records=1)
     world.broker.append(*[record(at, partition=P1) for at in range(1, 1000)])
@@ -86,7 +86,7 @@ def test_what_comes_during_a_long_trial_is_bounded() -> None:
     assert world.broker.committed == {P0: 1, P1: 1000}
 
 
-def test_what_comes_during_a_long_trial_is_bounded_in_bytes() -> None:
+def test_what_comes_during_a_long_isolated_run_is_bounded_in_bytes() -> None:
     """A few large records are as much memory as many small ones."""
     world = suspect_world(records=1)
     large = bytes(MOST_BYTES_POSTPONED // 8 - 1)  # no request, which is soon said
@@ -103,23 +103,23 @@ def test_what_comes_during_a_long_trial_is_bounded_in_bytes() -> None:
 
 
 @both_guarantees
-def test_the_group_knows_of_a_trial_before_it_begins(*, exactly_once: bool) -> None:
-    """While a record runs alone, the group's offset is its own and the note says that it is on trial."""
+def test_the_group_knows_of_an_isolated_run_before_it_begins(*, exactly_once: bool) -> None:
+    """While a record runs alone, the group's offset is its own and the note says that it runs alone."""
     world = suspect_world(exactly_once=exactly_once)
 
     notes = set()
     for _ in range(600):
         world.turn()
-        if world.lanes.in_flight and (trial := world.quarantine.current) is not None and trial.is_begun:
-            notes.add((trial.record.offset, world.broker.committed[P0], world.broker.attempts[P0]))
+        if world.lanes.in_flight and (run := world.quarantine.current) is not None and run.is_begun:
+            notes.add((run.record.offset, world.broker.committed[P0], world.broker.attempts[P0]))
 
     assert notes == {(at, at, (4, True)) for at in range(3)}
 
 
 @both_guarantees
-def test_a_convicted_record_is_answered_and_not_run(*, exactly_once: bool) -> None:
-    """It gets INTERNAL and a dead letter; the records behind it are still tried one by one."""
-    world = suspect_world(exactly_once=exactly_once, convicted=1)
+def test_a_poison_record_is_answered_and_not_run(*, exactly_once: bool) -> None:
+    """It gets INTERNAL and a dead letter; the records behind it still run one by one."""
+    world = suspect_world(exactly_once=exactly_once, poison=1)
 
     world.turn_for(2.0)
 
@@ -157,7 +157,7 @@ def test_what_comes_after_the_suspicion_shares_batches_again(*, exactly_once: bo
 
 
 @both_guarantees
-def test_a_large_request_is_tried_whole(*, exactly_once: bool) -> None:
+def test_a_large_request_runs_alone_as_a_whole(*, exactly_once: bool) -> None:
     """One with more rows than a batch runs in pieces, with nothing between them, and is answered once."""
     world = suspect_world(exactly_once=exactly_once, records=0)
     world.broker.append(record(0, *range(9)), record(1))
@@ -172,7 +172,7 @@ def test_a_large_request_is_tried_whole(*, exactly_once: bool) -> None:
 def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> None:
     """A suspect with a long backlog does not fill what all partitions share."""
     world = suspect_world(exactly_once=exactly_once, records=0)
-    # As many as may be in flight are suspect. Of 90 records trials settle so many meanwhile that there are never more
+    # As many as may be in flight are suspect. Of 90 records so many are settled meanwhile that there are never more
     # than `most_here`, withheld or not; of twice as many as may be here there are 117 when none is withheld.
     most_here = MOST_WAITING + MOST_AT_ONCE
     backlog = 2 * most_here
@@ -194,7 +194,7 @@ def test_many_records_of_a_suspect_stay_with_kafka(*, exactly_once: bool) -> Non
 
 @both_guarantees
 def test_a_suspect_that_leaves_is_another_ones_suspect(*, exactly_once: bool) -> None:
-    """What waits for its trial goes unanswered, and its next owner is told of it."""
+    """What waits to run alone goes unanswered, and its next owner finds it suspect."""
     world = suspect_world(exactly_once=exactly_once)
     world.turn(2)
 
@@ -210,8 +210,8 @@ def test_a_suspect_that_leaves_is_another_ones_suspect(*, exactly_once: bool) ->
 
 
 @both_guarantees
-def test_a_suspect_lost_in_a_trial_disturbs_nobody(*, exactly_once: bool) -> None:
-    """What runs comes home to no line; the other partitions go on."""
+def test_a_suspect_lost_in_an_isolated_run_disturbs_no_other(*, exactly_once: bool) -> None:
+    """What still runs finds no line; the other partitions go on."""
     world = suspect_world(exactly_once=exactly_once)
     world.lanes.seconds = lambda: 0.5
     while not world.lanes.in_flight or world.quarantine.current is None or not world.quarantine.current.is_begun:
@@ -224,8 +224,8 @@ def test_a_suspect_lost_in_a_trial_disturbs_nobody(*, exactly_once: bool) -> Non
     assert world.broker.committed[P1] == 3
 
 
-def test_a_trial_that_is_taken_back_is_held_again() -> None:
-    """A transaction that failed leaves nothing: the record is read again, tried again, answered once."""
+def test_an_isolated_run_that_is_taken_back_begins_again() -> None:
+    """A transaction that failed leaves nothing: the record is read again, run again, answered once."""
     world = suspect_world(exactly_once=True)
     fates = iter([TransactionFate(is_committed=False, failure="no")] * 2)
     world.transactions.fate = lambda: next(fates, TransactionFate())
@@ -238,7 +238,7 @@ def test_a_trial_that_is_taken_back_is_held_again() -> None:
 
 
 @both_guarantees
-def test_a_drain_ends_the_trials_under_way(*, exactly_once: bool) -> None:
+def test_a_drain_ends_the_isolated_run_under_way(*, exactly_once: bool) -> None:
     """What was taken is answered and committed before the worker leaves."""
     world = suspect_world(exactly_once=exactly_once)
     world.turn(3)
@@ -251,29 +251,29 @@ def test_a_drain_ends_the_trials_under_way(*, exactly_once: bool) -> None:
 
 
 @both_guarantees
-def test_nothing_is_decoded_beside_a_record_on_trial(*, exactly_once: bool) -> None:
-    """A record that ends the process while it is decoded must not convict another one."""
+def test_nothing_is_decoded_beside_an_isolated_run(*, exactly_once: bool) -> None:
+    """A record that ends the process while it is decoded must not mark another one as poison."""
     world = suspect_world(exactly_once=exactly_once, records=0)
     world.broker.append(*[record(at) for at in range(5)], *[record(at, partition=P1) for at in range(40)])
     decoded: list[tuple[str, str | None]] = []
     decode = world.codec.decode
 
     def watched(taken: Record) -> Request | Rejection:
-        trial = world.quarantine.current
-        decoded.append((taken.source, trial.record.source if trial is not None and trial.is_called else None))
+        run = world.quarantine.current
+        decoded.append((taken.source, run.record.source if run is not None and run.is_called else None))
         return decode(taken)
 
     world.codec.decode = watched  # type: ignore[assignment, method-assign]  # the loop asks for it each time
 
     world.turn_for(5.0)
 
-    assert [source for source, on_trial in decoded if on_trial not in (None, source)] == []
+    assert [source for source, alone in decoded if alone not in (None, source)] == []
     assert len(decoded) == 45
     assert len(world.answered("ok")) == 45
 
 
 def test_what_is_postponed_and_taken_away_is_not_answered() -> None:
-    """A record that came during a trial leaves with its partition."""
+    """A record that came during an isolated run leaves with its partition."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 0.5
     while not world.quarantine.is_exclusive:
@@ -289,7 +289,7 @@ def test_what_is_postponed_and_taken_away_is_not_answered() -> None:
 
 @both_guarantees
 @pytest.mark.parametrize("ending", ["revoke", "drain"])
-def test_a_trial_that_is_broken_off_convicts_nobody(*, exactly_once: bool, ending: str) -> None:
+def test_an_isolated_run_that_is_broken_off_marks_no_record(*, exactly_once: bool, ending: str) -> None:
     """An inference that outlasts a revoke or a drain has ended no process: its next owner tries it again."""
     world = suspect_world(exactly_once=exactly_once)
     world.lanes.seconds = lambda: 1000.0
@@ -310,7 +310,7 @@ def test_a_trial_that_is_broken_off_convicts_nobody(*, exactly_once: bool, endin
 
 
 @both_guarantees
-def test_a_trial_broken_off_by_a_revoke_that_ends_the_worker_convicts_no_record(
+def test_a_run_broken_off_by_a_revoke_that_ends_the_worker_marks_no_record(
     monkeypatch: pytest.MonkeyPatch, *, exactly_once: bool
 ) -> None:
     """A producer that is fenced while its partitions leave ends the process, and not the record under way."""
@@ -327,7 +327,7 @@ def test_a_trial_broken_off_by_a_revoke_that_ends_the_worker_convicts_no_record(
     assert world.broker.attempts[P0] == (4, False)
 
 
-def test_a_trial_whose_transaction_may_have_been_committed_is_not_taken_back() -> None:
+def test_a_note_is_kept_where_the_transaction_may_have_been_committed() -> None:
     """The client could not say how it ended. It was committed, and a word of ours would undo its offset."""
     world = suspect_world(exactly_once=True, records=2)
     fates = iter([TransactionFate(is_committed=True, failure="the coordinator moved")])
@@ -341,8 +341,8 @@ def test_a_trial_whose_transaction_may_have_been_committed_is_not_taken_back() -
     assert world.broker.committed == {P0: 2, P1: 2}
 
 
-def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_trial() -> None:
-    """The partition on trial moves away in a poll, which brings further records of another one."""
+def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_run() -> None:
+    """The partition of the isolated run moves away in a poll, which brings further records of another one."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 0.3
     while not world.quarantine.is_exclusive:
@@ -361,7 +361,7 @@ def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_tri
 
 
 @pytest.mark.parametrize("refused", [2, 1_000_000])
-def test_a_stop_waits_a_while_for_the_group_to_take_a_trial_back(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
+def test_a_stop_waits_a_while_for_the_group_to_withdraw_a_note(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
     """Whoever is leaving hears no answer any more. Not for ever: the group may be what is broken."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 1000.0
@@ -383,8 +383,8 @@ def test_a_stop_waits_a_while_for_the_group_to_take_a_trial_back(monkeypatch: py
     assert asked_at[-1] - asked_at[0] <= WITHDRAW_TIMEOUT + 0.01
 
 
-def test_an_error_that_nobody_expected_ends_the_process_like_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its record would be tried, and end the process, for ever."""
+def test_an_error_that_was_not_foreseen_ends_the_process_like_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its record would be run, and end the process, for ever."""
     world = suspect_world(records=1)
     decode = world.codec.decode
     monkeypatch.setattr(world.codec, "decode", lambda one: 1 // 0 if one.partition == P0 else decode(one))
@@ -395,7 +395,7 @@ def test_an_error_that_nobody_expected_ends_the_process_like_a_crash(monkeypatch
     assert world.broker.attempts[P0] == (4, True)
 
 
-def test_a_trial_whose_answer_is_on_the_way_is_not_taken_back() -> None:
+def test_a_note_is_kept_while_the_answer_is_on_the_way() -> None:
     """A commit outside of the transaction that is ending would undo it."""
     world = suspect_world(exactly_once=True, records=1)
     world.transactions.fate = lambda: TransactionFate(heard_after=1000.0)

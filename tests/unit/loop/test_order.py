@@ -1,4 +1,4 @@
-"""Who waits for whom when batches come home in another order than they left."""
+"""Which answers wait for which when batches finish in another order than they began."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_revoke_commits_no_further_than_the_slow_one(order: Order) -> None:
 
 @loose_orders
 def test_a_suspect_s_records_run_alone_though_others_pass_them(order: Order) -> None:
-    """Those past its end run at once; each trial waits until all before its record are settled, and is committed."""
+    """Those past its end run at once; each isolated run waits until all before it are settled, and is committed."""
     broker = Broker()
     broker.append(*[record(at, key=b"k") for at in range(3)])
     broker.committed[P0], broker.attempts[P0] = 0, (3, False)

@@ -1,4 +1,4 @@
-"""Partitions come and go: what is revoked comes home first, what is lost is let go."""
+"""Partitions come and go: what is revoked is finished first, what is lost is let go."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ran(world: World) -> list[str]:
     return [request.record.source for batch in world.lanes.ran for request in batch.requests]
 
 
-def test_what_runs_comes_home_and_is_committed_before_the_partition_leaves() -> None:
+def test_what_runs_is_answered_and_committed_before_the_partition_leaves() -> None:
     """A revoke repeats nothing that was begun."""
     world = world_of()
     world.lanes.seconds = lambda: 0.5
@@ -58,7 +58,7 @@ def test_what_waits_is_left_to_the_next_owner() -> None:
 
 
 def test_a_revoke_waits_for_a_bisect() -> None:
-    """The halves of a failed batch are what runs, too: the culprit's neighbours are answered before the hand-over."""
+    """The halves of a failed batch are what runs, too: the bad one's neighbours are answered before the hand-over."""
     world = world_of()
     world.broker.append(*[record(at, POISON if at == 2 else at) for at in range(4)])
     world.turn(1)
@@ -86,7 +86,7 @@ def test_a_device_found_dead_during_a_revoke_stops_the_worker() -> None:
 
 
 def test_a_revoke_gives_up_at_its_deadline() -> None:
-    """A run that outlasts the budget is answered by the next owner; coming home late it finds no line."""
+    """A run that outlasts the budget is answered by the next owner; finished late it finds no line."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, revoke_timeout=1.0))
     world.lanes.seconds = lambda: 5.0
     world.broker.append(*[record(at) for at in range(4)])
@@ -120,7 +120,7 @@ def test_a_revoke_late_in_a_drain_ends_with_the_drain() -> None:
 
 
 def test_a_second_signal_ends_a_revoke() -> None:
-    """Whoever asks twice waits for nobody's inference."""
+    """A worker told twice waits for no inference."""
     world = world_of(conduct=dataclasses.replace(CONDUCT, revoke_timeout=10.0))
     world.lanes.seconds = lambda: 50.0
     world.broker.append(*[record(at) for at in range(4)])
@@ -166,7 +166,7 @@ def test_a_lost_partition_is_let_go_without_a_commit() -> None:
     assert world.ledger.records == 0
 
 
-def test_a_rejection_for_a_lost_partition_is_nobodys() -> None:
+def test_a_rejection_for_a_lost_partition_is_dropped() -> None:
     """It is not sent, and so it is not counted: the next owner rejects the record, and counts that."""
     world = world_of()
     world.lanes.seconds = lambda: 0.1

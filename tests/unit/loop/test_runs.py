@@ -88,17 +88,17 @@ def test_records_of_more_rows_than_a_batch_are_cut_side_by_side(rows: int, timeo
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-@pytest.mark.parametrize("culprit", [POISON, SHORT, NONSENSE, math.nan])
-def test_one_culprit_costs_its_run_nothing(culprit: float, exactly_once: bool) -> None:  # noqa: FBT001  # a parameter
+@pytest.mark.parametrize("bad", [POISON, SHORT, NONSENSE, math.nan])
+def test_one_bad_request_costs_its_run_nothing(bad: float, exactly_once: bool) -> None:  # noqa: FBT001  # a parameter
     """Whatever is wrong with one row, the other records of its run get their results, in order."""
     world = world_of(exactly_once=exactly_once)
-    world.broker.append(*[record(at, culprit if at == 2 else at) for at in range(8)])
+    world.broker.append(*[record(at, bad if at == 2 else at) for at in range(8)])
 
     world.turn_for(0.5)
 
     assert world.answered() == names(*range(8))
     assert world.answered("error") == names(2)
-    assert [letter.value for letter in world.broker.answers if letter.topic == "dead-letters"] == [floats(culprit)]
+    assert [letter.value for letter in world.broker.answers if letter.topic == "dead-letters"] == [floats(bad)]
     assert world.broker.committed == {P0: 8}
     assert world.ledger.records == 0
 

@@ -22,10 +22,10 @@ def add(suspects: Suspects, offset: int, partition: Partition = P0) -> bool:
 
 
 def in_order(suspects: Suspects) -> list[str]:
-    """Ends all suspects, in their order."""
+    """Ends all isolated runs, in their order."""
     sources = []
-    while (trial := suspects.current) is not None:
-        sources.append(trial.record.source)
+    while suspects.runs:
+        sources.append(suspects.runs[0].record.source)
         suspects.end()
     return sources
 
@@ -38,7 +38,7 @@ def test_the_records_of_a_suspect_are_claimed() -> None:
     assert suspects.claims(record(4, partition=P1)) is None
 
 
-def test_suspicion_ends_with_what_could_have_been_under_way() -> None:
+def test_a_suspect_ends_with_what_could_have_been_under_way() -> None:
     """A record that came later cannot have ended an earlier process; from it on the partition is as any other."""
     suspects = suspects_of(until=10)
 
@@ -48,7 +48,7 @@ def test_suspicion_ends_with_what_could_have_been_under_way() -> None:
 
 
 def test_no_more_is_suspect_than_a_process_holds() -> None:
-    """A backlog that grew while the process died again and again is not tried one by one."""
+    """A backlog that grew while the process died again and again is not run one by one."""
     suspects = suspects_of(until=1_000_000)
 
     claimed = [suspects.claims(record(at * 1_000)) is not None for at in range(MOST_IN_FLIGHT + 2)]
@@ -66,7 +66,7 @@ def test_a_partition_that_is_read_again_is_counted_again() -> None:
     assert suspects.claims(record(0)) is not None
 
 
-def test_records_are_tried_in_the_order_taken() -> None:
+def test_records_run_alone_in_the_order_taken() -> None:
     """Whatever their partitions."""
     suspects = suspects_of()
     suspects.suspect([Suspect(P1, 3, None, 10)])
@@ -79,7 +79,7 @@ def test_records_are_tried_in_the_order_taken() -> None:
 
 
 def test_a_partition_with_many_waiting_is_to_be_withheld_and_released() -> None:
-    """It is said once each way: at the bound, and when half of it is tried."""
+    """It is said once each way: at the bound, and when half of it has run."""
     suspects = suspects_of(until=1000)
 
     added = [add(suspects, at) for at in range(MOST_WAITING)]
@@ -90,7 +90,7 @@ def test_a_partition_with_many_waiting_is_to_be_withheld_and_released() -> None:
     assert ended.count(True) == 1
 
 
-def test_a_partition_that_leaves_takes_its_trials_with_it() -> None:
+def test_a_partition_that_leaves_takes_its_isolated_runs_with_it() -> None:
     """Also the pieces of the one that runs; another partition's stay."""
     suspects = suspects_of()
     add(suspects, 0)
@@ -104,7 +104,7 @@ def test_a_partition_that_leaves_takes_its_trials_with_it() -> None:
 
 
 def test_a_partition_that_is_read_again_stays_suspect() -> None:
-    """Forgetting its records is no acquittal; leaving is one."""
+    """Forgetting its records does not release it; leaving does."""
     suspects = suspects_of()
 
     suspects.forget([P0])
@@ -114,7 +114,7 @@ def test_a_partition_that_is_read_again_stays_suspect() -> None:
     assert not suspects
 
 
-def test_a_request_larger_than_a_batch_is_tried_in_pieces() -> None:
+def test_a_request_larger_than_a_batch_runs_alone_in_pieces() -> None:
     """One group after the other, until nothing is left."""
     suspects = suspects_of()
     suspects.begin(request(0, rows=9), 0.0)

@@ -1,4 +1,4 @@
-"""One turn after another: what is taken, handed out, brought home and recorded, and how long each may wait."""
+"""One turn after another: what is taken, handed out, answered and recorded, and how long each may wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def names(*offsets: int) -> list[str]:
 
 
 def test_a_full_batch_runs_at_once() -> None:
-    """Rows for one batch wait for nobody."""
+    """Rows for one batch do not wait."""
     world = world_of()
     world.broker.append(*[record(at) for at in range(4)])
 
@@ -259,7 +259,7 @@ def test_a_worker_that_is_behind_lets_its_answers_wait_for_company() -> None:
     ("exactly_once", "order"), [(False, "partition"), (False, "key"), (False, "none"), (True, "partition")]
 )
 def test_commits_go_past_markers_of_transactions(exactly_once: bool, order: Order) -> None:  # noqa: FBT001
-    """Behind the last request, and where there never was one; nobody is answered for them, and none is counted."""
+    """Behind the last request, and where there never was one; nothing is answered for them, and none is counted."""
     world = world_of(exactly_once=exactly_once, order=order)
     world.broker.append(*[record(at) for at in range(4)])
     world.broker.markers = {P0: {4, 5}, P1: {0}}

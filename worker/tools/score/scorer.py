@@ -37,10 +37,10 @@ from worker.tools.score.tally import Tally
 # Records of one poll, as many as the worker takes; a source of whole batches brings fewer.
 CHUNK = 256
 # The longest wait for a lane, seconds. A file has no news meanwhile, and a thread that only looks takes the interpreter
-# from the lane: 15% of the speed with the worker's own millisecond (measured).
+# from the lane: 15% of the speed with the worker's own millisecond (measured 2026).
 PATIENCE = 0.1
 # How long Python lets a busy thread keep the interpreter, seconds. At its default of 5 ms the loop keeps a lane waiting
-# between two inferences: 15 to 20% of the speed (measured).
+# between two inferences: 15 to 20% of the speed (measured 2026).
 SWITCH_INTERVAL = 0.0005
 # What a lane gets to finish in when the operator hurries, seconds.
 CLOSE_TIMEOUT = 1.0
@@ -68,7 +68,7 @@ class Scorer:
     def __init__(self, model: Model, settings: ScoringSettings, tally: Tally, signals: StopSignals) -> None:
         self.codecs = Codecs(
             model.signature,
-            # No topic bounds an answer here, and how long a request may be is known to whoever reads the file.
+            # No topic bounds an answer here, and how long a request may be is known to the reader of the file.
             Wire(
                 "",
                 "",
