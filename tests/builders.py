@@ -190,7 +190,7 @@ class World:
             ledger=self.ledger,
             encoder=self.codec,
             sink=self.sink,
-            committer=self.source,
+            offsets=self.source,
             events=self.events,
             commit_interval=self.commit_interval,
             clock=self.clock,

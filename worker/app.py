@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
 from worker.core.failures import LimitLowered
-from worker.ending import told
+from worker.ending import logged_end
 from worker.kafka import Topics, examine
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
@@ -54,7 +54,7 @@ def run(settings: Settings) -> NoReturn:
     )
     with (
         stop_signals() as signals,
-        told(events) as ending,
+        logged_end(events) as end,
         ExitStack() as closing,
         _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
     ):
@@ -66,7 +66,7 @@ def run(settings: Settings) -> NoReturn:
     # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
     # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
-    os._exit(ending.exit_code)
+    os._exit(end.exit_code)
 
 
 def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits) -> telemetry.Watchdog:

@@ -170,7 +170,7 @@ def _delivery(
             ledger=ledger,
             encoder=codec,
             sink=outlet if tracing is None else _traced_sink(tracing, outlet),
-            committer=source,
+            offsets=source,
             events=events,
             commit_interval=interval,
             clock=time.monotonic,

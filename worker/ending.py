@@ -1,4 +1,4 @@
-"""How a worker ended: told once, with the exit code."""
+"""How a worker ended: logged once, with the exit code."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Events(Protocol):
 
 
 @dataclass(slots=True)
-class Ending:
+class ProcessEnd:
     """The process's exit code, set when the worker has ended."""
 
     exit_code: int = 0
 
 
 @contextmanager
-def told(events: Events) -> Iterator[Ending]:
-    """Log how the worker ended, once. What keeps it from starting is the caller's to tell."""
-    ending = Ending()
+def logged_end(events: Events) -> Iterator[ProcessEnd]:
+    """Log how the worker ended, once. What keeps it from starting is left to the caller."""
+    end = ProcessEnd()
     try:
-        yield ending
+        yield end
         events.stopped(0, "asked to; everything taken is answered and committed")
     except BadConfiguration:
         raise
     except Stop as stop:
-        ending.exit_code = stop.exit_code
+        end.exit_code = stop.exit_code
         events.stopped(stop.exit_code, str(stop))

@@ -178,7 +178,7 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
             ledger=ledger,
             encoder=codec,
             sink=sink,
-            committer=source,
+            offsets=source,
             events=events,
             commit_interval=0.2,
             clock=time.monotonic,

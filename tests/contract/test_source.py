@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import Broker, Clock, FakeSource
 from tests.kafka.cluster import Cluster, Sent, fresh
 from worker.core.records import CommitResult, Partition, Record, Suspect
-from worker.delivery.exactly_once import Group
+from worker.delivery.exactly_once import GroupCommits
 from worker.kafka import KafkaSource, Membership
 from worker.ports import Assignments, IsolationNotes, Offsets, Source
 from worker.settings import KafkaSettings
@@ -56,7 +56,7 @@ class Told:
         return False
 
 
-class Consumer(Source, Offsets, IsolationNotes, Group, Protocol):
+class Consumer(Source, Offsets, IsolationNotes, GroupCommits, Protocol):
     """What the loop and the transactions ask of it."""
 
 

@@ -276,7 +276,7 @@ def test_at_least_once_commits_as_often_as_was_set(assembled: Assembled) -> None
     assert isinstance(delivery, AtLeastOnce)
     assert isinstance(assembled.outlet, Sink)
     assert delivery._commit_interval == 0.35
-    assert delivery._committer is assembled.held["_source"]
+    assert delivery._offsets is assembled.held["_source"]
 
 
 def test_exactly_once_has_the_id_and_the_time_that_were_set(assemble: Callable[..., Assembled]) -> None:

@@ -41,7 +41,7 @@ class Sink(Protocol):
     def push(self) -> None: ...
 
 
-class Committer(Protocol):
+class Offsets(Protocol):
     def commit(self, offsets: Mapping[Partition, int]) -> None: ...
     def commit_results(self) -> Sequence[CommitResult]: ...
 
@@ -60,7 +60,7 @@ class AtLeastOnce:
         ledger: OffsetLedger,
         encoder: Encoder,
         sink: Sink,
-        committer: Committer,
+        offsets: Offsets,
         events: Events,
         commit_interval: float,
         clock: Callable[[], float],
@@ -68,7 +68,7 @@ class AtLeastOnce:
         self._ledger = ledger
         self._encoder = encoder
         self._sink = sink
-        self._committer = committer
+        self._offsets = offsets
         self._events = events
         self._commit_interval = commit_interval
         self._clock = clock
@@ -155,12 +155,12 @@ class AtLeastOnce:
             self._events.settled(taken_at(delivered), now)
 
     def _hear_commit_results(self) -> None:
-        for result in self._committer.commit_results():
+        for result in self._offsets.commit_results():
             self._commit_lost_at = None
             self._ledger.committed(result.committed)
             self._events.committed(result)
 
     def _commit(self, now: float, offsets: Mapping[Partition, int]) -> None:
         if offsets:
-            self._committer.commit(offsets)
+            self._offsets.commit(offsets)
             self._commit_lost_at = now + COMMIT_PATIENCE

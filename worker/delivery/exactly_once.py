@@ -6,13 +6,13 @@
 A transaction is opened by the first answer, holds those of one or more batches, and ends `commit_interval` after it was
 opened, or as soon as everything taken is in it. While one ends nothing is produced, because there is one producer;
 answers wait here, and the loop takes, stacks and dispatches meanwhile. One that failed leaves nothing behind: its
-partitions are forgotten and read again from what the group has committed, whichever way an end in doubt went.
+partitions are forgotten and read again from what the group has committed. So are those of a transaction whose end is
+not known: what the group has committed says how it ended.
 
 Failures in a row make transactions smaller, down to one record; a record whose own transaction still fails stops the
-worker, however well other partitions do. With successes they grow again, little by little: they may have been too large
-to end in time, behind a quota or a slow link, and what follows is as many. They hold one record again while there is
-something of a partition that failed and has not come further since. Called by the loop's thread alone, and owns no
-thread.
+worker, however well other partitions do. With successes they grow again, little by little: they may have failed because
+they were too large to end in time, behind a quota or a slow link. They hold one record again while there is something
+of a partition that failed and has not come further since. Called by the loop's thread alone, and owns no thread.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ END_DUE = 0.001
 PATIENCE_WITH_MANY = 3
 PATIENCE = 9
 
-# From then on a transaction that was filled up and ended well lets the next one hold so many times its records, and one
-# that failed half of them. Back at 10,000 after 37, and a failure costs a fifth of what a way takes, not half of it.
+# After failures, a transaction that was full and committed lets the next one hold so many times its records; one that
+# failed lets it hold half of them. From 1 to 10,000 records it takes 37 transactions, and where a link takes only so
+# much, failures cost a fifth of that, not half of it.
 GROWTH = 1.25
 
 # A partition that failed and has brought nothing for so long, seconds, may have been committed all the same. One that
@@ -75,7 +76,7 @@ class Transactions(Protocol):
         """Serve the client's callbacks, waiting at most `timeout` seconds for the first."""
 
 
-class Group(Protocol):
+class GroupCommits(Protocol):
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         """Whether a commit outside of transactions is under way for one of these: a late one would undo theirs."""
 
@@ -102,7 +103,7 @@ class ExactlyOnce:
         ledger: OffsetLedger,
         encoder: Encoder,
         transactions: Transactions,
-        group: Group,
+        group: GroupCommits,
         events: Events,
         commit_interval: float,
         clock: Callable[[], float],
@@ -196,7 +197,7 @@ class ExactlyOnce:
             self._abort()
         self._drop_waiting(partitions)
         self._astray.difference_update(partitions)
-        self._pass_failures([partition for partition in partitions if partition in self._failed_at])
+        self._forget_failures([partition for partition in partitions if partition in self._failed_at])
         return self._ledger.forget(partitions)
 
     def is_in_doubt(self, partition: Partition) -> bool:
@@ -296,16 +297,14 @@ class ExactlyOnce:
     def _settle(self, inside: Sequence[Place], offsets: Mapping[Partition, int]) -> None:
         since = self._clock() - FORGOTTEN_AFTER
         failed = self._failed_at.items()
-        self._pass_failures([p for p, at in failed if offsets.get(p, at.offset) > at.offset or at.last < since])
+        self._forget_failures([p for p, at in failed if offsets.get(p, at.offset) > at.offset or at.last < since])
         self._ledger.settle(inside)
         self._ledger.committed(offsets)
         self._events.settled(taken_at(inside), self._clock())
         self._events.committed(CommitResult(offsets, {}))
 
-    def _pass_failures(self, partitions: Iterable[Partition]) -> None:
-        """These have come further, or are another member's. What other partitions do says nothing of an answer that no
-        transaction takes.
-        """
+    def _forget_failures(self, partitions: Iterable[Partition]) -> None:
+        """These have come further, or are another member's. Failures count on while any other has not."""
         for partition in partitions:
             del self._failed_at[partition]
         if not self._failed_at:

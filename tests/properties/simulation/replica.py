@@ -199,7 +199,7 @@ class Replica:
             ledger=self.ledger,
             encoder=self.codec,
             sink=watched(self.process, SimSink(self.process, self._broker)),
-            committer=self.client,
+            offsets=self.client,
             events=self.events,
             commit_interval=self.setup.commit_interval,
             clock=self._world.clock,

@@ -85,7 +85,7 @@ class Followed:
             ledger=self.world.ledger,
             encoder=self.codec,
             sink=self.sink,
-            committer=self.world.source,
+            offsets=self.world.source,
             events=self.world.events,
             commit_interval=0.2,
             clock=self.world.clock,

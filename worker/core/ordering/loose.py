@@ -12,7 +12,7 @@ all before it are settled, too:
          committable
 
 One that is settled behind another still counts as a record: it would be answered again after a crash, and that is
-bounded in records, as is the search for the one that ends the process (`trials.py`). Its rows and bytes are gone, and
+bounded in records, as is the search for the one that ends the process (`suspects.py`). Its rows and bytes are gone, and
 count no more.
 """
 
