@@ -1,8 +1,8 @@
 // Stands for CUDA 13 beneath ONNX Runtime's own CUDA provider: its runtime, and what is asked of cuBLAS and cuDNN
 // before the first kernel. The device's memory is this machine's, a stream is a queue, and kernels cannot run.
 //
-// It is as late as CUDA's rules allow. A GPU may do what a stream was given at any time until somebody waits for it,
-// and mostly does it at once; here it is done when somebody waits, and never before. So who reads too early, or writes
+// It is as late as CUDA's rules allow. A GPU may do what a stream was given at any time until a call waits for it,
+// and mostly does it at once; here it is done when a call waits, and never before. So who reads too early, or writes
 // too early over what is still to be read, meets rubbish each time, and not once a week. What other streams were given
 // may be done meanwhile, or not: tests choose. The rules are those of "API synchronization behavior" and "Stream
 // synchronization behavior" in CUDA's runtime API:
@@ -216,7 +216,7 @@ static int take(const char *name, void **address, size_t size, enum kind kind) {
 }
 
 // Given back, it is filled with rubbish and never used again: who still reads it meets that. A device's memory is given
-// back when all streams are done; nobody promises that of page-locked memory.
+// back when all streams are done; page-locked memory does not promise that.
 static int drop(const char *name, void *address) {
     int code = begin(name);
     struct block **at = block_of(address);

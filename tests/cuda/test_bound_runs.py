@@ -1,4 +1,4 @@
-"""Bound runs on ONNX Runtime's own CUDA provider: what went in comes out, whoever runs beside, and stays as it is."""
+"""Bound runs on ONNX Runtime's own CUDA provider: what went in comes out, whatever runs beside, and stays as it is."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def batch(number: int) -> Batch:
 
 
 def fetched(lanes: InferenceLanes, count: int) -> list[Finished]:
-    home: list[Finished] = []
-    while len(home) < count:
+    done: list[Finished] = []
+    while len(done) < count:
         newest = lanes.finished(PATIENCE)
-        assert newest, "one does not come home"
-        home += newest
-    return home
+        assert newest, "one is not returned"
+        done += newest
+    return done
 
 
 def test_every_datatype_but_strings_comes_back_as_it_went_in(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_arrays_that_are_not_contiguous_arrive_in_their_own_order(tmp_path: Path
 
 
 def test_batches_grow_and_shrink(tmp_path: Path) -> None:
-    """Buffers stay as they are, or are made anew; the rest of the last batch in them is nobody's."""
+    """Buffers stay as they are, or are made anew; the rest of the last batch in them is in no answer."""
     model = bound(tmp_path, models.identities({"A": "FP32", "B": "INT64"}))
 
     for seed, rows in enumerate((1, 5, 3, 3, 64, 2, 100, 0, 1, 100)):
@@ -131,14 +131,14 @@ def test_two_lanes_answer_each_batch_with_its_own(tmp_path: Path) -> None:
 
     for number in range(120):
         lanes.submit(batch(number))
-    home = fetched(lanes, 120)
+    done = fetched(lanes, 120)
 
     assert lanes.close(PATIENCE)
-    assert all(item.batch and np.array_equal(arrays(item.outputs or ())[0], item.batch.feeds["x"]) for item in home)
+    assert all(item.batch and np.array_equal(arrays(item.outputs or ())[0], item.batch.feeds["x"]) for item in done)
 
 
 def test_three_threads_at_once_each_get_their_own(tmp_path: Path) -> None:
-    """`Model.run` may be called by several threads, whoever they are."""
+    """`Model.run` may be called by several threads of any kind."""
     model = bound(tmp_path, models.identity("INT64"))
 
     def serve(lane: int) -> None:
@@ -162,9 +162,9 @@ def test_the_first_batch_of_a_lane_finds_everything_set_up(cuda: Cuda, tmp_path:
     ready = {function: cuda.calls(function) for function in SET_UP}
     for number in range(20):
         lanes.submit(batch(number))
-    home = fetched(lanes, 20)
+    done = fetched(lanes, 20)
 
-    assert [item.failure for item in (*probes, *home)] == [None] * 22
+    assert [item.failure for item in (*probes, *done)] == [None] * 22
     assert ready["cudaHostAlloc"] == loaded["cudaHostAlloc"] + 4, "an input's and an output's in each lane"
     assert ready["cudaStreamCreateWithFlags"] > loaded["cudaStreamCreateWithFlags"]
     assert {function: cuda.calls(function) for function in SET_UP} == ready

@@ -97,7 +97,7 @@ def test_a_dead_context_ends_the_worker(function: str, cuda: Cuda, tmp_path: Pat
 
 
 def test_a_failure_of_ours_is_not_left_for_onnx_runtime_to_find(cuda: Cuda, tmp_path: Path) -> None:
-    """CUDA keeps a thread's last error until somebody asks: the next kernel would be blamed."""
+    """CUDA keeps a thread's last error until it is asked for: the next kernel would be blamed."""
     model = bound(tmp_path, WIDE)
 
     with cuda.failing("cudaHostAlloc", OUT_OF_MEMORY):
@@ -135,7 +135,7 @@ def test_a_driver_too_old_is_named(cuda: Cuda, tmp_path: Path) -> None:
 
 
 def test_with_a_driver_too_old_auto_takes_the_cpu_and_says_why(cuda: Cuda, tmp_path: Path) -> None:
-    """A slow worker is better than none where nobody named a device, and worse than a reason."""
+    """A slow worker is better than none where no device was named, and worse than a reason."""
     with cuda.failing("cudaGetDeviceCount", DRIVER_TOO_OLD):
         model = load(ModelSettings(path=models.save(WIDE, tmp_path)), max_batch_size=4)
 

@@ -50,7 +50,7 @@ def test_a_copy_has_arrived_when_it_is_waited_for_and_not_before(cuda: Cuda) -> 
 
 
 def test_a_run_that_waits_for_nothing_gives_rubbish(cuda: Cuda, tmp_path: Path) -> None:
-    """So the right numbers elsewhere are there because somebody waited."""
+    """So the right numbers elsewhere are there because a call waited."""
     session = bound(tmp_path, models.identity("INT64"))._session
     binding = session.io_binding()
     host = DeviceMemory(cuda.library, ("cuda", 0)).host(32).view(np.int64).reshape(1, 4)

@@ -122,7 +122,7 @@ def test_the_port_that_was_found_is_told(server: Server) -> None:
 
 
 def test_the_watchdog_ends_a_hung_worker_from_its_own_thread() -> None:
-    """Whoever hangs cannot end himself."""
+    """A loop that hangs cannot end itself."""
     ended = threading.Event()
     codes: list[int] = []
     watchdog = Watchdog(
@@ -141,7 +141,7 @@ def test_the_watchdog_ends_a_hung_worker_from_its_own_thread() -> None:
 
 
 def test_the_watchdog_ends_a_worker_that_hangs_in_its_log() -> None:
-    """Nobody reads standard error: the loop waits in a write, and the reason for its end cannot be written either."""
+    """Standard error is not read: the loop waits in a write, and the reason for its end cannot be written either."""
     ended, unread = threading.Event(), threading.Event()
 
     def write(_code: int, _reason: str) -> None:

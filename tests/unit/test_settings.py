@@ -1,4 +1,4 @@
-"""The settings: what is read from where, and how each mistake is told."""
+"""The settings: what is read from where, and how each mistake is reported."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_linger_is_milliseconds_or_learned(tmp_path: Path) -> None:
 
 
 def test_settings_are_frozen() -> None:
-    """Nobody changes a setting after the start."""
+    """No setting changes after the start."""
     settings = loaded()
 
     with pytest.raises(ValueError, match="frozen"):
@@ -162,7 +162,7 @@ def test_defaults_of_inputs_keep_their_kind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["[1]", "1", "{", '{"a": null}', '{"a": [1]}', "[" * 100_000])
 def test_defaults_of_inputs_are_one_value_each(value: str) -> None:
-    """Told in one line, whatever kinds it might have been."""
+    """Reported in one line, whatever kinds it might have been."""
     [line] = refused({"WORKER_MODEL__INPUT_DEFAULTS": value})
 
     assert line.startswith("WORKER_MODEL__INPUT_DEFAULTS: must be a JSON object with one value for each input, for")
@@ -202,7 +202,7 @@ def test_what_a_platform_injects_is_ignored(name: str, value: str) -> None:
         ("WORKERS__X", "x"),
         ("INFERENCE_WORKER_KAFKA__GROUP_ID", "x"),
         ("PATH", "/bin"),
-        ("worker_id", "7"),  # of somebody's script
+        ("worker_id", "7"),  # of a script of the user's
         ("WORKER_TEST_BOOTSTRAP_SERVERS", "127.0.0.1:9092"),  # of our own tests
         ("WORKER_MAX_BATCH_SIZE", ""),
     ],
@@ -454,7 +454,7 @@ def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
 
 
 def test_a_secret_is_given_once(tmp_path: Path) -> None:
-    """Which of two would win is a question nobody should have to ask."""
+    """It need not be asked which of two wins."""
     lines = refused(SASL | {PASSWORD: "s3cret", f"{PASSWORD}_FILE": str(tmp_path)})
 
     assert lines == [f"{PASSWORD}_FILE: {PASSWORD} is set as well; unset one of them"]
@@ -697,7 +697,7 @@ def test_a_secret_goes_to_the_issuer_of_tokens_encrypted(url: str) -> None:
     ],
 )
 def test_what_is_no_address_of_an_issuer_is_not_guessed_at(url: str) -> None:
-    """The client would: without a scheme it takes http. A login in it is shown to nobody."""
+    """The client would: without a scheme it takes http. A login in it is never shown."""
     [line] = refused({**OAUTH, "WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL": url, "WORKER_KAFKA__ALLOW_PLAINTEXT": "true"})
 
     assert line.startswith("WORKER_KAFKA__OAUTH_TOKEN_ENDPOINT_URL: is no address of an issuer of tokens")
@@ -737,7 +737,7 @@ def test_plaintext_is_fine_on_this_machine(servers: str) -> None:
 
 @pytest.mark.parametrize("servers", ["fd00::5", "2001:db8::1:5", "1:2:3:4:5:6:7:8080", "fd00::9092", "fd00::ab12"])
 def test_an_ipv6_address_without_a_port_needs_no_brackets(servers: str) -> None:
-    """Where nobody could take its end for a port."""
+    """Where its end cannot be taken for a port."""
     assert loaded(bootstrap_servers=servers, allow_plaintext="true").kafka.bootstrap_servers == servers
 
 

@@ -50,7 +50,7 @@ def _with(spec: TensorSpec, values: Mapping[str, Value]) -> TensorSpec:
 
 
 def _check_lengths(spec: TensorSpec, signature: Signature) -> None:
-    """Raises `BadConfiguration` when no other input can tell how long this one is."""
+    """Raises `BadConfiguration` when no other input says how long this one is."""
     if spec.default is None:
         return
     for at, known in enumerate(filling_of(spec, signature.inputs).lengths):

@@ -21,7 +21,7 @@ from worker.settings.value_types import MIB, ContentType, Section, TopicName, To
 
 
 class ClientKafkaSettings(Connection):
-    """What a command needs that only publishes or reads: the connection, and those topics it may be told otherwise."""
+    """For a command that only publishes or reads: the connection, and topics unless the command line names them."""
 
     model_config = ConfigDict(extra="ignore")  # a worker's other settings may stand beside them
 

@@ -65,7 +65,7 @@ def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -
     problems = list(_unknown_names(file, path))
     environment = EnvSettingsSource(shape)
     environment.env_vars = {name.lower(): value for name, value in _variables(environ, problems)}
-    # Every section is there, at least empty: what it lacks is then told key by key.
+    # Every section is there, at least empty: what it lacks is then reported key by key.
     sections = InitSettingsSource(shape, {section: {} for section in shape.model_fields})
     try:
         settings = shape(_build_sources=((environment, file, sections), {}))
@@ -160,7 +160,7 @@ def _is_reported_elsewhere(error: ErrorDetails) -> bool:
 
 
 def _problem(error: ErrorDetails) -> str:
-    """One problem of one value: the variable, where in it, what is wrong, and what it is for."""
+    """One problem of one value: the variable, where in it, what is wrong, and what the setting is for."""
     section, key, *inner = map(str, error["loc"])
     purpose = SECTIONS[section].model_fields[key].description
     where = ": ".join([variable(section, key), *([".".join(inner)] if key == "buckets" and inner else [])])

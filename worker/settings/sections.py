@@ -242,7 +242,7 @@ class Sections(BaseSettings):
         env_nested_delimiter="__",
         env_nested_max_split=1,  # section and key: nothing lies deeper
         frozen=True,
-        extra="ignore",  # each name is judged in `loading`, whichever sections are read
+        extra="ignore",  # each name is checked in `loading`, whichever sections are read
         hide_input_in_errors=True,
         defer_build=True,
     )

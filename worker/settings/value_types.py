@@ -1,6 +1,6 @@
 """The types of the settings' values: how each is read from the environment or a file, and what it must look like.
 
-Pure. What needs two values is judged in `conflicts.py`. The sections are in `kafka_sections.py` and `sections.py`.
+Pure. What needs two values is checked in `conflicts.py`. The sections are in `kafka_sections.py` and `sections.py`.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ ContentType = Literal["application/json", "application/x-protobuf", "application
 PassedThrough = Annotated[
     dict[str, str], NoDecode, BeforeValidator(_texts), BeforeValidator(_object_like('{"client.id": "worker-1"}'))
 ]
-# Judged by `_elements`; pydantic would tell one wrong value once for each kind that it might have been.
+# Checked by `_elements`; pydantic would report one wrong value once for each type that it might have been.
 Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
 NameOfHost = Annotated[Text, AfterValidator(_of_this_host)]
 Brokers = Annotated[Text, BeforeValidator(_joined), AfterValidator(_without_login)]
@@ -164,7 +164,7 @@ Linger = Annotated[
     Discriminator(lambda value: "auto" if value == "auto" else "ms"),
 ]
 
-# Several axes of one input stand in a list. Whether a pad fits is judged when the model is known.
+# Several axes of one input stand in a list. Whether a pad fits is checked when the model is known.
 PaddedAxes = Annotated[
     dict[str, Annotated[tuple[PaddedAxis, ...], BeforeValidator(_listed)]],
     NoDecode,

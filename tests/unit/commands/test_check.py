@@ -93,7 +93,7 @@ def test_no_more_rows_are_measured_than_a_batch_can_have(
 
 @pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])
 def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tmp_path: Path) -> None:
-    """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster has told its limit."""
+    """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster says its limit."""
     report = Report("inference-worker check --json")
     path = models.save(models.identity("FP32", (dims,)), tmp_path)
     model = _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path)}), report)

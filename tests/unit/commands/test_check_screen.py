@@ -43,7 +43,7 @@ def test_a_lag_that_may_be_markers_alone_says_so(waiting: int, told: str, has_no
 
 @pytest.mark.parametrize(("order", "told"), [("partition", None), ("key", "answers of one key"), ("none", "none: ")])
 def test_less_order_is_told_with_what_a_reader_does_then(order: str, told: str | None) -> None:
-    """The order that everybody expects is not worth a line."""
+    """The order that readers expect is not worth a line."""
     rows = dict(delivery_rows(DeliveryFacts("at_least_once", order, 200)))
 
     assert ("order" in rows) == (told is not None)

@@ -110,7 +110,7 @@ def test_a_long_request_is_fetched_from_the_report() -> None:
 
 
 def test_what_is_not_printable_is_not_written_raw() -> None:
-    """A terminal would obey it, and nobody could copy it."""
+    """A terminal would obey it, and it could not be copied."""
     lines = sent(Encoding.JSON, EncodedRequest(JSON, '"\x9b31m"'.encode()), REPORT)
 
     assert lines[0] == "printf '\"\\302\\23331m\"' > request.json"

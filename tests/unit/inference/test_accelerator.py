@@ -193,7 +193,7 @@ def test_memory_settings_mean_nothing_where_auto_ends_on_the_cpu(tmp_path: Path)
     ],
 )
 def test_options_without_effect_or_against_batching_are_refused(options: dict[str, str], words: str) -> None:
-    """A typing error must not end as a slow model, nor a captured run as somebody else's answer."""
+    """A typing error must not end as a slow model, nor a captured run as the answer to another request."""
     with pytest.raises(BadConfiguration, match=words):
         check_options(options, "cuda:0", ())
 

@@ -46,7 +46,7 @@ def test_auto_falls_back_to_the_cpu_and_says_why(path: Path, monkeypatch: pytest
 
 
 def test_cuda_without_a_driver_is_refused_with_cause_and_cure(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that was told to use the GPU never serves from the CPU."""
+    """A worker that was set to use the GPU never serves from the CPU."""
     monkeypatch.setattr(device, "_has_driver", lambda: False)
 
     with pytest.raises(

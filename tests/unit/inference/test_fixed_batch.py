@@ -1,4 +1,4 @@
-"""Models exported for one number of rows: refused unless they may be padded, and padded rows are nobody's."""
+"""Models exported for one number of rows: refused unless they may be padded, and no request gets a padded row."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_only_rows_of_the_request_can_fail_it(tmp_path: Path) -> None:
 
 
 def test_more_rows_than_that_are_a_failure(tmp_path: Path) -> None:
-    """Nobody sends them: a batch is never larger."""
+    """The loop sends none: a batch is never larger."""
     failure = loaded(models.for_rows(4, models.mlp()), tmp_path).run({"x": numbers(5)})
 
     assert isinstance(failure, RunFailure)
@@ -114,7 +114,7 @@ def test_padding_repeats_the_last_row() -> None:
 
 
 def test_an_output_of_another_length_is_a_failure_that_names_it() -> None:
-    """Of three rows out of two, none can be trusted to be anybody's."""
+    """Of three rows out of two, none can be given to a request."""
     with pytest.raises(ValueError, match=r"output y: 4 rows went in, shape \(3,\) came out"):
         FixedBatch(4, ["x", "y"]).cut([np.zeros(4), np.zeros(3)], 3)
 

@@ -200,14 +200,14 @@ def test_a_lane_that_ends_gives_its_buffers_back() -> None:
     bound, _, cuda = both(models.mlp())
     lanes = InferenceLanes(bound, 1)
     lanes.submit(Batch((), {"x": np.ones((1, 4), np.float32)}, 1, ClosedBy.SIZE))
-    home = lanes.finished(PATIENCE)
+    done = lanes.finished(PATIENCE)
     held = len(cuda.held)
 
     assert lanes.close(PATIENCE)
     gc.collect()
 
     assert (held, len(cuda.held)) == (2, 0)
-    assert np.isfinite(arrays(home[0].outputs or ())[0]).all()
+    assert np.isfinite(arrays(done[0].outputs or ())[0]).all()
 
 
 def test_the_probe_and_the_warm_up_are_bound_too() -> None:
@@ -248,7 +248,7 @@ def test_without_page_locked_memory_it_runs_plainly_and_says_why() -> None:
 
 
 def test_a_binding_that_computes_something_else_is_found_at_start() -> None:
-    """One batch runs both ways before anybody depends on it."""
+    """One batch runs both ways before requests come."""
     cuda = FakeCuda()
     cuda.garbles = True
 
@@ -269,7 +269,7 @@ def test_cuda_s_failures_are_sorted_as_onnx_runtime_s_own() -> None:
     cuda.fails["cudaMemcpy"] = 700
 
     assert isinstance(starved, RunFailure)
-    assert cuda.last_error == 0, "nobody else takes it for theirs"
+    assert cuda.last_error == 0, "no later call takes it for its own"
     assert starved.code is Code.RESOURCE_EXHAUSTED
     with pytest.raises(ModelBroken, match="illegal memory access"):
         bound.run({"x": np.ones((1, 4), np.float32)})

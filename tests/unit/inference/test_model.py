@@ -182,7 +182,7 @@ def test_an_input_without_a_shape_is_refused_and_the_printed_cure_works(tmp_path
 
 
 def test_a_model_without_outputs_is_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
-    """What it computes has to be given to somebody."""
+    """What it computes has to be an answer."""
     message = refusal(models.without_outputs(), tmp_path)
     assert "has no outputs, so no request could be answered" in message
 
@@ -192,7 +192,7 @@ def test_a_model_without_outputs_is_refused_and_the_printed_cure_works(tmp_path:
 
 
 def test_a_model_without_inputs_is_refused_with_the_cure(tmp_path: Path) -> None:
-    """It says the same to everybody."""
+    """It answers all requests alike."""
     assert "has no inputs, so no request could ask it anything: export it so" in refusal(
         models.without_inputs(), tmp_path
     )
@@ -240,7 +240,7 @@ def test_a_first_axis_that_may_be_the_batch_is_it(shape: list[int | str | None],
 
 
 def test_padding_is_named_with_care_where_another_axis_is_dynamic(tmp_path: Path) -> None:
-    """Of one without a name nobody knows whether it is the batch."""
+    """Of one without a name it is not known whether it is the batch."""
     assert "). If the first axis is the batch and not, say, the time, WORKER_MODEL__FIXED_BATCH=pad" in refusal(
         models.of_shapes([16, None, 8]), tmp_path
     )
@@ -331,7 +331,7 @@ def test_what_cannot_be_served_is_refused_in_one_line_with_the_cure(model: bytes
 
 
 def test_a_model_that_knows_other_values_is_refused_with_the_cure(tmp_path: Path) -> None:
-    """What scikit-learn's OneHotEncoder is unless told otherwise: a category that it has not seen fails the batch."""
+    """What scikit-learn's OneHotEncoder is by default: a category that it has not seen fails the batch."""
     message = refusal(models.categories(), tmp_path)
 
     assert "Unknown Category and zeros = 0. If it takes no such values, give it some that it does" in message
@@ -420,7 +420,7 @@ def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("symbol", ["batch", "b" * 200])
 def test_an_input_named_location_is_no_weight_in_another_file(symbol: str, tmp_path: Path) -> None:
-    """In the file it looks nearly like one, also where it is told again as a value, or is a key of the metadata."""
+    """In the file it looks nearly like one, also where it stands again as a value, or is a key of the metadata."""
     held = onnx.load_from_string(models.identity())
     held.graph.input[0].name = held.graph.node[0].input[0] = "location"
     held.graph.value_info.append(onnx.helper.make_tensor_value_info("location", onnx.TensorProto.FLOAT, [symbol, 4]))
@@ -505,7 +505,7 @@ def test_a_value_that_the_model_fails_on_is_a_failure_and_no_exception(tmp_path:
 
 
 def test_feeds_that_the_model_does_not_take_are_a_failure_too(tmp_path: Path) -> None:
-    """Whatever reaches the session, its exceptions come home as values."""
+    """Whatever reaches the session, its exceptions are returned as values."""
     model = loaded(models.mlp(), tmp_path)
 
     failures = [model.run({}), model.run({"x": np.zeros((1, 9), np.float32)}), model.run({"x": np.zeros((1, 4))})]
@@ -614,7 +614,7 @@ def test_no_memory_is_told_apart_from_poison(text: str) -> None:
 
 @pytest.mark.parametrize("code", [700, 719, 810, 911, 999])
 def test_a_dead_cuda_context_ends_the_worker(code: int) -> None:
-    """No later run in this process can succeed, so nobody is answered with an error for it."""
+    """No later run in this process can succeed, so no request is answered with an error for it."""
     text = f"CUDA failure {code}: an illegal memory access was encountered ; GPU=0 ; hostname=gpu-7"
 
     with pytest.raises(ModelBroken, match="the device is lost: CUDA failure") as broken:
@@ -648,7 +648,7 @@ def test_a_device_s_failure_is_told_without_the_c_around_it(text: str, told: str
 
 
 def test_a_failure_quotes_no_payload_and_stays_one_line() -> None:
-    """What stands in quotation marks may be a piece of somebody's request."""
+    """What stands in quotation marks may be a piece of a request."""
     text = (
         "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Cast node. "
         "Name:'to_number' Status Message: cannot read 'my secret' or \"another\"\n" + "x" * 500
@@ -676,7 +676,7 @@ def test_the_warm_up_sees_which_outputs_have_a_padded_axis(tmp_path: Path) -> No
     assert list(axis.outputs) == [Spot(0, 0)]
 
 
-def test_every_bucket_is_run_before_anybody_depends_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_bucket_is_run_before_requests_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row of each on the CPU; on an accelerator as many as its batches may have, too."""
     ran: list[tuple[int, ...]] = []
     outputs_of = Model._outputs
@@ -762,7 +762,7 @@ def test_a_single_bucket_may_be_of_a_length_whose_neighbours_fail(only: int, tmp
 
 
 def test_a_single_bucket_at_whose_length_alone_the_model_runs_needs_a_second(tmp_path: Path) -> None:
-    """Nobody sees which outputs have the axis."""
+    """It cannot be seen which outputs have the axis."""
     with pytest.raises(BadConfiguration, match="runs where input x axis 1 is 8 long, and at none of 7, 16, 4, so"):
         bucketed(models.groups(of=4, count=2), tmp_path, WantedAxis("x", 1, (8,)))
 

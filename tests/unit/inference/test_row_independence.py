@@ -1,4 +1,4 @@
-"""Models whose rows change one another's answers are told of, and others are not."""
+"""Models whose rows change one another's answers are reported, and others are not."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def rejection(offset: int = 0, code: Code = Code.INVALID_ARGUMENT, request_id: s
 
 
 def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -> None:
-    """But for partitions, which nobody holds yet, topics, to which nothing was sent, and buckets without a batch."""
+    """But for partitions, which are not held yet, topics, to which nothing was sent, and buckets without a batch."""
     watched.events.model_warmed("digits", "1", "cpu")
     names = " ".join(watched.page())
 
@@ -172,7 +172,7 @@ def test_the_linger_in_force_is_shown(watched: Watched) -> None:
 
 
 def test_the_age_of_a_request_counts_from_its_publication(watched: Watched) -> None:
-    """By the publisher's clock, which may be ahead of ours, and where it is told."""
+    """By the publisher's clock, which may be ahead of ours, and where it is known."""
     for published_at in (watched.date - 2.0, watched.date + 5.0, None):
         watched.events.batch_closed(batch(1, published_at=published_at), waited=0.001)
     watched.turn()
@@ -293,7 +293,7 @@ def test_a_pause_counts_when_it_begins(watched: Watched) -> None:
 
 
 def test_what_left_with_its_partition_is_no_commit_lag(watched: Watched) -> None:
-    """Nobody here has to commit it any more."""
+    """This replica has to commit it no more."""
     watched.ledger.pending = {P0: 5}
     watched.turn(1.0)
     watched.turn(1.0)
@@ -435,7 +435,7 @@ def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) ->
 
 
 def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: list[Any]) -> None:
-    """The first is told at once, the rest summed up."""
+    """The first is logged at once, the rest summed up."""
     for offset in range(3):
         watched.events.rejected(rejection(offset))
     watched.turn()

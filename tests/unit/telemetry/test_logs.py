@@ -1,4 +1,4 @@
-"""Log lines: one format for everybody, and no secret in any."""
+"""Log lines: one format for all, and no secret in any."""
 
 import io
 import json

@@ -114,7 +114,7 @@ def test_the_service_is_named_by_the_operator_or_else_by_us(monkeypatch: pytest.
 
 @pytest.mark.usefixtures("quiet_loggers")
 def test_variables_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the start, where somebody reads it."""
+    """At the start, where it is read."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
 
     with pytest.raises(BadConfiguration, match="an OTEL_\\* variable does not fit: max_queue_size must be"):

@@ -154,7 +154,7 @@ def linked(span: ReadableSpan) -> set[str]:
 
 
 def test_a_trace_goes_through_the_worker() -> None:
-    """From the publisher's span over ours to whoever reads the answer; other echoes stay as they came."""
+    """From the publisher's span over ours to the reader of the answer; other echoes stay as they came."""
     followed = Followed()
 
     followed.answer(traced(0))
@@ -284,7 +284,7 @@ def test_a_rejected_request_shows_its_code_and_both_its_messages() -> None:
 
 
 def test_each_run_of_a_halved_batch_has_its_span() -> None:
-    """The failed ones say so, and the culprit alone is marked as an error."""
+    """The failed ones say so, and only the bad request is marked as an error."""
     followed = Followed()
 
     followed.answer(traced(0), traced(1, POISON), traced(2), traced(3))
@@ -319,7 +319,7 @@ def test_no_span_holds_a_key_a_value_or_an_error_text() -> None:
 
 
 def test_a_revoked_request_is_forgotten() -> None:
-    """Its next owner tells of it; here nothing is left of it, though its run comes home."""
+    """Its next owner traces it; here nothing is left of it, though its run finishes."""
     followed = Followed()
     world = followed.world
     world.lanes.seconds = lambda: 60.0

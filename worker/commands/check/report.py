@@ -21,12 +21,12 @@ from worker.settings.effective import Effective
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The model as loaded. `run_seconds`: row count → median time of one inference; `open_axes`: the length therein of
-    each axis that the model's file leaves open, by input and axis.
+    """The model as loaded.
 
-    `fixed_rows`: what short batches are padded to, for a model exported for one number of rows; `padded`: each axis
-    that is, and its buckets. `doubt`: what of the independence of rows did not show.
-    `closed_by`: the setting that closes a full batch, where that is not MAX_BATCH_SIZE.
+    `run_seconds`: row count → median time of one inference; `open_axes`: the length in those runs of each axis that the
+    model's file leaves open, by input and axis. `fixed_rows`: what short batches are padded to, for a model exported
+    for one number of rows; `padded`: each padded axis and its buckets. `doubt`: which outputs did not show that rows
+    are independent. `closed_by`: the setting that closes a full batch, where that is not MAX_BATCH_SIZE.
     """
 
     name: str

@@ -3,8 +3,8 @@
     loop ── submit ──▶ [ waiting: halves and probes at the head ] ──▶ lane 1..n ──▶ [ done ] ── finished ──▶ loop
 
 Each waiting item has one token in a queue that blocks outside the GIL; the lane that gets a token takes the item at the
-head. The lanes own an item while they run it, and nothing else: no Kafka, no ledger. A lane that dies tells the loop
-why.
+head. The lanes own an item while they run it, and nothing else: no Kafka, no ledger. When a lane dies, the loop
+gets its error.
 
 To hand a batch to another thread and fetch it again takes 100 to 150 µs of the loop's and the lane's time, most of it
 because both want the interpreter (measured 2026). A model that is quicker runs on the loop's own thread, inside
@@ -25,7 +25,7 @@ from typing import Protocol
 from worker.core.failures import ModelBroken, RunFailure, Stop
 from worker.core.records import Array, Batch, Finished
 
-# The weight of the newest run in the mean that tells whether the next batch will be brief.
+# The weight of the newest run in the mean by which the next batch is expected to be brief.
 NEWEST = 1 / 8
 # Batches that run on the loop's thread stay there until they take so many times `brief`. On a busy machine any run
 # takes twice the processor time: without this every other batch of a model of 0.15 ms went to the lane (measured 2026).

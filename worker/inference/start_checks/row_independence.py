@@ -204,7 +204,7 @@ def _shared_scale(operators: Sequence[str]) -> str:
 
 
 def _difference(got: Array, expected: Array) -> float:
-    """As a part of the largest number expected; infinite where it cannot be said as one."""
+    """As a part of the largest number expected; infinite where there is no such part."""
     if got.shape != expected.shape:
         return np.inf
     if got.dtype.kind != "f":
