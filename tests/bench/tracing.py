@@ -111,9 +111,9 @@ class Lanes:
     def probe(self) -> None: ...
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        home = [Finished(batch, [batch.feeds["x"].copy()], None, 0.0) for batch in self._waiting]
+        done = [Finished(batch, [batch.feeds["x"].copy()], None, 0.0) for batch in self._waiting]
         self._waiting.clear()
-        return home
+        return done
 
 
 class Sink:

@@ -180,7 +180,7 @@ class Pieces:
     garbage collector comes by.
     """
 
-    __slots__ = ("_parts", "_missing", "is_over", "request")
+    __slots__ = ("_missing", "_parts", "is_over", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request

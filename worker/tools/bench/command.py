@@ -26,7 +26,7 @@ from worker.tools.bench.plan import Plan
 from worker.tools.bench.plot import draw
 from worker.tools.bench.report import Account, accounts_of, document
 from worker.tools.bench.screen import Steps, say, show
-from worker.tools.bench.turn import LoadPlace, Setup, Turn
+from worker.tools.bench.turn import Place, Setup, Turn
 from worker.tools.kafka.own_topics import OwnTopics
 from worker.tools.load.generator import Generator
 from worker.tools.load.places import Cluster, Mock, kept_by_mock
@@ -71,7 +71,7 @@ def _measure(plan: Plan) -> tuple[Findings, bool]:
     return course.found(), True
 
 
-def _setup(plan: Plan, place: LoadPlace) -> Setup:
+def _setup(plan: Plan, place: Place) -> Setup:
     kept = kept_by_mock(plan.request_bytes) if plan.is_embedded else math.inf
     most = int(min(_MOST, kept))
     return Setup(
@@ -87,7 +87,7 @@ def _setup(plan: Plan, place: LoadPlace) -> Setup:
 
 
 @contextmanager
-def _place(plan: Plan) -> Iterator[LoadPlace]:
+def _place(plan: Plan) -> Iterator[Place]:
     if plan.is_embedded:
         yield Mock(plan.settings.kafka.config)
         return

@@ -29,8 +29,8 @@ from worker.kafka.client.config import Config
 from worker.settings import Connection, ModelSettings
 from worker.tools.bench.columns import ContenderKind
 from worker.tools.load.children import START_S, Child
-from worker.tools.load.contenders import Batched
 from worker.tools.load.usage import Usage, usage_of
+from worker.tools.load.workers import Batched
 
 Answer = Callable[[bytes, Headers], bytes]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]

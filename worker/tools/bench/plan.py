@@ -28,8 +28,8 @@ from worker.tools.bench.plain_loop import LoopJob, PlainLoops
 from worker.tools.bench.report import Part
 from worker.tools.demo.digits import MODEL
 from worker.tools.kafka.embedded import CLIENT_CONFIG
-from worker.tools.load.contenders import Contender, Workers
 from worker.tools.load.generator import Site
+from worker.tools.load.workers import Workers
 
 if TYPE_CHECKING:
     from worker.inference import Inspected
@@ -161,7 +161,7 @@ class Plan:
         most = batching.max_batch_size if fixed_rows is None else min(batching.max_batch_size, fixed_rows)
         return Part(column, most, batching.lanes * self.order.replicas)
 
-    def start(self, column: Column, site: Site) -> Contender:
+    def start(self, column: Column, site: Site) -> Workers | PlainLoops:
         """A contender's processes, as many as `--replicas` says."""
         if column.kind is ContenderKind.WORKER:
             replicas = [self._own(column, site, number) for number in range(self.order.replicas)]

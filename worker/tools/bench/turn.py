@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self, TypeAlias
 
 from worker.tools.bench.columns import Column
 from worker.tools.bench.course import Measured
-from worker.tools.load.contenders import Batched, Contender
+from worker.tools.bench.plain_loop import PlainLoops
 from worker.tools.load.figures import Flow, Heard, backlog_flow, steady_flow, window_flow
 from worker.tools.load.generator import Generator, Site
 from worker.tools.load.pace import WARM_UP_S, Backlog, Steady, Window
+from worker.tools.load.places import Cluster, Mock
 from worker.tools.load.usage import Usage
+from worker.tools.load.workers import Batched, Workers
 
 # A worker shows its counts a few times a second; what it has counted by a given instant shows within this.
 _SHOWN_S = 2.0
@@ -30,23 +32,9 @@ _BACKLOG_BYTES = 512 * 1024 * 1024
 _TRIAL_S = 1.0
 
 
-class LoadPlace(Protocol):
-    """Where loads take place."""
-
-    @property
-    def has_backlogs(self) -> bool:
-        """Whether everything that is sent is kept until it is read."""
-        ...
-
-    def open(self) -> AbstractContextManager[Site]:
-        """Fresh topics and a group for one contender, gone in the end."""
-        ...
-
-
-class Start(Protocol):
-    """Starts a contender there."""
-
-    def __call__(self, column: Column, site: Site) -> Contender: ...
+# What answers, and where.
+Contender: TypeAlias = Workers | PlainLoops
+Place: TypeAlias = Mock | Cluster
 
 
 class Setup(NamedTuple):
@@ -56,8 +44,8 @@ class Setup(NamedTuple):
     safe there.
     """
 
-    place: LoadPlace
-    start: Start
+    place: Place
+    start: Callable[[Column, Site], Contender]
     seconds: float
     rows: int
     request_bytes: int
@@ -181,9 +169,11 @@ class Turn:
         return site
 
     def _start(self, site: Site) -> Contender:
-        self._contender = self._stack.enter_context(self._setup.start(self._column, site))
-        self._contender.wait_until_ready()
-        return self._contender
+        contender = self._setup.start(self._column, site)
+        self._stack.push(contender)
+        contender.wait_until_ready()
+        self._contender = contender
+        return contender
 
     def _end(self, *, in_order: bool) -> None:
         contender, self._contender = self._contender, None

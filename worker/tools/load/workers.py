@@ -1,6 +1,6 @@
-"""A contender under load: the processes that answer, and what can be asked of them while they do.
+"""Replicas of the worker under load: started together, and asked what they have counted and used.
 
-Owns the processes of one contender, from its start until it is closed.
+Owns their processes, from their start until it is closed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from worker.tools.load.replica import Replica
 from worker.tools.load.usage import Usage, usage_of
@@ -28,26 +28,6 @@ class Batched(NamedTuple):
     batches: float
     rows: float
     busy_seconds: float
-
-
-class Contender(Protocol):
-    """What a measurement does with the processes that answer."""
-
-    def wait_until_ready(self) -> None: ...
-
-    def check(self) -> None: ...
-
-    def usage(self) -> Usage | None: ...
-
-    def batched(self) -> Sequence[Batched]: ...
-
-    def stop(self) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None: ...
 
 
 class Workers:
