@@ -38,11 +38,9 @@ def test_a_stage_may_hold_a_request_back() -> None:
     )
 
     decoding.take([record(0), record(1)], 1.0)
-
-    assert world.ledger.records == 2
-    assert stage.next_due is None
-
+    taken, due_while_held = world.ledger.records, stage.next_due
     stage.release(2.0)
 
+    assert (taken, due_while_held) == (2, None)
     assert stage.next_due == 2.0 + POLICY.linger
     assert world.ledger.oldest_by_partition() == {P0: 1.0}
