@@ -1,6 +1,6 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
-.PHONY: help setup demo test lint format types rooms unit covered plain properties \
+.PHONY: help setup demo test lint format types rooms unit covered plain properties mutants \
 	system kafka others test-deploy faults long bench dashboard lock proto clean
 .DEFAULT_GOAL := help
 
@@ -15,6 +15,7 @@ help:
 	@echo "make demo    see it work, on a mock broker: a minute, after setup"
 	@echo "make test    everything below, and the tests on a real Kafka"
 	@echo "make lint | types | rooms | unit | system   one part of it"
+	@echo "make mutants plant every known bug, and see which test catches it"
 	@echo "make test-deploy  the image, compose, the README, TLS: with a Docker engine"
 	@echo "make faults  a random mix of faults against both guarantees: SEED=1 MINUTES=5 GUARANTEE=both"
 	@echo "make long    the slow tests: ten kills, ten restarts, a million waiting requests"
@@ -73,6 +74,10 @@ plain: setup
 
 properties: setup
 	$(BIN)/pytest -m "not slow" tests/properties $(COVERED:%=--ignore %)
+
+# The worker broken on purpose, one bug at a time, with the test that catches each. MUTANTS="trial commit" picks some.
+mutants: setup
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 # The rest, on brokers, side by side: a test on a real Kafka mostly waits.
 system: setup

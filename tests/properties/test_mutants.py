@@ -1,11 +1,10 @@
 """What the simulator is worth: a promise broken on purpose does not pass its tests.
 
-`python -m tests.properties.test_mutants` tries every test on every mutant, and prints which one catches which, and how.
+`python -m tests.mutants --all` tries every test on every mutant, and prints which one catches which, and how.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -78,28 +77,3 @@ def test_a_broken_promise_is_caught(guarantee: str, mutant: Mutant) -> None:
     """By a judgement of the checker, or because the world does not come to rest; not by an accident on the way."""
     with mutant.at_large(), pytest.raises((Broken, Spinning)):
         TESTS[mutant.by](guarantee)
-
-
-def caught(test: Callable[[str], None], guarantee: str, mutant: Mutant) -> str | None:
-    """The first line of what the test says; None when it passes."""
-    with mutant.at_large():
-        try:
-            test(guarantee)
-        except (Broken, Spinning) as broken:
-            return str(broken).split("\n", 1)[0]
-    return None
-
-
-def show(guarantee: str, mutant: Mutant) -> None:
-    """One mutant against every test."""
-    words = [f"{guarantee}: {mutant.what}"]
-    for name, test in TESTS.items():
-        said = caught(test, guarantee, mutant)
-        words.append(f"    {name:22} {'passes' if said is None else 'caught: ' + said[:92]}")
-    sys.stdout.write("\n".join(words) + "\n")
-    sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    for case in CASES:
-        show(*case)

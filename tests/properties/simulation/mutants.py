@@ -1,8 +1,8 @@
 """The promise broken on purpose, one place at a time: what the simulator is worth is what it catches.
 
 A mutant is a method of a real class with another body, put in its place for the length of a `with`. It breaks no
-protocol and raises nothing by itself, so only a broken promise can give it away. `tests.properties.test_mutants` shows
-which test catches which.
+protocol and raises nothing by itself, so only a broken promise can give it away. `python -m tests.mutants` shows which
+test catches which.
 """
 
 from __future__ import annotations
