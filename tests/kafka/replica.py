@@ -105,10 +105,10 @@ class Replica:
         """Until its metrics say that it began to answer for so many requests."""
         self.wait_until_counted("inference_worker_records_taken_total", count, timeout)
 
-    def wait_until_counted(self, name: str, count: int, timeout: float = START_TIMEOUT) -> None:
+    def wait_until_counted(self, name: str, count: int, timeout: float = START_TIMEOUT, **labels: str) -> None:
         """Until a metric has come so far; the page may be a quarter of a second behind the log."""
         deadline = time.monotonic() + timeout
-        while (counted := self.metric(name)) < count:
+        while (counted := self.metric(name, **labels)) < count:
             assert time.monotonic() < deadline, f"{name} is {counted:.0f} after {timeout} s, not {count}"
             time.sleep(0.05)
 
@@ -118,6 +118,10 @@ class Replica:
         while event not in self.log:
             assert time.monotonic() < deadline, f"{self.name} does not say {event} in {timeout} s:\n{self.log}"
             time.sleep(0.02)
+
+    def wait_until_taken_back(self) -> None:
+        """Until its metrics say that a transaction was."""
+        self.wait_until_counted("inference_worker_transactions_total", 1, result="failed")
 
     @property
     def failed_transactions(self) -> float:
