@@ -38,6 +38,9 @@ quick_at_least_once = pytest.mark.parametrize(
 quick_exactly_once = pytest.mark.parametrize(
     "guarantee", [pytest.param("at_least_once", marks=pytest.mark.slow), "exactly_once"]
 )
+# The other group protocol with the long runs only.
+quick_consumer = pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.slow)])
+quick_classic = pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.slow)])
 # Random rows, all different: an answer that belongs to another request is seen by its value.
 ROWS = np.random.default_rng(7).standard_normal((65_536, WIDTH), dtype=np.float32)
 
@@ -137,13 +140,14 @@ class Scene:
     def wait_for_members(self, count: int, timeout: float = TIMEOUT) -> None:
         """Until the group has so many members and each has partitions."""
         deadline = time.monotonic() + timeout
-        while (sizes := self._members()) is None or len(sizes) != count or 0 in sizes:
+        admin = AdminClient(dict(self.kafka.login))
+        while (sizes := self._members(admin)) is None or len(sizes) != count or 0 in sizes:
             assert time.monotonic() < deadline, f"members have {sizes} partitions, {count} members wanted"
             time.sleep(0.05)
+            if sizes is None:  # one that saw its broker die described no group for 30 s after the restart
+                admin = AdminClient(dict(self.kafka.login))
 
-    def _members(self) -> list[int] | None:
-        # A client of its own each time: one that saw its broker die described no group for 30 s after the restart.
-        admin = AdminClient(dict(self.kafka.login))
+    def _members(self, admin: AdminClient) -> list[int] | None:
         asked = admin.describe_consumer_groups([self.group], request_timeout=ANSWER_WITHIN)
         try:
             found = asked[self.group].result(TIMEOUT)

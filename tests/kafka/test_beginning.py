@@ -13,7 +13,8 @@ import pytest
 from tests.kafka.cluster import Cluster
 from tests.kafka.misleading import FIND_COORDINATOR, LIST_OFFSETS, Misleading
 from tests.kafka.network import broker_behind
-from tests.kafka.scene import Scene, raw
+from tests.kafka.scene import Scene, quick_consumer, raw
+from tests.kafka.test_faults import each_way
 from tests.kafka.test_publish_consume import environment
 from worker.kafka.offsets.starting_offsets import PATIENCE
 
@@ -44,13 +45,13 @@ def live(scene: Scene, proxy: Misleading, half: int, wrong_answers: int, reset: 
     assert replica.exit_code() == 0, replica.log
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
-@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+@each_way("exactly_once classic")
 def test_a_coordinator_that_has_moved_is_asked_again(
-    misled: tuple[Cluster, Misleading], tmp_path: Path, guarantee: str, protocol: str
+    misled: tuple[Cluster, Misleading], tmp_path: Path, way: str
 ) -> None:
     """At the first assignment of a group, and at one that goes on: nothing is lost, repeated, or stands still."""
     cluster, proxy = misled
+    guarantee, protocol = way.split()
     settings = {"KAFKA__BOOTSTRAP_SERVERS": proxy.address, "KAFKA__GROUP_PROTOCOL": protocol}
     with Scene(cluster, tmp_path, settings, guarantee=guarantee, partitions=PARTITIONS) as scene:
         for half in range(2):
@@ -58,7 +59,7 @@ def test_a_coordinator_that_has_moved_is_asked_again(
         scene.expect_right_values()
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@quick_consumer
 def test_nothing_comes_again_where_the_group_tells_late(
     misled: tuple[Cluster, Misleading], tmp_path: Path, protocol: str
 ) -> None:
@@ -73,8 +74,15 @@ def test_nothing_comes_again_where_the_group_tells_late(
     proxy.seconds_for.clear()
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
-@pytest.mark.parametrize("policy", ["latest", "error"])
+@pytest.mark.parametrize(
+    ("policy", "protocol"),
+    [
+        ("latest", "classic"),
+        ("error", "consumer"),
+        pytest.param("latest", "consumer", marks=pytest.mark.slow),
+        pytest.param("error", "classic", marks=pytest.mark.slow),
+    ],
+)
 def test_it_is_asked_again_where_there_is_nowhere_to_begin(
     misled: tuple[Cluster, Misleading], tmp_path: Path, policy: str, protocol: str
 ) -> None:

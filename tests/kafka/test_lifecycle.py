@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.kafka.broker import JvmBroker, free_port
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent, fresh
 from tests.kafka.replica import Replica, cpu_seconds
-from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw
+from tests.kafka.scene import RAW_HEADER, Scene, quick_at_least_once, quick_exactly_once, raw
 from tests.kafka.spins import spin, turns
 from tests.kafka.test_killers import wait_until_running
 from tests.models import column_sums, fixed_batch, identity, save, slow_lookup, spinner
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Exit 3 after RUN_TIMEOUT_S; what hangs is neither answered nor committed, what came before is."""
     with Scene(
@@ -39,7 +39,7 @@ def test_a_hung_inference_ends_the_worker(kafka: Cluster, tmp_path: Path, guaran
         assert len(scene.auditor.answers) == 20
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_a_stop_is_kept_while_an_inference_hangs(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Also on the loop's own thread, where usually brief ones run, and where Python hears no signal meanwhile."""
     settings = {"DELIVERY__DRAIN_TIMEOUT_S": "1"}
@@ -96,8 +96,8 @@ def test_a_stop_is_heard_while_no_broker_answers(tmp_path: Path) -> None:
 @quick_at_least_once
 def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Dozens of short runs that take longer than the timeout together: each run is short, so nothing trips."""
-    settings = {"MODEL__RUN_TIMEOUT_S": "3", "BATCHING__LINGER_MS": "200"}
-    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(turns(0.15)), partitions=1) as scene:
+    settings = {"MODEL__RUN_TIMEOUT_S": "2", "BATCHING__LINGER_MS": "200"}
+    with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=slow_lookup(turns(0.1)), partitions=1) as scene:
         replica = scene.replica()
         ids = [11 if n % 4 == 3 else n % 4 for n in range(32)]
 
@@ -105,7 +105,7 @@ def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str
         scene.publish([Sent(b"k", np.int64(i).tobytes(), [RAW_HEADER]) for i in ids])
 
         scene.verdict().expect_clean()
-        assert time.monotonic() - began > 3.0, "the bisect was too short to prove anything"
+        assert time.monotonic() - began > 2.0, "the bisect was too short to prove anything"
         assert [found.is_error for found in scene.answers()] == [i == 11 for i in ids]
         assert replica.is_running
 
@@ -126,13 +126,13 @@ def expect_running_inferences_to_finish(
         scene.expect_all_committed(timeout=0.0)
 
 
-@both_guarantees
+@quick_exactly_once
 def test_sigterm_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """What was taken is answered and committed; exit 0."""
     expect_running_inferences_to_finish(kafka, tmp_path, guarantee, Replica.terminate)
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_a_terminal_that_closes_lets_a_running_inference_finish(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Kernel and shell both tell it, and neither is the second signal that hurries."""
 
@@ -162,7 +162,7 @@ def test_a_second_sigterm_ends_the_worker_at_once(kafka: Cluster, tmp_path: Path
         assert not any(scene.committed().values()), "it is marked where it begins, and no further"
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_a_drain_that_takes_too_long_is_given_up(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Exit 3 at DRAIN_TIMEOUT_S, with nothing committed that is not answered."""
     with Scene(
@@ -233,7 +233,7 @@ def test_a_worker_can_be_stopped_while_the_broker_is_away(hurt_broker: JvmBroker
         scene.expect_right_values()
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_so_many_rejections_in_a_row_stop_the_worker_when_asked(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """With REJECTION_LIMIT=5 the fifth in a row is the last: exit 6."""
     with Scene(kafka, tmp_path, {"DELIVERY__REJECTION_LIMIT": "5"}, guarantee=guarantee, partitions=1) as scene:

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
-from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, raw, row
+from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, quick_exactly_once, raw, row
 from tests.kafka.spins import spin, turns
 from tests.models import mlp, spinner
 
@@ -37,9 +37,9 @@ def test_a_replica_that_joins_a_full_one_takes_its_share(kafka: Cluster, tmp_pat
     """In-flight bound reached, fetching paused, partitions move, then all is answered once and in order."""
     settings = {"BATCHING__MAX_INFLIGHT_RECORDS": "64"}
     with Scene(kafka, tmp_path, settings, guarantee=guarantee, model=spinner()) as scene:
-        scene.replica()
+        first = scene.replica()
         scene.publish([slow(n) for n in range(6000)])
-        time.sleep(1.0)
+        first.wait_until_taken(64)
 
         scene.replica()
 
@@ -48,7 +48,7 @@ def test_a_replica_that_joins_a_full_one_takes_its_share(kafka: Cluster, tmp_pat
         scene.expect_all_committed()
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_a_worker_with_a_backlog_stops_soon(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """SIGTERM finishes what was taken, not what waits in Kafka; the next worker goes on, and nothing comes twice."""
     with Scene(
@@ -67,7 +67,7 @@ def test_a_worker_with_a_backlog_stops_soon(kafka: Cluster, tmp_path: Path, guar
         expect_own_turns(scene)
 
 
-@both_guarantees
+@quick_exactly_once
 def test_new_partitions_are_picked_up(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Requests of partitions that were added later are answered, those of the first ones as before."""
     metadata = {"KAFKA__CONFIG": '{"topic.metadata.refresh.interval.ms": "1000", "metadata.max.age.ms": "2000"}'}
@@ -84,7 +84,7 @@ def test_new_partitions_are_picked_up(kafka: Cluster, tmp_path: Path, guarantee:
         scene.expect_right_values()
 
 
-@both_guarantees
+@quick_at_least_once
 def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """The group's offset points at records that are gone: the worker says so and answers what is left."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:
@@ -106,7 +106,7 @@ def test_requests_that_retention_took_are_passed_over(kafka: Cluster, tmp_path: 
         assert '"first": 20, "last": 59, "offsets": 40' in second.log, second.log
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_requests_that_retention_took_stop_a_worker_that_asked_for_it(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
@@ -128,7 +128,7 @@ def test_requests_that_retention_took_stop_a_worker_that_asked_for_it(
         assert len(scene.auditor.answers) == 20
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_requests_of_an_aborted_transaction_are_not_answered(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Holes in the offsets hold nothing up: what was committed is answered, in order, and nothing else."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=1) as scene:

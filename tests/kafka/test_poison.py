@@ -12,7 +12,7 @@ import numpy as np
 from tests.kafka.checker import Answer
 from tests.kafka.cluster import Cluster, Read, Sent
 from tests.kafka.publisher import Position
-from tests.kafka.scene import RAW_HEADER, WIDTH, Scene, both_guarantees, quick_at_least_once, raw, row
+from tests.kafka.scene import RAW_HEADER, WIDTH, Scene, quick_at_least_once, quick_exactly_once, raw, row
 from tests.models import lookup, square_root
 
 JSON_HEADER = ("content-type", b"application/json")
@@ -157,7 +157,7 @@ def expect_dead_letter(scene: Scene, letter: Read, errors: dict[Position, Answer
     assert said["error-code"].decode() == errors[position].headers["error-code"]
 
 
-@both_guarantees
+@quick_exactly_once
 def test_ten_poison_requests_among_two_thousand_good_ones(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """2,000 right results, 10 error answers, 10 dead letters; the worker still runs, and stops with 0."""
     poison = list(TEN)
@@ -212,7 +212,7 @@ def test_a_request_for_another_model_is_not_found(kafka: Cluster, tmp_path: Path
         assert codes == {b"model1": None, b"": None, b"other": "NOT_FOUND", b"model2": "NOT_FOUND"}
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Ids out of a table's range fail the whole inference: the batch is split until only they are refused."""
     bad = [7, 8, 100, 101, 255, 300, 499]
@@ -233,7 +233,7 @@ def test_a_value_that_the_model_raises_on_fails_alone(kafka: Cluster, tmp_path: 
         assert len(scene.dead_letters(len(bad))) == len(bad)
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_bad_data_in_a_row_never_stops_a_worker(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """300 requests that the model fails on, in a row: the probe clears the device, all are answered, and it goes on."""
     with Scene(kafka, tmp_path, guarantee=guarantee, model=lookup(rows=10), partitions=1) as scene:
@@ -263,7 +263,7 @@ def test_a_result_that_is_no_number_is_an_error(kafka: Cluster, tmp_path: Path) 
                 np.testing.assert_allclose(got, np.sqrt(rows[number]), rtol=1e-6)
 
 
-@both_guarantees
+@quick_exactly_once
 def test_an_answer_too_large_for_the_response_topic_becomes_an_error(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:
@@ -286,7 +286,7 @@ def test_an_answer_too_large_for_the_response_topic_becomes_an_error(
         assert replica.failed_transactions == 0, "a transaction was tried with it in it"
 
 
-@both_guarantees
+@quick_at_least_once
 def test_a_limit_that_is_lowered_under_way_is_read_again(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """What the response topic takes no more becomes an error, all else is answered in order, and the worker runs on."""
     large = Sent(b"big", b"".join(row(n) for n in range(1000)), [RAW_HEADER])
@@ -339,7 +339,7 @@ def test_null_values_may_be_skipped(kafka: Cluster, tmp_path: Path, guarantee: s
         scene.expect_all_committed()
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_without_a_dead_letter_topic_errors_are_answered_all_the_same(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:

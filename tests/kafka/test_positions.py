@@ -15,9 +15,10 @@ from tests.fakes import Onlooker
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.fixtures import NewBroker
+from tests.kafka.scene import quick_classic, quick_consumer
 from tests.kafka.test_source_sink import CONSUMER, PATIENCE, commit, joined, poll_until, read, settings
 from worker.core.records import Partition, Suspect
-from worker.kafka import KafkaSource, Membership
+from worker.kafka import KafkaSource
 
 BACKLOG = 10_000  # records of each partition, twice what the client reads ahead
 REWINDS = 25
@@ -49,12 +50,12 @@ def settle_marks(source: KafkaSource, topic: str) -> None:
     poll_until(source, lambda: not source.is_marking([Partition(topic, 0)]))
 
 
-@pytest.mark.parametrize("protocol", MEMBERSHIPS)
+@quick_consumer
 def test_no_rewind_beside_a_backlog_leaves_out_or_repeats_a_record(kafka: Cluster, protocol: str) -> None:
     """However much was read ahead, and whatever else is withheld, paused and released at the time."""
     topic = kafka.create_topic("requests", partitions=4)
     send(kafka, topic, BACKLOG, partitions=4)
-    source = joined(settings(kafka, topic), Told(), MEMBERSHIPS[protocol])
+    source = joined(settings(kafka, topic), Told(), MEMBERSHIPS[f"kafka-{protocol}"])
     dice = random.Random(5)
     partitions = [Partition(topic, number) for number in range(4)]
     expected = dict.fromkeys(partitions, 0)
@@ -218,8 +219,8 @@ def test_an_offset_beyond_the_end_holds_nothing_up(
     source.close()
 
 
-@pytest.mark.parametrize("membership", MEMBERSHIPS.values(), ids=MEMBERSHIPS)
-def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Cluster, membership: Membership) -> None:
+@quick_classic
+def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Cluster, protocol: str) -> None:
     """What a dead replica was about to commit the group does not tell until its transaction ends."""
     topic = kafka.create_topic(partitions=2)
     for partition in range(2):
@@ -232,7 +233,7 @@ def test_a_transaction_that_is_open_holds_up_its_own_partition_alone(kafka: Clus
     member = Consumer({"group.id": config.group_id, "bootstrap.servers": kafka.bootstrap_servers})
     dead.send_offsets_to_transaction([TopicPartition(topic, 1, 5)], member.consumer_group_metadata(), PATIENCE)
     member.close()
-    source = joined(config, Told(), membership)
+    source = joined(config, Told(), MEMBERSHIPS[f"kafka-{protocol}"])
 
     untouched = read(source, 8)
     dead.commit_transaction(PATIENCE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.kafka.checker import Answer
 from tests.kafka.cluster import Cluster, Sent
-from tests.kafka.scene import Scene, quick_at_least_once
+from tests.kafka.scene import Scene, quick_at_least_once, quick_exactly_once
 from tests.models import encoder
 from tests.ragged import BUCKETS, MOST, PROTOBUF, Alone, as_request, fault, long_tailed, row_of, texts
 
@@ -46,7 +46,7 @@ def test_requests_of_any_length_are_answered_without_buckets(kafka: Cluster, tmp
         assert replica.metric("inference_worker_batch_rows_total") == COUNT
 
 
-@quick_at_least_once
+@quick_exactly_once
 def test_requests_of_any_length_are_answered_from_buckets(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Padding changes no answer, what is for each token is cut back, and one beyond the last bucket is an error."""
     settings = {"BATCHING__BUCKETS": BUCKETS}

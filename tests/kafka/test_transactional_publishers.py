@@ -7,7 +7,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from tests.kafka.cluster import TIMEOUT, Cluster, fresh
-from tests.kafka.scene import Scene, both_guarantees, raw
+from tests.kafka.scene import Scene, quick_exactly_once, raw
 
 PARTITIONS = 4
 
@@ -27,7 +27,7 @@ def transaction(kafka: Cluster, topic: str, first: int, *, is_aborted: bool) -> 
         producer.commit_transaction(TIMEOUT)
 
 
-@both_guarantees
+@quick_exactly_once
 def test_the_group_comes_to_the_end_behind_transactions(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Markers and what was aborted are nobody's requests: a lag that stays would keep replicas scaled on it."""
     with Scene(kafka, tmp_path, guarantee=guarantee, partitions=PARTITIONS) as scene:

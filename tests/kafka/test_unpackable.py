@@ -7,12 +7,11 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from tests.contract.test_source import MEMBERSHIPS, Told
 from tests.kafka.cluster import MORTAL, Cluster, Sent
-from tests.kafka.scene import Scene, quick_exactly_once
+from tests.kafka.scene import Scene, quick_consumer, quick_exactly_once
 from tests.kafka.test_source_sink import commit, joined, read, settings
 from worker.core.records import Partition, Record
 from worker.tools.kafka.reader import Reader
@@ -32,8 +31,8 @@ AS_ONE = {
 GOOD = [Sent(b"k", b"good")] * 5
 
 
-@pytest.mark.parametrize("membership", MEMBERSHIPS.values(), ids=MEMBERSHIPS)
-def test_batches_that_cannot_be_unpacked_are_handed_on_in_bulk(kafka: Cluster, membership: object) -> None:
+@quick_consumer
+def test_batches_that_cannot_be_unpacked_are_handed_on_in_bulk(kafka: Cluster, protocol: str) -> None:
     """Among good ones, two in a row, and as the last of the log: each record once, in order, in seconds."""
     topic = kafka.create_topic("requests")
     kafka.produce(topic, GOOD)
@@ -43,7 +42,7 @@ def test_batches_that_cannot_be_unpacked_are_handed_on_in_bulk(kafka: Cluster, m
     kafka.produce(topic, BOMB, AS_ONE)
     began = time.monotonic()
 
-    source = joined(settings(kafka, topic, config=SMALL), Told(), membership)  # type: ignore[arg-type]  # one of them
+    source = joined(settings(kafka, topic, config=SMALL), Told(), MEMBERSHIPS[f"kafka-{protocol}"])
     records = read(source, 9_010)
     kafka.produce(topic, GOOD)
     behind = read(source, 5)
