@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tests.fakes import (
+    MODEL,
     Broker,
     Clock,
     FakeEvents,
@@ -85,7 +86,7 @@ def request(
     """A request of `rows` rows, each holding the offset."""
     tensors = (floats(*[offset] * rows),) if tensors is None else tensors
     size = rows * 4 if size is None else size
-    return Request(record(offset, partition=partition), rows, tuple(tensors), shapes, Reply("raw"), size)
+    return Request(record(offset, partition=partition), rows, tuple(tensors), shapes, Reply("raw"), size, MODEL)
 
 
 def rejection(offset: int = 0, partition: Partition = P0) -> Rejection:

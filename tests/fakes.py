@@ -24,6 +24,7 @@ from worker.core.records import (
     Ending,
     Finished,
     Message,
+    ModelKey,
     Outcome,
     Partition,
     Place,
@@ -41,6 +42,7 @@ from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
 
 SUSPECT_FROM = 3  # attempts
+MODEL = ModelKey("m", "1")
 
 
 class Clock:
@@ -640,7 +642,7 @@ class RowCodec:
             return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"), is_silent)
         asked = dict(record.headers).get("timeout-ms")
         timeout = None if asked is None else Timeout(int(asked) / 1000)
-        return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value), timeout=timeout)
+        return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value), MODEL, timeout=timeout)
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         decoded: list[Request | Rejection] = []
@@ -678,7 +680,7 @@ def _join(requests: Sequence[Request]) -> Request:
     timeouts = [request.timeout for request in requests]
     sizes = [len(value) for value in values]
     replies, times = [Reply("raw")] * len(records), timeouts if any(timeouts) else ()
-    return run_of(records, values, requests[0].rows, ((1,),), replies, sizes, times)
+    return run_of(records, values, requests[0].rows, ((1,),), replies, sizes, MODEL, times)
 
 
 def _message(topic: str, record: Record, value: bytes | None, status: str) -> Message:

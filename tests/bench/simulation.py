@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.batching.linger import Linger
-from worker.core.records import Partition, Prediction, Record, Reply, Request
+from worker.core.records import ModelKey, Partition, Prediction, Record, Reply, Request
 from worker.tools.profile.engine.costs import Costs
 
 Floats = NDArray[np.float64]
 
 _PARTITION = Partition("simulated", 0)
 _REPLY = Reply("application/octet-stream")
+_MODEL = ModelKey("", "")
 SHAPES = ((1,),)  # of every request
 
 
@@ -82,7 +83,7 @@ def simulate(  # nearly all have a default
     """
     size = request_rows * row_bytes
     requests = [
-        Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), SHAPES, _REPLY, size)
+        Request(Record(_PARTITION, number, None, None, (), None), request_rows, (), SHAPES, _REPLY, size, _MODEL)
         for number in range(len(arrivals))
     ]
     replica = _Replica(arrivals, requests, policy, costs, conduct, np.random.default_rng(seed), auto)

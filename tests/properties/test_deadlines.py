@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import floats, record, request
+from tests.fakes import MODEL
 from tests.meeting import meeting, met
 from worker.core.deadlines.run_times import RunTimes
 from worker.core.deadlines.timeouts import deadline_of, most_urgent, parts_in_time, triage
@@ -86,7 +87,7 @@ def run_asking(asked: list[tuple[float | None, Timeout | None]]) -> Run:
     records = [record(offset, at=at) for offset, (at, _) in enumerate(asked)]
     timeouts = [timeout for _, timeout in asked]
     values, sizes = [floats(1.0)] * len(records), [4] * len(records)
-    return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), sizes, timeouts)
+    return run_of(records, values, 1, ((1,),), [Reply("raw")] * len(records), sizes, MODEL, timeouts)
 
 
 @meeting("some run and some are late", "fewer run because all would be late", "none runs")

@@ -18,7 +18,7 @@ from worker.codecs.encodings.oip import Output, chosen
 from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
 from worker.core.failures import Code, Reject
 from worker.core.message_runs import MessageRun
-from worker.core.records import Array, Message, Prediction, Record, Rejection, Reply
+from worker.core.records import Array, Message, ModelKey, Prediction, Record, Rejection, Reply
 from worker.core.runs import Run
 from worker.core.tensors.signature import Signature
 
@@ -68,7 +68,9 @@ class Answers:
         headers = [_CONTENT_TYPE[reply.content_type], _OK]
         if reply.content_type == OCTETS and not reply.outputs:
             return headers, self._rows(prediction)
-        return headers, self._oip(chosen(self._signature, prediction.outputs, reply), reply, headers)
+        return headers, self._oip(
+            prediction[0].model, chosen(self._signature, prediction.outputs, reply), reply, headers
+        )
 
     def rows_of_run(self, run: Run, prediction: Prediction) -> MessageRun:
         """The answers to the records of a run, in order, each as `result` would write it: they differ in their end."""
@@ -104,15 +106,15 @@ class Answers:
             self._topic, record.key, write(readable(message), reply.body_id), headers, record.partition.number
         )
 
-    def _oip(self, outputs: list[Output], reply: Reply, headers: list[Header]) -> bytes:
+    def _oip(self, model: ModelKey, outputs: list[Output], reply: Reply, headers: list[Header]) -> bytes:
         if reply.content_type == PROTOBUF:
             from worker.codecs.encodings import oip_protobuf  # noqa: PLC0415  # by the first message, as it says there
 
-            return oip_protobuf.answer(self._signature, outputs, reply.body_id)
+            return oip_protobuf.answer(model, outputs, reply.body_id)
         self._check_size(outputs)
         if self._is_non_finite_unfit:
             _check_finite(outputs)
-        head = oip_json.answer(self._signature, outputs, reply.body_id)
+        head = oip_json.answer(model, outputs, reply.body_id)
         if reply.content_type == JSON:
             return head
         headers.append((HEAD_LENGTH, b"%d" % len(head)))

@@ -143,7 +143,7 @@ class Codecs:
         rows = [(record.value or b"")[len(head) :] for record in records]
         replies = [first.reply] * len(records)
         timeouts = [first.timeout] * len(records) if first.timeout is not None else ()
-        return run_of(records, rows, first.rows, first.shapes, replies, sizes, timeouts)
+        return run_of(records, rows, first.rows, first.shapes, replies, sizes, first.model, timeouts)
 
     def _is_decided_by_its_end(self, first: Request, head: bytes, tensor: bytes | memoryview) -> bool:
         """Whether the tensor is what stands behind the head: with other bytes there, it is those.
@@ -183,7 +183,8 @@ class Codecs:
         judged = judge(self._signature, question)
         reply = reply_to(self._signature, question, envelope, reply)
         size = len(record.value or b"") + len(record.key or b"") + envelope.size + memory(judged)
-        return Request(record, judged.rows, judged.tensors, judged.shapes, reply, size, timeout=envelope.timeout)
+        key = self._signature.key
+        return Request(record, judged.rows, judged.tensors, judged.shapes, reply, size, key, timeout=envelope.timeout)
 
     # On the way out
 

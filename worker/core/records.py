@@ -65,6 +65,13 @@ class Record(NamedTuple):
         return f"{topic}/{number}/{self.offset}"
 
 
+class ModelKey(NamedTuple):
+    """Which model, and which version of it, runs a request; what its answer says ran."""
+
+    name: str
+    version: str
+
+
 class RequestedOutput(NamedTuple):
     """One entry of an Open Inference Protocol request's `outputs`. `binary` asks for the binary-data form."""
 
@@ -110,6 +117,7 @@ class Request:
     shapes: tuple[tuple[int, ...], ...]
     reply: Reply
     size: int
+    model: ModelKey
     place: Place | None = None  # where its outcome goes home; given once, when the record is taken
     reassembly: Reassembly | None = None  # set on the pieces of a request larger than a batch
     timeout: Timeout | None = None  # None: any answer is wanted, however late
@@ -150,6 +158,11 @@ class Batch:
     feeds: Mapping[str, Array]
     rows: int
     closed_by: ClosedBy
+
+    @property
+    def model(self) -> ModelKey:
+        """What runs it: all its requests are for the same model in the same version."""
+        return self.requests[0].model
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Prediction, Record, Reply, Request, Tensor, Timeout
+from worker.core.records import ModelKey, Prediction, Record, Reply, Request, Tensor, Timeout
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +47,8 @@ class Run(Request):
     def part(self, at: slice) -> Run:
         """The run of these of its records, without a deadline."""
         records, values, replies = self.records[at], self.values[at], self.replies[at]
-        return run_of(records, values, self.rows_each, self.shapes, replies, self.sizes[at], self.timeouts[at])
+        sizes, timeouts = self.sizes[at], self.timeouts[at]
+        return run_of(records, values, self.rows_each, self.shapes, replies, sizes, self.model, timeouts)
 
     @property
     def only(self) -> Request:
@@ -62,16 +63,17 @@ class Run(Request):
         for record, value, reply, size, timeout in zip(
             self.records, self.values, self.replies, self.sizes, timeouts, strict=True
         ):
-            yield Request(record, self.rows_each, (value,), self.shapes, reply, size, timeout=timeout)
+            yield Request(record, self.rows_each, (value,), self.shapes, reply, size, self.model, timeout=timeout)
 
 
-def run_of(
+def run_of(  # noqa: PLR0913, PLR0917  # what its records have in common, each once
     records: Sequence[Record],
     values: Sequence[bytes],
     rows_each: int,
     shapes: tuple[tuple[int, ...], ...],
     replies: Sequence[Reply],
     sizes: Sequence[int],
+    model: ModelKey,
     timeouts: Sequence[Timeout | None] = (),
 ) -> Run:
     """A run of these."""
@@ -82,6 +84,7 @@ def run_of(
         shapes,
         replies[0],
         sum(sizes),
+        model,
         records=records,
         values=values,
         replies=replies,

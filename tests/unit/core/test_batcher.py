@@ -305,7 +305,7 @@ def test_a_deadline_far_away_changes_nothing() -> None:
 
 
 def stacked(rows: int, length: int) -> Batch:
-    return Batch((), {"x": np.zeros((rows, length), "f4")}, rows, ClosedBy.SIZE)
+    return Batch([request(0)], {"x": np.zeros((rows, length), "f4")}, rows, ClosedBy.SIZE)
 
 
 def test_what_the_device_has_no_memory_for_is_not_tried_again() -> None:

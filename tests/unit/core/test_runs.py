@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tests.builders import P0, P1, record
+from tests.fakes import MODEL
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Prediction, Reply, Request
 from worker.core.runs import Run, predictions, run_of, unravel
@@ -19,7 +20,7 @@ def run(*offsets: int, rows_each: int = 1) -> Run:
     records = [record(offset) for offset in offsets]
     values = [bytes([offset]) * rows_each for offset in offsets]
     replies = [REPLIES[offset % 3] for offset in offsets]
-    return run_of(records, values, rows_each, ((1,),), replies, [10 + offset for offset in offsets])
+    return run_of(records, values, rows_each, ((1,),), replies, [10 + offset for offset in offsets], MODEL)
 
 
 def tracked(ledger: OffsetLedger, request: Request) -> Request:

@@ -8,6 +8,7 @@ from math import inf
 import pytest
 
 from tests.builders import P0, floats, record, request
+from tests.fakes import MODEL
 from worker.core.deadlines.timeouts import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
 from worker.core.failures import Code
 from worker.core.records import Prediction, Reply, Request, Timeout
@@ -23,7 +24,7 @@ def run(*stamps: float | None, timeouts: list[Timeout | None] | None = None) -> 
     records = [record(offset, at=at) for offset, at in enumerate(stamps)]
     given = [SECOND] * len(records) if timeouts is None else timeouts
     sizes = [4] * len(records)
-    return run_of(records, [floats(1.0)] * len(records), 1, ((1,),), [Reply("raw")] * len(records), sizes, given)
+    return run_of(records, [floats(1.0)] * len(records), 1, ((1,),), [Reply("raw")] * len(records), sizes, MODEL, given)
 
 
 def due(offset: int, deadline: float | None, rows: int = 1) -> Request:

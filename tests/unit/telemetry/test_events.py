@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from tests.builders import request
+from tests.fakes import MODEL
 from worker.core.failures import Code
 from worker.core.records import (
     Batch,
@@ -108,7 +109,7 @@ def log() -> Iterator[list[Any]]:
 def batch(rows: int, closed_by: ClosedBy = ClosedBy.SIZE, published_at: float | None = None) -> Batch:
     """`published_at`: seconds since the epoch, of its first request."""
     timestamp = None if published_at is None else int(published_at * 1000)
-    first = Request(Record(P0, 0, None, b"", (), timestamp), rows, (), (), Reply("raw"), 0)
+    first = Request(Record(P0, 0, None, b"", (), timestamp), rows, (), (), Reply("raw"), 0, MODEL)
     return Batch((first,), {"x": np.zeros((rows, 1))}, rows, closed_by)
 
 

@@ -21,8 +21,7 @@ from worker.codecs.encodings.oip import SMALL, Bounds, Claim, Output, Question, 
 from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire import HEAD_LENGTH
 from worker.core.failures import Reject
-from worker.core.records import Tensor
-from worker.core.tensors.signature import Signature
+from worker.core.records import ModelKey, Tensor
 from worker.core.tensors.specs import TensorSpec
 
 Object = dict[str, Any]
@@ -204,9 +203,12 @@ def _optional(holder: Object, name: str, kind: type, where: str) -> Any:
     return found
 
 
-def answer(signature: Signature, outputs: Sequence[Output], body_id: str | None) -> bytes:
-    """The answer as JSON, or the head of one in binary-data form. NaN and infinity, which JSON has not, become null."""
-    head = _opening(signature.name, signature.version)
+def answer(model: ModelKey, outputs: Sequence[Output], body_id: str | None) -> bytes:
+    """The answer of this model as JSON, or the head of one in binary-data form.
+
+    NaN and infinity, which JSON has not, become null.
+    """
+    head = _opening(*model)
     if body_id is not None:
         head += b'"id":%b,' % orjson.dumps(body_id)
     return b'%b"outputs":[%b]}' % (head, b",".join([_entry(output) for output in outputs]))

@@ -23,8 +23,8 @@ from worker.codecs.encodings.elements import from_bytes, from_values, pack, text
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.codecs.encodings.oip import Bounds, Claim, Elements, Output, Question, WantedOutput, checked_id
 from worker.core.failures import Reject
-from worker.core.records import Tensor
-from worker.core.tensors.signature import MAX_DIMENSIONS, Signature
+from worker.core.records import ModelKey, Tensor
+from worker.core.tensors.signature import MAX_DIMENSIONS
 from worker.core.tensors.specs import TensorSpec
 
 
@@ -233,9 +233,9 @@ def request(inputs: Sequence[Output]) -> bytes:
     return serialized
 
 
-def answer(signature: Signature, outputs: Sequence[Output], body_id: str | None) -> bytes:
+def answer(model: ModelKey, outputs: Sequence[Output], body_id: str | None) -> bytes:
     """The serialized response; tensors in `raw_output_contents`."""
-    message = _InferResponse(model_name=signature.name, model_version=signature.version, id=body_id or "")
+    message = _InferResponse(model_name=model.name, model_version=model.version, id=body_id or "")
     for spec, array, raw in outputs:
         message.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
         message.raw_output_contents.append(raw)

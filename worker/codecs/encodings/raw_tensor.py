@@ -29,6 +29,7 @@ class Rows:
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
+        self._model = signature.key
         spec = signature.raw_input
         self._shapes: tuple[tuple[int, ...], ...] = (tuple(d for d in spec.dims if d is not None),) if spec else ()
         self._row_bytes = spec.row_bytes if spec else None
@@ -49,7 +50,7 @@ class Rows:
             return self._completed(record, value, envelope, rows)
         size = len(value) + len(record.key or b"") + envelope.size
         reply = self._reply(envelope.reply)
-        return Request(record, rows, (value,), self._shapes, reply, size, timeout=envelope.timeout)
+        return Request(record, rows, (value,), self._shapes, reply, size, self._model, timeout=envelope.timeout)
 
     def _completed(self, record: Record, value: bytes, envelope: Envelope, rows: int) -> Request:
         """The same for a model whose other inputs have defaults."""
@@ -57,7 +58,7 @@ class Rows:
         judged = self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
         size = memory(judged) + len(record.key or b"") + envelope.size
         reply = self._reply(envelope.reply)
-        return Request(record, rows, judged.tensors, judged.shapes, reply, size, timeout=envelope.timeout)
+        return Request(record, rows, judged.tensors, judged.shapes, reply, size, self._model, timeout=envelope.timeout)
 
     def may_begin(self, length: int, envelope: Envelope) -> bool:
         """Whether a value of so many bytes may be the first of a run."""
@@ -83,7 +84,9 @@ class Rows:
             replies, around, timeouts = replies * len(records), around * len(records), timeouts * len(records)
         keys = [record.key or b"" for record in records]
         sizes = list(map(add, map(len, keys), around))
-        return run_of(records, values, rows, self._shapes, replies, sizes, timeouts if any(timeouts) else ())
+        return run_of(
+            records, values, rows, self._shapes, replies, sizes, self._model, timeouts if any(timeouts) else ()
+        )
 
     def _reply(self, reply: Reply) -> Reply:
         """All outputs, as rows again if that can be. Raises `Reject` when they have no form in the type accepted."""

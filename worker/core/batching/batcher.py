@@ -29,7 +29,7 @@ from math import inf
 
 from worker.core.batching.limits import Limit, MemoryLimits
 from worker.core.batching.linger import Linger
-from worker.core.records import Batch, ClosedBy, Partition, Request
+from worker.core.records import Batch, ClosedBy, ModelKey, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, Shapes, tokens
 from worker.core.tensors.stacking import cut
@@ -76,8 +76,9 @@ class BatchPolicy:
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """Shapes in which batches run, the limit of the next one, and the group that is open."""
+    """A model and the shapes in which its batches run, the limit of the next one, and the group that is open."""
 
+    model: ModelKey
     shapes: Shapes
     limit: Limit
     group: Group | None = None
@@ -131,8 +132,9 @@ class Batcher:
         self._has_news = False  # for `auto`
         self._expected = expected
         self._memory = MemoryLimits()
-        self._by_request: dict[Shapes, Bucket] = {}  # by the shapes of requests, which may be padded to others
-        self._buckets: dict[Shapes, Bucket] = {}
+        # By the model and the shapes of requests, which may be padded to others.
+        self._by_request: dict[tuple[ModelKey, Shapes], Bucket] = {}
+        self._buckets: dict[tuple[ModelKey, Shapes], Bucket] = {}
         self._open: dict[int, Group] = {}  # by age
         # When each is due, the first at the head. Says more than is true: of groups that closed, and of earlier plans.
         self._dues: list[tuple[float, int]] = []
@@ -141,7 +143,7 @@ class Batcher:
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company. One larger than a batch is cut into pieces that come home as one."""
-        bucket = self._by_request.get(request.shapes) or self._learn(request.shapes)
+        bucket = self._bucket_of(request)
         rows = self._policy.piece_rows(request, bucket.limit.rows)
         for piece in (request,) if rows == request.rows else cut(request, rows):
             self._place(bucket, piece, now)
@@ -151,7 +153,7 @@ class Batcher:
 
         At least one: a record that is more than a batch is cut when it is added.
         """
-        bucket = self._by_request.get(run.shapes) or self._learn(run.shapes)
+        bucket = self._bucket_of(run)
         group, limit, max_bytes = bucket.group, bucket.limit, self._policy.max_bytes
         rows, size = (group.rows, group.size) if group is not None else (0, 0)
         rows_each, size_each = run.rows_each, max(run.sizes)
@@ -161,7 +163,7 @@ class Batcher:
 
     def shapes(self, request: Request) -> Shapes:
         """Those of the batch that the request will share."""
-        return (self._by_request.get(request.shapes) or self._learn(request.shapes)).shapes
+        return self._bucket_of(request).shapes
 
     def due(self, now: float) -> Group | None:
         """What an idle lane should start: of the groups that are full or have waited long enough, that due first."""
@@ -219,12 +221,12 @@ class Batcher:
         if self._policy.is_fixed:
             return
         self._memory.ran_out(batch.shapes, batch.rows)
-        self._change_limit(batch.shapes)
+        self._change_limit(batch)
 
     def ran(self, batch: Batch, seconds: float, now: float) -> None:
         """It took so long, and the device had memory enough: of use only after it had not for another."""
         if self._memory and self._memory.ran(batch.shapes, batch.rows, batch.closed_by):
-            self._change_limit(batch.shapes)
+            self._change_limit(batch)
         if self._auto is not None:
             self._auto.ran(batch.shapes, batch.rows, seconds, now)
             self._has_news = True
@@ -238,24 +240,28 @@ class Batcher:
 
     # Groups open and close
 
-    def _learn(self, shapes: Shapes) -> Bucket:
-        """The bucket for requests of these shapes."""
+    def _bucket_of(self, request: Request) -> Bucket:
+        key = (request.model, request.shapes)
+        return self._by_request.get(key) or self._learn(*key)
+
+    def _learn(self, model: ModelKey, shapes: Shapes) -> Bucket:
+        """The bucket for requests for this model, of these shapes."""
         if len(self._by_request) >= MOST_REMEMBERED:
             self._by_request.clear()
             self._buckets.clear()  # groups that are open go when they are due
         padded = self._policy.buckets.padded(shapes)
-        bucket = self._buckets.get(padded)
+        bucket = self._buckets.get((model, padded))
         if bucket is None:
             limit = self._memory.limit(padded, self._policy.limit(padded))
-            bucket = self._buckets[padded] = Bucket(padded, limit)
-        self._by_request[shapes] = bucket
+            bucket = self._buckets[model, padded] = Bucket(model, padded, limit)
+        self._by_request[model, shapes] = bucket
         return bucket
 
-    def _change_limit(self, shapes: Shapes) -> None:
-        """Of groups that open from now on. The one that is open closes earlier, too."""
-        if (bucket := self._buckets.get(shapes)) is None:
+    def _change_limit(self, batch: Batch) -> None:
+        """Of groups like this batch that open from now on. The one that is open closes earlier, too."""
+        if (bucket := self._buckets.get((batch.model, batch.shapes))) is None:
             return
-        bucket.limit = self._memory.limit(shapes, self._policy.limit(shapes))
+        bucket.limit = self._memory.limit(bucket.shapes, self._policy.limit(bucket.shapes))
         if (group := bucket.group) is not None:
             group.limit = bucket.limit
             if group.rows >= group.limit.rows:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from worker.core.failures import Code, Reject
-from worker.core.records import RequestedOutput, Tensor
+from worker.core.records import ModelKey, RequestedOutput, Tensor
 from worker.core.tensors.buckets import Axis, Buckets
 from worker.core.tensors.filling import Filling, filling_of
 from worker.core.tensors.specs import NamedTensor, TensorSpec
@@ -62,6 +62,11 @@ class Signature:
         if spec is None:
             raise Reject(f"the model has no input {_shown(name)}; it takes {self.takes}")
         return spec
+
+    @cached_property
+    def key(self) -> ModelKey:
+        """By this name and version requests, batches and answers speak of the model."""
+        return ModelKey(self.name, self.version)
 
     @cached_property
     def all_inline(self) -> tuple[RequestedOutput, ...]:

@@ -160,7 +160,7 @@ def cut(request: Request, rows: int) -> list[Request]:
         tensors = tuple(_rows_of(t, request.rows, start, stop) for t in request.tensors)
         size = math.ceil(request.size * (stop - start) / request.rows)
         record, shapes, reply, place = request.record, request.shapes, request.reply, request.place
-        piece = Request(record, stop - start, tensors, shapes, reply, size, place, reassembly)
+        piece = Request(record, stop - start, tensors, shapes, reply, size, request.model, place, reassembly)
         piece.deadline = request.deadline
         pieces.append(piece)
         reassembly.expect(pieces[-1])

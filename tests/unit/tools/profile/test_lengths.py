@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fakes import MODEL
 from worker.core.failures import BadConfiguration, Code
 from worker.core.records import Partition, Record, Rejection, Reply, Request
 from worker.core.tensors.signature import Signature
@@ -17,7 +18,7 @@ AXIS = axis_of(Signature("m", "1", (TensorSpec("x", "FP32", (3,)), TensorSpec("i
 
 
 def request(length: int, rows: int = 1) -> Request:
-    return Request(RECORD, rows, (b"", b""), ((3,), (2, length)), REPLY, 0)
+    return Request(RECORD, rows, (b"", b""), ((3,), (2, length)), REPLY, 0, MODEL)
 
 
 def test_each_line_is_the_length_of_one_request() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.failures import BadConfiguration, RunFailure
-from worker.core.records import Array, ClosedBy, Partition, Record, Reply, Request, Tensor
+from worker.core.records import Array, ClosedBy, ModelKey, Partition, Record, Reply, Request, Tensor
 from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 
@@ -29,6 +29,7 @@ LONGEST_RUN = 1.0  # sizes stop growing at an inference of so many seconds: no b
 
 _RECORD = Record(Partition("profile", 0), 0, None, None, (), None)
 _REPLY = Reply("application/octet-stream")
+_MODEL = ModelKey("", "")
 
 
 class SweptModel(Protocol):
@@ -189,7 +190,7 @@ def _request(specs: Sequence[TensorSpec], feeds: Mapping[str, Array], rows: int)
     arrays = [feeds[spec.name] for spec in specs]
     tensors = tuple(_tensor(spec, array) for spec, array in zip(specs, arrays, strict=True))
     shapes = tuple(array.shape[1:] for array in arrays)
-    return Request(_RECORD, rows, tensors, shapes, _REPLY, sum(array.nbytes for array in arrays))
+    return Request(_RECORD, rows, tensors, shapes, _REPLY, sum(array.nbytes for array in arrays), _MODEL)
 
 
 def _tensor(spec: TensorSpec, array: Array) -> Tensor:
