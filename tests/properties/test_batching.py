@@ -93,7 +93,9 @@ class BatcherMachine(RuleBasedStateMachine):
 
     def batch(self, shapes: Shapes, rows: int) -> Batch:
         padded = self.policy.buckets.padded(shapes)
-        return Batch([request(0)], {str(at): np.zeros((rows, *dims)) for at, dims in enumerate(padded)}, rows, ClosedBy.SIZE)
+        return Batch(
+            [request(0)], {str(at): np.zeros((rows, *dims)) for at, dims in enumerate(padded)}, rows, ClosedBy.SIZE
+        )
 
     @rule(seconds=st.sampled_from([0.5, 1.0, 60.0]))
     def wait(self, seconds: float) -> None:

@@ -15,14 +15,18 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.builders import P0, P1, World
+from tests.unit.codecs import test_answers
+from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once
 from tests.unit.kafka import scripted
 from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_isolated_runs, test_turning
+from worker.codecs.answers import Answers
+from worker.core.batching.batcher import Batcher
 from worker.core.batching.intake import Intake
-from worker.core.records import Message, Partition, Place
+from worker.core.records import Message, ModelKey, Partition, Place
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.kafka import KafkaSink, KafkaTransactions
@@ -34,6 +38,8 @@ from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 
 _produce = KafkaSink._produce
+_turn = Batcher._turn_to
+_write = Answers._oip
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
@@ -70,6 +76,15 @@ def _commit_beside_a_mark(self: ExactlyOnce, now: float) -> bool:
 
 def _withdraw_what_is_in_doubt(_: Quarantine, run: Any) -> bool:
     return bool(run.is_called)
+
+
+def _turn_to_any_model(self: Batcher, model: ModelKey) -> None:
+    _turn(self, ModelKey("any", ""))
+    self._model = model
+
+
+def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
+    return _write(self, self._signature.key, *given)
 
 
 def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:
@@ -155,6 +170,18 @@ PLANTED: Mapping[str, Planted] = {
         "_has_note",
         _withdraw_what_is_in_doubt,
         lambda _: test_isolated_runs.test_a_note_is_kept_where_the_transaction_may_have_been_committed(),
+    ),
+    "two versions of a model share a batch": Planted(
+        Batcher,
+        "_turn_to",
+        _turn_to_any_model,
+        lambda _: test_batcher.test_only_requests_for_the_same_model_share_a_group(),
+    ),
+    "an answer names the model that is served": Planted(
+        Answers,
+        "_oip",
+        _name_what_is_served,
+        lambda _: test_answers.test_an_answer_names_the_version_that_ran("application/json"),
     ),
     "how large records are is never learned": Planted(
         Intake,

@@ -26,9 +26,10 @@ from tests.unit.codecs.builders import (
     tensor,
 )
 from worker.codecs.encodings import oip_json
+from worker.codecs.encodings.oip_protobuf import read_tensors
 from worker.codecs.sizes import OVERHEAD, ROOM_FOR_HEADERS, fits, size_of
 from worker.core.failures import Code, TooManyRejections
-from worker.core.records import Message, Partition, Prediction, Record, Rejection, Reply, Request
+from worker.core.records import Message, ModelKey, Partition, Prediction, Record, Rejection, Reply, Request
 from worker.core.rejections import Rejections
 from worker.core.runs import Run
 
@@ -50,6 +51,23 @@ def test_an_answer_carries_key_source_and_status() -> None:
 
     assert (message.topic, message.key, message.source_partition) == ("responses", b"k", 3)
     assert headers_of(message) == {"content-type": "application/octet-stream", "status": "ok", "source": SOURCE}
+
+
+@pytest.mark.parametrize("accepted", ["application/json", "application/x-protobuf"])
+def test_an_answer_names_the_version_that_ran(accepted: str) -> None:
+    """Not the one that is served when the answer is written."""
+    asked = request(codecs(), as_json(document(), ("accept", accepted.encode())))
+    asked.model = ModelKey("m", "2")
+
+    (message,) = codecs().encode(Prediction(asked, (TWO,)))
+
+    assert message.value is not None
+    version = (
+        json_of(message)["model_version"]
+        if accepted == "application/json"
+        else read_tensors(message.value, "outputs")[0]["model_version"]
+    )
+    assert version == "2"
 
 
 def test_a_missing_key_is_no_error() -> None:

@@ -10,7 +10,7 @@ from worker.core.batching import batcher as batching
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.batching.limits import FIRST_PATIENCE, Limit
 from worker.core.batching.linger import Linger
-from worker.core.records import Batch, ClosedBy, Request
+from worker.core.records import Batch, ClosedBy, ModelKey, Request
 from worker.core.tensors.buckets import Axis, Buckets, Spot
 
 NARROW = ((1,),)
@@ -78,6 +78,18 @@ def test_the_linger_counts_from_the_first_record() -> None:
     assert offsets(group) == [0, 1]
     assert group is not None
     assert group.closed_by is ClosedBy.LINGER
+
+
+def test_only_requests_for_the_same_model_share_a_group() -> None:
+    """In the same version of it, whatever their shapes."""
+    waiting = batcher(linger=0.0)
+    for offset, version in enumerate(["1", "2", "1", "2"]):
+        asking = request(offset)
+        asking.model = ModelKey("m", version)  # equal to that of another request, and not the same object
+        waiting.add(asking, 0.0)
+
+    assert offsets(waiting.due(0.0)) == [0, 2]
+    assert offsets(waiting.due(0.0)) == [1, 3]
 
 
 def test_only_requests_of_equal_shapes_share_a_group() -> None:

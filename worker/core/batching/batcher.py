@@ -132,8 +132,11 @@ class Batcher:
         self._has_news = False  # for `auto`
         self._expected = expected
         self._memory = MemoryLimits()
-        # By the model and the shapes of requests, which may be padded to others.
-        self._by_request: dict[tuple[ModelKey, Shapes], Bucket] = {}
+        # Of each model by the shapes of its requests, which may be padded to others; and the map of the model that was
+        # asked for last, which is nearly always the next one's, too.
+        self._by_request: dict[ModelKey, dict[Shapes, Bucket]] = {}
+        self._model: ModelKey | None = None
+        self._of_model: dict[Shapes, Bucket] = {}
         self._buckets: dict[tuple[ModelKey, Shapes], Bucket] = {}
         self._open: dict[int, Group] = {}  # by age
         # When each is due, the first at the head. Says more than is true: of groups that closed, and of earlier plans.
@@ -143,7 +146,9 @@ class Batcher:
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company. One larger than a batch is cut into pieces that come home as one."""
-        bucket = self._bucket_of(request)
+        if request.model is not self._model:
+            self._turn_to(request.model)
+        bucket = self._of_model.get(request.shapes) or self._learn(request)
         rows = self._policy.piece_rows(request, bucket.limit.rows)
         for piece in (request,) if rows == request.rows else cut(request, rows):
             self._place(bucket, piece, now)
@@ -241,20 +246,25 @@ class Batcher:
     # Groups open and close
 
     def _bucket_of(self, request: Request) -> Bucket:
-        key = (request.model, request.shapes)
-        return self._by_request.get(key) or self._learn(*key)
+        if request.model is not self._model:
+            self._turn_to(request.model)
+        return self._of_model.get(request.shapes) or self._learn(request)
 
-    def _learn(self, model: ModelKey, shapes: Shapes) -> Bucket:
-        """The bucket for requests for this model, of these shapes."""
-        if len(self._by_request) >= MOST_REMEMBERED:
-            self._by_request.clear()
+    def _turn_to(self, model: ModelKey) -> None:
+        self._model, self._of_model = model, self._by_request.setdefault(model, {})
+
+    def _learn(self, request: Request) -> Bucket:
+        """The bucket for requests like this one, for the model that was turned to."""
+        model, shapes = request.model, request.shapes
+        if len(self._of_model) >= MOST_REMEMBERED:
+            self._of_model.clear()
             self._buckets.clear()  # groups that are open go when they are due
         padded = self._policy.buckets.padded(shapes)
         bucket = self._buckets.get((model, padded))
         if bucket is None:
             limit = self._memory.limit(padded, self._policy.limit(padded))
             bucket = self._buckets[model, padded] = Bucket(model, padded, limit)
-        self._by_request[model, shapes] = bucket
+        self._of_model[shapes] = bucket
         return bucket
 
     def _change_limit(self, batch: Batch) -> None:
