@@ -20,12 +20,12 @@ from tests.fakes import (
     Model,
     RowCodec,
 )
+from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.batching.intake import Bounds, Intake
-from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import Code, RunFailure
-from worker.core.ordering.loose import LEDGERS, Order
+from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Batch, ClosedBy, Message, Partition, Record, Rejection, Reply, Request, Tensor
 from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tests.unit.codecs.builders import PLAIN_WIRE, X, Y, model
 from worker.codecs import Codecs
 from worker.codecs.encodings.oip import memory
-from worker.codecs.wire import HEAD_LENGTH
+from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.records import Headers, Partition, Record, Rejection, Request
 from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import TensorSpec

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from worker import telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room
+from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.batching.intake import RESERVE, Bounds, Intake
 from worker.core.batching.linger import Linger
-from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.ordering.loose import LEDGERS
+from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce

@@ -34,10 +34,10 @@ from tests.fakes import FakeEvents, FakeSignals
 from tests.kafka.collector import Collector
 from worker.app import GC_THRESHOLDS, SWITCH_INTERVAL
 from worker.codecs import Codecs, Wire
-from worker.codecs.wire import OCTETS
+from worker.codecs.wire_contract import OCTETS
+from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.batching.intake import Bounds, Intake
-from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Place, Record

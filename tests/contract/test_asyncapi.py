@@ -18,8 +18,9 @@ from jsonschema import Draft7Validator, Draft202012Validator
 
 from tests.builders import record, rejection
 from tests.contract.exchanges import EXCHANGES, SCHEMAS, Side, arrays, codecs, side, signature
-from worker.codecs import Codecs, Wire, dead_letters, envelope
-from worker.codecs.wire import CONTENT_TYPES
+from worker.codecs import Codecs, Wire, dead_letters
+from worker.codecs import request_headers as envelope
+from worker.codecs.wire_contract import CONTENT_TYPES
 from worker.core.failures import Code
 from worker.core.records import Prediction, Request
 from worker.version import VERSION

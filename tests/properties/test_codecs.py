@@ -31,8 +31,8 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs import Codecs
 from worker.codecs.dead_letters import DeadLetters, read
-from worker.codecs.sizes import ROOM_FOR_HEADERS, size_of
-from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.codecs.message_sizes import ROOM_FOR_HEADERS, size_of
+from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
 from worker.core.records import (
     Array,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.builders import floats, record, request
 from tests.fakes import MODEL
 from tests.meeting import meeting, met
+from worker.core.deadlines.late_requests import deadline_of, most_urgent, parts_in_time, triage
 from worker.core.deadlines.run_times import RunTimes
-from worker.core.deadlines.timeouts import deadline_of, most_urgent, parts_in_time, triage
 from worker.core.records import Reply, Timeout
 from worker.core.runs import Run, run_of
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.builders import CHUNK, record, rejection, request
 from tests.meeting import meeting, met
-from worker.core.batching.intake import RESERVE, Bounds, Intake
+from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.ordering.ledger import OffsetLedger
 from worker.loop.device_check import PATIENCE, DeviceCheck
 

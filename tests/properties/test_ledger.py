@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import P0, P1, Q0, record, rejection, request
 from tests.meeting import meeting, met
-from worker.core.ordering.loose import LEDGERS, Order
+from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Partition, Place
 
 PARTITIONS = (P0, P0, P0, P1, Q0)  # most of one: there records wait for each other

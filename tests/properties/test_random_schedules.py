@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.properties.simulation.process import Spinning
 from tests.properties.simulation.schedules import Play
-from worker.core.ordering.loose import Order
+from worker.core.ordering.order_by_key import Order
 
 FEW, MANY = 50, 3000
 

@@ -18,10 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, World, floats, record
 from tests.fakes import Broker, Clock, CommitFate
 from tests.meeting import meeting, met
+from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.batching.intake import RESERVE, Bounds
 from worker.core.failures import DeadlineMissed, ModelBroken
-from worker.core.ordering.loose import LEDGERS, Order
+from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Message, Partition, Record
 from worker.loop.conduct import Conduct
 from worker.loop.quarantine import POISONOUS

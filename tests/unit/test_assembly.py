@@ -17,10 +17,10 @@ from tests import models
 from tests.unit.test_settings import LEAST
 from worker import app, assembly, telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
+from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.batching.intake import RESERVE, Bounds
 from worker.core.failures import Code, LimitLowered, TooManyRejections
-from worker.core.ordering.loose import KeyedLedger
+from worker.core.ordering.order_by_key import KeyedLedger
 from worker.core.records import Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce

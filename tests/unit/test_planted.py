@@ -24,8 +24,8 @@ from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_isolated_runs, test_turning
 from worker.codecs.answers import Answers
+from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
-from worker.core.batching.intake import Intake
 from worker.core.records import Message, ModelKey, Partition, Place
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce

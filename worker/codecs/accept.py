@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from worker.codecs.wire import CONTENT_TYPES
+from worker.codecs.wire_contract import CONTENT_TYPES
 
 _WEIGHT = re.compile(r"q=([01](?:\.\d{0,3})?)")
 

@@ -15,7 +15,7 @@ import numpy as np
 from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Output, chosen
-from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
+from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
 from worker.core.failures import Code, Reject
 from worker.core.message_runs import MessageRun
 from worker.core.records import Array, Message, ModelKey, Prediction, Record, Rejection, Reply

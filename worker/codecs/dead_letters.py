@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple, Self
 
 from worker.codecs.answers import Header, readable
-from worker.codecs.sizes import KEY_OMITTED, OVERHEAD, size_of, size_of_headers
-from worker.codecs.wire import SHORT_MESSAGE
+from worker.codecs.message_sizes import KEY_OMITTED, OVERHEAD, size_of, size_of_headers
+from worker.codecs.wire_contract import SHORT_MESSAGE
 from worker.core.records import UNREADABLE_HEADERS, Headers, Message, Record, Rejection
 
 _NAMESPACE = "__dlq."

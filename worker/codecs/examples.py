@@ -15,7 +15,7 @@ import numpy as np
 from worker.codecs.encodings import oip_json, oip_protobuf
 from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Output
-from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec

@@ -15,9 +15,9 @@ from worker.codecs.dead_letters import UNREADABLE, DeadLetters
 from worker.codecs.encodings.oip import ANY_MODEL, Body, Bounds, judge, memory, reply_to
 from worker.codecs.encodings.oip_json import JsonBody
 from worker.codecs.encodings.raw_tensor import Rows
-from worker.codecs.envelope import CONTENT_TYPE, Envelope, Envelopes
-from worker.codecs.sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
-from worker.codecs.wire import JSON, PROTOBUF, SHORT_MESSAGE, Wire
+from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
+from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes
+from worker.codecs.wire_contract import JSON, PROTOBUF, SHORT_MESSAGE, Wire
 from worker.core.failures import Code, Reject
 from worker.core.records import Message, Outcome, Prediction, Record, Rejection, Reply, Request
 from worker.core.rejections import Rejections

@@ -1,6 +1,6 @@
 """The operator's defaults for inputs, compared with the model: what does not fit is refused at start, with the cure.
 
-How an input that a request leaves out is filled in: `worker.core.tensors.filling`.
+How an input that a request leaves out is filled in: `worker.core.tensors.left_out_inputs`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Value
-from worker.core.tensors.filling import filling_of
+from worker.core.tensors.element_values import can_be, wanted
+from worker.core.tensors.left_out_inputs import filling_of
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.core.tensors.values import can_be, wanted
 
 _VARIABLE = "WORKER_MODEL__INPUT_DEFAULTS"
 

@@ -5,7 +5,7 @@
 **Waiting.** A finished lane cannot wake a Kafka poll. So while a lane runs, the poll returns at once and the loop waits
 on the lanes; when none runs, it waits in the poll for at most 100 ms, less when something falls due. Python runs signal
 handlers only between two polls, hence the 100 ms. When nothing may be taken, it glances at Kafka every 100 ms all the
-same, because rebalance callbacks run only in a poll (`core/batching/intake.py`).
+same, because rebalance callbacks run only in a poll (`core/batching/back_pressure.py`).
 
 Owns whether fetching is paused, and the records postponed.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from worker.core.batching.intake import Intake
+from worker.core.batching.back_pressure import Intake
 from worker.core.records import Partition, Record
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 from worker.loop.decoding import Decoding

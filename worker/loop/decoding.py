@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from worker.core.batching.intake import Intake
+from worker.core.batching.back_pressure import Intake
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Place, Record, Rejection, Request

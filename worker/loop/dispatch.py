@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Group
-from worker.core.batching.intake import Intake
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.records import Batch, Finished, Partition, Request
 from worker.core.runs import Run

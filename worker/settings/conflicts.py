@@ -11,14 +11,7 @@ from itertools import chain
 
 from worker.core.addresses import Url, host_and_port, is_loopback
 from worker.settings.kafka_sections import Connection, KafkaSettings
-from worker.settings.sections import (
-    FILL_SHARE,
-    BatchingSettings,
-    DeliverySettings,
-    ModelSettings,
-    Settings,
-    variable,
-)
+from worker.settings.sections import FILL_SHARE, BatchingSettings, DeliverySettings, ModelSettings, Settings, variable
 
 LAST_PORT = 65_535
 # What we log in with, by PLAIN and SCRAM or by OAUTHBEARER.

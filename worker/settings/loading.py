@@ -20,13 +20,7 @@ from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import conflicts
 from worker.settings.kafka_sections import Connection
 from worker.settings.names import KNOWN, PREFIX, SECRET_FILES, is_ours, meant
-from worker.settings.sections import (
-    SECTIONS,
-    Sections,
-    Settings,
-    is_secret,
-    variable,
-)
+from worker.settings.sections import SECTIONS, Sections, Settings, is_secret, variable
 from worker.settings.value_types import UNSHOWN
 
 _S = TypeVar("_S", bound=Sections)

@@ -25,7 +25,7 @@ from tests.properties.simulation.group import Committed
 from tests.properties.simulation.log import OutputLog, Transaction, Verdict
 from tests.properties.simulation.process import World
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER
-from worker.core.ordering.loose import Order
+from worker.core.ordering.order_by_key import Order
 from worker.core.records import Message, Partition, Record
 from worker.loop.quarantine import POISONOUS
 

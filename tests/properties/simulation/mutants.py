@@ -15,7 +15,7 @@ from unittest import mock
 
 from tests.properties.simulation.producers import SimSink
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.ordering.loose import KeyedLedger, LooseLedger
+from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Message, Outcome, Partition, Place, Prediction, Record, Request
 from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce

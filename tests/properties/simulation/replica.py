@@ -15,12 +15,12 @@ from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.process import Died, Process, Weather, World, watched
 from tests.properties.simulation.producers import SimSink, SimTransactions
 from tests.properties.simulation.source import SimSource
+from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.batching.intake import RESERVE, Bounds, Intake
-from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import RunFailure, Stop
-from worker.core.ordering.loose import LEDGERS, Order
+from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce

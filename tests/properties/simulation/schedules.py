@@ -19,9 +19,9 @@ from tests.properties.simulation.checker import SILENT, Broken, Checker
 from tests.properties.simulation.lives import request
 from tests.properties.simulation.process import Fate, Weather, World
 from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Replica, Setup
+from worker.core.batching.back_pressure import Bounds
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.batching.intake import Bounds
-from worker.core.ordering.loose import Order
+from worker.core.ordering.order_by_key import Order
 from worker.core.records import Partition
 from worker.loop.conduct import Conduct
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from worker.codecs.accept import admitted
-from worker.codecs.wire import JSON, OCTETS, PROTOBUF
+from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.oip_protobuf import read_tensors
-from worker.codecs.sizes import OVERHEAD, ROOM_FOR_HEADERS, fits, size_of
+from worker.codecs.message_sizes import OVERHEAD, ROOM_FOR_HEADERS, fits, size_of
 from worker.core.failures import Code, TooManyRejections
 from worker.core.records import Message, ModelKey, Partition, Prediction, Record, Rejection, Reply, Request
 from worker.core.rejections import Rejections

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.tools.dead_letters.builders import DEAD, dead_record, letter
 from worker.codecs.dead_letters import UNREADABLE, Position, read
 from worker.codecs.encodings.oip_protobuf import _InferRequest
-from worker.codecs.wire import JSON, OCTETS, PROTOBUF
+from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
 from worker.core.records import UNREADABLE_HEADERS, Headers, Record
 from worker.tools.consume import reading

@@ -27,9 +27,9 @@ from tests.unit.codecs.builders import (
     tensor,
 )
 from worker.codecs.encodings import oip_protobuf
-from worker.codecs.envelope import Envelopes
 from worker.codecs.registry import readable_id
-from worker.codecs.wire import JSON
+from worker.codecs.request_headers import Envelopes
+from worker.codecs.wire_contract import JSON
 from worker.core.records import Record
 from worker.core.tensors.specs import TensorSpec
 

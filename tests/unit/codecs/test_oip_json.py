@@ -26,7 +26,7 @@ from tests.unit.codecs.builders import (
     taking,
     tensor,
 )
-from worker.codecs.wire import HEAD_LENGTH
+from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Code
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec

@@ -30,7 +30,7 @@ from tests.unit.codecs.builders import (
     taking,
     tensor,
 )
-from worker.codecs.wire import HEAD_LENGTH
+from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Code
 from worker.core.records import Request, Timeout
 from worker.core.tensors.specs import DTYPES, TensorSpec

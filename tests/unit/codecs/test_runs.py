@@ -31,7 +31,7 @@ from tests.unit.codecs.builders import (
 )
 from worker.codecs import Codecs, SingleCodecs
 from worker.codecs.encodings import oip_protobuf
-from worker.codecs.wire import HEAD_LENGTH
+from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import TooManyRejections
 from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request, Timeout
 from worker.core.rejections import Rejections

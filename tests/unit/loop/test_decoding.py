@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.builders import BOUNDS, CHUNK, P0, POLICY, World, record
+from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
-from worker.core.batching.intake import Intake
 from worker.core.records import Request
 from worker.loop.decoding import Decoding
 

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
 from tests.fakes import CommitFate
 from worker.core.failures import DeadlineMissed, KafkaFatal, ModelBroken
-from worker.core.ordering.loose import Order
+from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy, Rejection, Request
 
 

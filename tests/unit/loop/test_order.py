@@ -10,7 +10,7 @@ import pytest
 from tests.builders import P0, World, record
 from tests.fakes import Broker
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.ordering.loose import Order
+from worker.core.ordering.order_by_key import Order
 from worker.loop.conduct import Conduct
 
 # One record to a batch, and two lanes.

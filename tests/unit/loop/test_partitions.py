@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, World, record
 from tests.fakes import TransactionFate
-from worker.core.batching.intake import RESERVE
+from worker.core.batching.back_pressure import RESERVE
 from worker.core.failures import ModelBroken
 
 FAR = 1e9

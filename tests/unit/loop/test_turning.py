@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders import BOUNDS, CONDUCT, P0, P1, POISON, POLICY, World, record
 from tests.fakes import CommitFate
-from worker.core.batching.intake import RESERVE
-from worker.core.ordering.loose import Order
+from worker.core.batching.back_pressure import RESERVE
+from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 from worker.loop.worker import LOOK_AGAIN_AFTER, REPORT_WAIT

@@ -14,8 +14,8 @@ from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from tests.builders import P0, POISON, World, floats, signature, stacker
 from tests.fakes import TransactionFate
 from worker.codecs import Codecs, Wire
-from worker.codecs.wire import OCTETS
-from worker.core.deadlines.outlook import Outlook
+from worker.codecs.wire_contract import OCTETS
+from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import Code
 from worker.core.records import Message, Partition, Record

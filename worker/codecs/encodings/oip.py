@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from worker.codecs.encodings.elements import NAMES, to_bytes
-from worker.codecs.envelope import Envelope
-from worker.codecs.wire import JSON, MAX_TEXT, OCTETS, PROTOBUF
+from worker.codecs.request_headers import Envelope
+from worker.codecs.wire_contract import JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.failures import Reject
 from worker.core.records import Array, Reply, RequestedOutput, Tensor
 from worker.core.tensors.signature import Judged, Signature

@@ -19,7 +19,7 @@ from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_value
 from worker.codecs.encodings.json_numbers import Frame, frame_of
 from worker.codecs.encodings.oip import SMALL, Bounds, Claim, Output, Question, WantedOutput, checked_id
 from worker.codecs.encodings.raw_tensor import split
-from worker.codecs.wire import HEAD_LENGTH
+from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Reject
 from worker.core.records import ModelKey, Tensor
 from worker.core.tensors.specs import TensorSpec

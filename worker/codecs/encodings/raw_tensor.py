@@ -15,8 +15,8 @@ from operator import add
 
 from worker.codecs.encodings.elements import check_booleans
 from worker.codecs.encodings.oip import check_inline, memory
-from worker.codecs.envelope import Envelope
-from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS
+from worker.codecs.request_headers import Envelope
+from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import Reject
 from worker.core.records import Record, Reply, Request
 from worker.core.runs import Run, run_of

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
-from worker.core.deadlines.outlook import Outlook
-from worker.core.deadlines.timeouts import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
+from worker.core.deadlines.forecast import Outlook
+from worker.core.deadlines.late_requests import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
 from worker.core.records import Batch, Finished, Outcome, Request
 from worker.core.runs import Run
 from worker.core.tensors.buckets import Shapes

@@ -9,7 +9,7 @@ Each partition has a line of places, one per record, in the order received:
 An answer leaves when every earlier record of its partition has one. A commit may reach the first record whose answer
 is not acknowledged. Both follow the records *received*, never `offset + 1`: compaction and transaction markers leave
 gaps. A partition that is forgotten takes its line with it, so work that comes home late finds no line and is dropped.
-Where answers need not wait for all earlier ones, `loose.py` has the ledgers.
+Where answers need not wait for all earlier ones, `order_by_key.py` has the ledgers.
 """
 
 from __future__ import annotations

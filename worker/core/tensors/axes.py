@@ -13,9 +13,9 @@ from math import isfinite
 from worker.core.failures import BadConfiguration
 from worker.core.records import Value
 from worker.core.tensors.buckets import Axis, Spot, WantedAxis
+from worker.core.tensors.element_values import blank, can_be, wanted
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.core.tensors.values import blank, can_be, wanted
 
 SETTING = "WORKER_BATCHING__BUCKETS"
 # Bytes of one padded row; no request in Kafka is larger. Beyond it the warm-up could take the machine's memory.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from worker.core.failures import Code, Reject
 from worker.core.records import ModelKey, RequestedOutput, Tensor
 from worker.core.tensors.buckets import Axis, Buckets
-from worker.core.tensors.filling import Filling, filling_of
+from worker.core.tensors.left_out_inputs import Filling, filling_of
 from worker.core.tensors.specs import NamedTensor, TensorSpec
 
 _MAX_KNOWN = 1024  # claims remembered

@@ -14,7 +14,7 @@ import numpy as np
 from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Bounds, judge
 from worker.codecs.encodings.oip_json import JsonBody
-from worker.core.damage import DAMAGED
+from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration, Reject
 from worker.core.records import Array, Tensor
 from worker.core.tensors.signature import Judged, Signature

@@ -19,7 +19,7 @@ import numpy as np
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from worker.codecs import Codecs, Wire
-from worker.codecs.wire import MIB
+from worker.codecs.wire_contract import MIB
 from worker.core.failures import Incomplete, KafkaFatal, RunFailure
 from worker.core.records import Array, ClosedBy, Headers, Partition, Prediction, Record, Rejection
 from worker.core.tensors.signature import Signature

@@ -17,7 +17,7 @@ import orjson
 from worker.codecs.encodings import oip_protobuf
 from worker.codecs.encodings.elements import from_bytes
 from worker.codecs.encodings.raw_tensor import split
-from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.failures import Reject
 from worker.core.records import Array, Headers, Record
 from worker.core.tensors.signature import Signature

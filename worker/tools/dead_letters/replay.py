@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from worker.codecs.dead_letters import Letter, read
-from worker.codecs.sizes import size_of
+from worker.codecs.message_sizes import size_of
 from worker.core.failures import Incomplete
 from worker.core.records import Message, Partition, Record
 from worker.tools.dead_letters.destinations import Destination

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from worker.codecs.dead_letters import Letter
-from worker.codecs.envelope import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
 from worker.codecs.registry import readable_id
+from worker.codecs.request_headers import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
 from worker.core.records import Message
 
 REPLAY_OF = "replay-of"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.codecs.examples import EncodedRequest
-from worker.codecs.wire import OCTETS
+from worker.codecs.wire_contract import OCTETS
 from worker.core.records import Record
 
 SIDE = 8

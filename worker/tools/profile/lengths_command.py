@@ -15,7 +15,7 @@ from math import ceil
 from pathlib import Path
 
 from worker.codecs.registry import Codecs
-from worker.codecs.wire import Wire
+from worker.codecs.wire_contract import Wire
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Rejection, Request
 from worker.core.tensors.stacking import Stacker

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from worker.codecs.envelope import REQUEST_ID
-from worker.codecs.wire import JSON, MAX_TEXT
+from worker.codecs.request_headers import REQUEST_ID
+from worker.codecs.wire_contract import JSON, MAX_TEXT
 from worker.core.failures import BadConfiguration
 
 _Object = dict[str, Any]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from worker.codecs.envelope import REQUEST_ID
+from worker.codecs.request_headers import REQUEST_ID
 from worker.core.failures import BadConfiguration
 from worker.signals import StopSignals
 from worker.terminal.terminal import progress

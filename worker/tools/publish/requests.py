@@ -15,8 +15,8 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from worker.codecs.examples import Encoding, encode_request, example_feeds
-from worker.codecs.wire import OCTETS
-from worker.core.damage import DAMAGED
+from worker.codecs.wire_contract import OCTETS
+from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from worker.codecs.wire import JSON
+from worker.codecs.wire_contract import JSON
 from worker.core.failures import BadConfiguration
 from worker.settings import BatchingSettings
 from worker.settings.for_commands import ScoringSettings

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from worker.codecs import Codecs, Wire
+from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
-from worker.core.batching.intake import Bounds, Intake
-from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.ordering.ledger import OffsetLedger

@@ -22,7 +22,7 @@ from tests.unit.codecs.builders import (
     rejection,
 )
 from worker.codecs.examples import Encoding, encode_request
-from worker.codecs.wire import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
 from worker.core.records import Message, Record
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import DTYPES, TensorSpec

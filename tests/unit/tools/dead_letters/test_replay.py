@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes import Clock
 from tests.unit.tools.dead_letters.builders import DEAD, dead_record
-from worker.codecs.wire import JSON
+from worker.codecs.wire_contract import JSON
 from worker.core.failures import Code, Incomplete, KafkaFatal
 from worker.core.records import Partition, Record
 from worker.tools.dead_letters import replay as module

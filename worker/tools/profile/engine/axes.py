@@ -13,8 +13,8 @@ from typing import NamedTuple
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.axes import axes_of
 from worker.core.tensors.buckets import Spot, WantedAxis
+from worker.core.tensors.element_values import blank
 from worker.core.tensors.signature import Signature
-from worker.core.tensors.values import blank
 
 
 class InputAxis(NamedTuple):

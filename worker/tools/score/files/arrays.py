@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from worker.codecs.encodings.elements import to_bytes
-from worker.core.damage import DAMAGED
+from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec

@@ -12,7 +12,7 @@ import stat
 from collections import deque
 from collections.abc import Sequence
 
-from worker.codecs.wire import JSON
+from worker.codecs.wire_contract import JSON
 from worker.core.failures import Code, Incomplete
 from worker.core.records import Partition, Record, Rejection, Reply, Request
 from worker.ports import Codec

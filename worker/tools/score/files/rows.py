@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from worker.codecs.wire import HEAD_LENGTH, OCTETS
+from worker.codecs.wire_contract import HEAD_LENGTH, OCTETS
 from worker.core.records import Partition, Record
 from worker.tools.score.files.arrays import Arrays
 from worker.tools.score.files.file_source import FileSource

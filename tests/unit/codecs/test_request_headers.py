@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.meeting import meeting, met
 from tests.unit.codecs.builders import AS_JSON, AS_PROTOBUF, AS_ROWS
-from worker.codecs.envelope import ECHOED, Envelope, Envelopes
-from worker.codecs.wire import HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, PROTOBUF
+from worker.codecs.request_headers import ECHOED, Envelope, Envelopes
+from worker.codecs.wire_contract import HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.records import UNREADABLE_HEADERS, Headers, Timeout
 
 
@@ -342,7 +342,7 @@ def test_what_was_read_before_changes_nothing(requests: list[list[tuple[str, byt
     for most in (2, 256):
         remembers = Envelopes(JSON, 2.0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("worker.codecs.envelope._MAX_KNOWN", most)
+            patch.setattr("worker.codecs.request_headers._MAX_KNOWN", most)
             for headers in [*requests, *requests]:
                 is_known = len(headers) > 1 and remembers._read_what_differs(headers) is not None
                 met("what differs is read alone", is_so=is_known)

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import signature, spec
 from worker.core.failures import Code, Reject
 from worker.core.records import Value
-from worker.core.tensors.filling import MAX_FILLED_BYTES
+from worker.core.tensors.left_out_inputs import MAX_FILLED_BYTES
 from worker.core.tensors.signature import Judged
 from worker.core.tensors.specs import NamedTensor, TensorSpec
 

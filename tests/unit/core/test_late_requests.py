@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import P0, floats, record, request
 from tests.fakes import MODEL
-from worker.core.deadlines.timeouts import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
+from worker.core.deadlines.late_requests import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
 from worker.core.failures import Code
 from worker.core.records import Prediction, Reply, Request, Timeout
 from worker.core.runs import Run, run_of

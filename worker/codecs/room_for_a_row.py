@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from worker.codecs.wire import Wire
+from worker.codecs.wire_contract import Wire
 from worker.core.failures import RunFailure
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import batch, request
-from worker.core.deadlines.outlook import Outlook
+from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.deadlines.run_times import RunTimes
 from worker.core.failures import RunFailure

@@ -6,7 +6,7 @@ import pytest
 
 from tests.builders import P0, P1, record, rejection, request
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.ordering.loose import KeyedLedger, LooseLedger
+from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
 from worker.core.records import Partition, Place
 
 both_orders = pytest.mark.parametrize("ledger_of", [LooseLedger, KeyedLedger], ids=["none", "key"])

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 from worker.codecs.accept import admitted
-from worker.codecs.wire import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
+from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
 from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, Timeout
 
 # Nothing else goes back. The list is short and its names are too, so what a publisher can make us repeat is bounded by

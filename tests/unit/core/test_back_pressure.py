@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import CHUNK, record, rejection
-from worker.core.batching.intake import RESERVE, Bounds, Intake
+from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Place
 
