@@ -54,7 +54,7 @@ Brokers = Annotated[
 def main() -> None:
     """What the process does, once all this is imported."""
     gc.disable()  # what is imported stays; looking through it took 70 ms of a start (measured). `_end` enables it again
-    # Nobody's plugin stands between a setting and us; to look for some is to read the metadata of every package: 6 ms.
+    # No plugin stands between a setting and us; to look for some is to read the metadata of every package: 6 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _stand_in_for_closed_streams()
     sys.stdout, sys.stderr = _Forgiving(sys.stdout), _Forgiving(sys.stderr)
@@ -76,7 +76,7 @@ def _stand_in_for_closed_streams() -> None:
 
 
 class _Forgiving(io.TextIOWrapper):
-    """Standard output or error: what nobody reads any more (`--help | head -1`) goes nowhere, and changes no exit code.
+    """Standard output or error: what is read no more (`--help | head -1`) goes nowhere, and changes no exit code.
 
     typer and rich would end the process with 1, a defect's code, and Python with 120 for what it still holds.
     """
@@ -93,7 +93,7 @@ class _Unread(io.FileIO):
     """Takes what a closed pipe does not."""
 
     def write(self, content: Buffer) -> int:
-        """As if somebody read it."""
+        """As if it were read."""
         try:
             return super().write(content)
         except BrokenPipeError:
@@ -506,7 +506,7 @@ def _end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
     try:
         with nullcontext() if imports_on else _unwinding():
             code = act()
-            sys.stdout.flush()  # what a full disk does not take is told below
+            sys.stdout.flush()  # what a full disk does not take is said below
     except Stop as stop:
         from worker.terminal.terminal import printable, tell  # noqa: PLC0415 - see the module's first sentence
 

@@ -163,8 +163,8 @@ def test_a_second_replay_waits_and_then_gives_up(kafka: Cluster, stage: Stage) -
     output, errors = second.communicate(timeout=TIMEOUT)
 
     assert (second.returncode, output) == (7, "")
-    assert f"somebody is in group {stage.group}, another replay or one that was killed" in errors
-    assert f"somebody is in group {stage.group}: another replay, whose end is to be waited for" in errors
+    assert f"group {stage.group} has a member, another replay or one that was killed" in errors
+    assert f"group {stage.group} has a member: another replay, whose end is to be waited for" in errors
     first.communicate(timeout=TIMEOUT)
     assert first.returncode == 0
     assert stage.places_replayed() == Counter(places)

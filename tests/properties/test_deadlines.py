@@ -115,8 +115,8 @@ def test_who_runs_is_in_time_and_who_does_not_is_not(
 
     assert sorted([*map(id, running), *(id(one) for one, _ in late)]) == sorted(map(id, requests))
     assert [one.record.offset for one in running] == sorted(one.record.offset for one in running)
-    home_at = fixed + sum(one.rows for one in running) * each
-    assert all(one.deadline is None or one.deadline >= home_at for one in running)
+    finished_at = fixed + sum(one.rows for one in running) * each
+    assert all(one.deadline is None or one.deadline >= finished_at for one in running)
     assert all(one.deadline is not None and one.deadline < at for one, at in late)
 
 

@@ -43,7 +43,7 @@ _WORDS = frozenset({"error-code", *(name for name, _ in _PARTS.values())})
 _RENAMED = _WORDS | {"status", "source"}
 _OURS = _WORDS | {PREFIX + name for name in _NAMES}
 
-# How the message begins for a record that nobody could read: of such a one there is nothing to keep.
+# How the message begins for a record that could not be read: of such a record there is nothing to keep.
 UNREADABLE = "the record could not be read"
 
 
@@ -191,7 +191,7 @@ class Letter(NamedTuple):
 
 
 def read(record: Record) -> Letter:
-    """The letter that a record of a dead-letter topic is, whoever wrote it. Of a name the last counts."""
+    """The letter that a record of a dead-letter topic is, whichever program wrote it. Of a name the last counts."""
     said = {name: value or b"" for name, value in record.headers if name in _OURS}
     texts = {name: value.decode(errors="backslashreplace") for name, value in said.items()}
     place = "/".join(texts.get(PREFIX + name, "") for name in ("topic", "partition", "offset"))

@@ -166,7 +166,7 @@ class Envelopes:
         return form
 
     def _learn_timeout(self, value: bytes) -> Timeout | None:
-        """Apart from the form: whoever passes on what is left of its own time names another with each request."""
+        """Apart from the form: a service that passes on the rest of its own time names another with each request."""
         digits = _digits(value, _TIMEOUT_DIGITS)
         if not digits:
             return None

@@ -1,7 +1,7 @@
 """Is there room for a row of this model in a request, and for its answer? Asked before the first request comes.
 
 A model with images of 640 by 640 loads, warms up, and has each request refused for its length. Only what numbers take
-as bytes is counted: how long texts are nobody knows, and numbers are seldom shorter in JSON.
+as bytes is counted: how long texts are is not known, and numbers are seldom shorter in JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The words of the wire contract that more than one module needs, and what a deployment decides about it.
 
-`schemas/README.md` is the contract's home; what is named here is explained there.
+`schemas/README.md` is the contract; what is named here is explained there.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The decisions: no I/O, no threads, no clock, no logging. Whoever calls brings the time."""
+"""The decisions: no I/O, no threads, no clock, no logging. The caller brings the time."""

@@ -1,4 +1,4 @@
-"""How a file of arrays shows that it is damaged, whoever reads it."""
+"""How a file of arrays shows that it is damaged, whichever code reads it."""
 
 from __future__ import annotations
 

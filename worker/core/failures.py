@@ -3,7 +3,7 @@
 | verdict | means | carried by |
 |---|---|---|
 | reject | this request never again: it is answered with an error and dead-lettered | `Reject` |
-| retry  | the run failed: smaller batches are tried until the culprit is alone | `RunFailure` |
+| retry  | the run failed: smaller batches are tried until the request that fails is alone | `RunFailure` |
 | stop   | this process is done; nothing unsettled has been committed | `Stop` and its subclasses |
 """
 
@@ -33,7 +33,7 @@ class Reject(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why one inference gave no usable output. A value, not an exception: it comes home from a lane.
+    """Why one inference gave no usable output. A value, not an exception: a lane returns it.
 
     `logged`: the message for the log, where it is another one; the publisher's may quote what came.
     """
@@ -44,7 +44,7 @@ class RunFailure:
 
     @property
     def for_log(self) -> str:
-        """What may be told of it to others than the publisher."""
+        """What others than the publisher may read of it."""
         return self.message if self.logged is None else self.logged
 
 

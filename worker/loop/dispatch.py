@@ -120,7 +120,7 @@ class Dispatch:
 
     def collect(self, finished: Sequence[Finished], now: float) -> None:
         """These have left the lanes, and are still to be answered."""
-        self._punctuality.came_home(finished, now)
+        self._punctuality.returned(finished, now)
         for run in finished:
             if run.batch is not None:
                 del self._out[id(run.batch)]

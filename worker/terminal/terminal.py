@@ -54,7 +54,7 @@ def tell(sentence: str) -> None:
 
 
 def forgo(stream: TextIO) -> None:
-    """Nobody reads it any more. What Python still holds for them goes nowhere, or its own end would fail (120)."""
+    """It is read no more. What Python still holds for them goes nowhere, or its own end would fail (120)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 

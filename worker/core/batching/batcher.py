@@ -12,7 +12,7 @@ for exactly one reason:
 | linger   | it is due and a lane is idle: its *first* record has waited `linger` seconds (which may be learned:      |
 |          | `core/batching/linger.py`), or its most urgent one has no time left to wait |
 | pressure | the worker may take no more, so waiting brings no company: the one that is due first goes |
-| drain    | the worker is going home |
+| drain    | the worker is stopping |
 
 Due is not closed: a due group that no lane can start keeps filling. So batches grow by themselves under load, and a
 short linger costs no throughput. Only a full group is stacked ahead of a busy lane. What is due first goes first, full
@@ -145,7 +145,7 @@ class Batcher:
         self._ages = count()
 
     def add(self, request: Request, now: float) -> None:
-        """Find the request company. One larger than a batch is cut into pieces that come home as one."""
+        """Find the request company. One larger than a batch is cut into pieces that are answered as one."""
         if request.model is not self._model:
             self._turn_to(request.model)
         bucket = self._of_model.get(request.shapes) or self._learn(request)
@@ -237,7 +237,7 @@ class Batcher:
             self._has_news = True
 
     def look_back(self, now: float) -> None:
-        """Learn the wait for company from who came, in turns that brought a batch home: its burst is over."""
+        """Learn the wait for company from who came, in turns in which a batch finished: its burst is over."""
         if self._has_news:
             self._has_news = False
             assert self._auto is not None

@@ -1,9 +1,9 @@
 """A linger that pays for itself: how long a batch's first request waits for company, learned from who came.
 
 Waiting helps where a burst would otherwise be cut in two: its first request starts an inference alone, and all others
-wait until that is over. It harms wherever nobody comes. Which of the two it would have been is known afterwards. So
-once a second the last arrivals are served again, in thought, once with each wait that may make sense: on as many lanes,
-in batches as large, at the run times that were measured. The best one is in force from then on.
+wait until that is over. It harms where no further request comes. Which of the two it would have been is known
+afterwards. So once a second the last arrivals are served again in a simulation, once with each wait that may make
+sense: on as many lanes, in batches as large, at the run times that were measured. The best one is in force from then on.
 
     arrivals ──replayed with 0, 1, 2, 3, 5 … ms──▶ latency² and lane time with each ──▶ the wait in force
 
@@ -68,7 +68,7 @@ class Linger:
         self._found = dict.fromkeys(WAITS, Found(0.0, 0.0))
 
     def arrived(self, now: float, shapes: Shapes, rows: int) -> None:
-        """Somebody came. Only rows of the same `shapes` share a batch."""
+        """A request came. Only rows of the same `shapes` share a batch."""
         if len(self._arrivals) < ARRIVALS:
             self._arrivals.append((now, shapes, rows))
 
@@ -139,7 +139,7 @@ class _Company:
 
 
 class Replay:
-    """The batcher's rules and some lanes, in thought: what comes of one wait."""
+    """The batcher's rules and some lanes, simulated: what comes of one wait."""
 
     def __init__(self, wait: float, max_rows: Mapping[Shapes, int], lanes: int, expected: Expected) -> None:
         self._wait = wait

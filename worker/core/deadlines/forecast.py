@@ -1,10 +1,10 @@
-"""When a batch would be home: what the lanes have before them, how long it will run, and what such forecasts miss.
+"""When a batch would be finished: what the lanes have before them, how long it will run, and what such forecasts miss.
 
     taken ─▶ waits for full groups ─▶ waits for a lane ─▶ runs ─▶ its answers are written
              backlog × usual time      `wait`             `RunTimes`  what forecasts were wrong by
 
 Under overload every record that comes is about to be late, because the queue in Kafka grows until it is as long as the
-timeouts. So a forecast that is a little too short makes every answer late, and the lanes work for nobody; one that is a
+timeouts. So a forecast that is a little too short makes every answer late, and the lanes work in vain; one that is a
 little too long costs nothing, since younger records wait behind. That is why times are expected rather too long, why
 the records in the worker's own queues count, and why what forecasts missed is learned too: the loop's own turns, the
 writing of answers.
@@ -23,7 +23,7 @@ from worker.core.records import Batch, Finished
 from worker.core.tensors.buckets import Shapes
 
 # What nothing has confirmed for so many times what it takes is not believed. Where no request can ever make its
-# deadline, runs for nobody take a twentieth of a lane's time, which has nothing else to do.
+# deadline, runs in vain take a twentieth of a lane's time, which has nothing else to do.
 _DOUBTED_AFTER_RUNS = 20.0
 _WEIGHT, _DEVIATIONS = 1 / 8, 2.0  # of what forecasts miss
 # The loop wakes for a group that is due up to two milliseconds late, its poll's slice and its lanes'.
@@ -33,12 +33,12 @@ _SLACK, _SLACK_OF_RUN = 0.003, 0.1
 class _Forecast:
     """One batch in the lanes. `began` None: it waits behind others there."""
 
-    __slots__ = ("began", "expected", "home_at")
+    __slots__ = ("began", "expected", "finished_at")
 
-    def __init__(self, began: float | None, expected: float, home_at: float) -> None:
+    def __init__(self, began: float | None, expected: float, finished_at: float) -> None:
         self.began = began
         self.expected = expected
-        self.home_at = home_at
+        self.finished_at = finished_at
 
 
 class Outlook:
@@ -55,11 +55,11 @@ class Outlook:
         self._missed = self._missed_deviation = 0.0
 
     def needed(self, shapes: Shapes, rows: int) -> float:
-        """Seconds before its deadline by which a group with so many rows must go: more than `home_at` asks for then."""
+        """Seconds before its deadline by which a group of so many rows must go: more than `finished_at` asks for."""
         expected = self._times.expected(shapes, rows)
         return expected * (1.0 + _SLACK_OF_RUN) + self._margin + _SLACK
 
-    def home_at(self, now: float, shapes: Shapes, rows: int) -> float:
+    def finished_at(self, now: float, shapes: Shapes, rows: int) -> float:
         """When a batch that is handed out now should be answered: rather too late, unless the lanes have nothing to do.
 
         A try costs an idle lane nothing, and is how a forecast that has become too long is found out.
@@ -69,37 +69,37 @@ class Outlook:
         hoped = self._times.expected(shapes, rows, deviations=0.0)
         return now if self._is_doubtful(now, shapes, hoped) else now + hoped
 
-    def joined_home_at(self, now: float, shapes: Shapes, rows: int, backlog: int) -> float:
+    def finished_if_joined(self, now: float, shapes: Shapes, rows: int, backlog: int) -> float:
         """When a request taken now should be answered, with so many full groups before it.
 
         Where something is before it, it will have company, and its batch be a usual one.
         """
         if not backlog and not self._out:
-            return self.home_at(now, shapes, rows)
+            return self.finished_at(now, shapes, rows)
         ahead = backlog * self._times.typical / self._lanes
-        return ahead + self.home_at(now, shapes, max(rows, self._times.usual_rows(shapes)))
+        return ahead + self.finished_at(now, shapes, max(rows, self._times.usual_rows(shapes)))
 
     def handed_out(self, batch: Batch, now: float) -> None:
         """The batch goes to the lanes."""
         expected = self._times.expected(batch.shapes, batch.rows)
-        home_at = now + self._wait(now) + expected
+        finished_at = now + self._wait(now) + expected
         is_running = len(self._out) < self._lanes
-        self._out[id(batch)] = _Forecast(now if is_running else None, expected, home_at)
+        self._out[id(batch)] = _Forecast(now if is_running else None, expected, finished_at)
 
-    def came_home(self, home: Iterable[Finished], now: float) -> None:
+    def returned(self, finished: Iterable[Finished], now: float) -> None:
         """These have left the lanes, and are still to be answered; those that waited there begin."""
-        for batch, _, failure, seconds in home:
+        for batch, _, failure, seconds in finished:
             if batch is not None:
                 self._begin_next(batch, now)
                 if failure is None:
                     self._times.note(batch.shapes, batch.rows, seconds, now)
 
     def answered(self, batch: Batch, now: float) -> None:
-        """By now the answers of a batch that is home are written."""
+        """By now the answers of a finished batch are written."""
         forecast = self._home.pop(id(batch), None)
         if forecast is not None and forecast.expected:  # it was forecast, and its time was known
             # A lone hiccup is no rule, neither of a run nor of a forecast.
-            missed = min(now - forecast.home_at, forecast.expected + _DEVIATIONS * self._missed_deviation)
+            missed = min(now - forecast.finished_at, forecast.expected + _DEVIATIONS * self._missed_deviation)
             off = missed - self._missed
             self._missed += _WEIGHT * off
             self._missed_deviation += _WEIGHT * (abs(off) - self._missed_deviation)

@@ -5,8 +5,8 @@
 
 `now` is the loop's clock and `wall` that of the world, both in seconds. They meet when a record is taken, and again
 when a run in peril comes apart; for all else that waits here, a wall clock that is set changes nothing. A publisher's
-clock that is ahead costs nobody anything; one that is behind costs as much of the timeout. Pure: when a batch would be
-home is the `Outlook`'s to say.
+clock that is ahead does no harm; one that is behind costs as much of the timeout. Pure: the `Outlook` says
+when a batch would be finished.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ def parts_in_time(run: Run, now: float, wall: float, earliest: float) -> Iterato
 
 
 def triage(
-    requests: Sequence[Request], home_at: Callable[[int], float]
+    requests: Sequence[Request], finished_at: Callable[[int], float]
 ) -> tuple[Sequence[Request], Sequence[tuple[Request, float]]]:
     """Of requests that would share a batch: those that run, in order, and those that would be late, with when.
 
-    `home_at` says when a batch of so many rows would be home. Where a batch of them all would come too late for each,
-    fewer of them run, half as many rows and again half, since a small one is home sooner: the others would be later
-    still. None runs only when each would be late alone.
+    `finished_at` says when a batch of so many rows would be finished. Where a batch of them all would come too late
+    for each, fewer of them run, half as many rows and again half, since a small one finishes sooner: the others would
+    be later still. None runs only when each would be late alone.
     """
     rows = sum(request.rows for request in requests)
-    at = whole = home_at(rows)
+    at = whole = finished_at(rows)
     running = _fitting(requests, rows, at)
     while not running and rows > 1:
         rows //= 2
-        at = home_at(rows)
+        at = finished_at(rows)
         running = _fitting(requests, rows, at)
     kept = set(map(id, running))
     # What does not fit into the smaller batch would have been as late as the whole.
@@ -66,14 +66,14 @@ def triage(
     return running, [(request, whole if by is None or by >= at else at) for request, by in left]
 
 
-def too_late(request: Request, now: float, home_at: float) -> Rejection:
-    """The answer to a request that is not run, because it would be home at `home_at`."""
+def too_late(request: Request, now: float, finished_at: float) -> Rejection:
+    """The answer to a request that is not run, because it would be finished at `finished_at`."""
     assert request.deadline is not None
     left = request.deadline - now
     if left <= 0:
         why = f"the deadline was {_milliseconds(-left)} ago"
     else:
-        why = f"the deadline is in {_milliseconds(left)}, and the answer would take {_milliseconds(home_at - now)}"
+        why = f"the deadline is in {_milliseconds(left)}, and the answer would take {_milliseconds(finished_at - now)}"
     return Rejection(request.record, Code.DEADLINE_EXCEEDED, f"not run: {why}", request.reply)
 
 
@@ -96,11 +96,11 @@ def _answered(request: Request) -> Request | None:
     return request
 
 
-def _fitting(requests: Sequence[Request], rows: int, home_at: float) -> list[Request]:
+def _fitting(requests: Sequence[Request], rows: int, finished_at: float) -> list[Request]:
     """As many rows of those that are in time."""
     fitting: list[Request] = []
     for request in requests:
-        if request.rows <= rows and (request.deadline is None or request.deadline >= home_at):
+        if request.rows <= rows and (request.deadline is None or request.deadline >= finished_at):
             fitting.append(request)
             rows -= request.rows
     return fitting

@@ -1,8 +1,8 @@
 """Who can still be answered in time: asked when a request is taken, and again when its batch goes to a lane.
 
-Between a deadline (`deadlines.py`) and a forecast (`outlook.py`) somebody has to decide: here. Owns the world's clock
+A deadline (`late_requests.py`) is held against a forecast (`forecast.py`) here. Owns the world's clock
 and tells the outlook what happens to batches. Until the first request asks for a deadline it does nothing at all:
-forecasts would cost 8 µs a batch for nobody.
+forecasts would cost 8 µs a batch for nothing.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ class Punctuality:
         """
         self.give_deadline(request, now)
         assert request.deadline is not None
-        home_at = self._outlook.joined_home_at(now, shapes, request.rows, backlog)
-        return None if request.deadline >= home_at else too_late(request, now, home_at)
+        finished_at = self._outlook.finished_if_joined(now, shapes, request.rows, backlog)
+        return None if request.deadline >= finished_at else too_late(request, now, finished_at)
 
     def sifted(self, run: Run, shapes: Shapes, backlog: int, now: float) -> Iterator[Run | Sequence[Refused]]:
         """The run in parts, in order: those that can be answered in time, and the refusals of the others."""
         self.is_asked_for = True
         wall = self._wall_clock()
-        home_at = self._outlook.joined_home_at(now, shapes, run.rows, backlog)
+        finished_at = self._outlook.finished_if_joined(now, shapes, run.rows, backlog)
         run.deadline = most_urgent(run, now, wall)
-        if run.deadline >= home_at:
+        if run.deadline >= finished_at:
             yield run
             return
-        for part, is_in_time in parts_in_time(run, now, wall, home_at):
+        for part, is_in_time in parts_in_time(run, now, wall, finished_at):
             if is_in_time:
                 part.deadline = most_urgent(part, now, wall)
                 yield part
             else:
-                yield [(single, too_late(single, now, home_at)) for single in self._singles(part, now, wall)]
+                yield [(single, too_late(single, now, finished_at)) for single in self._singles(part, now, wall)]
 
     def triaged(
         self,
@@ -67,19 +67,19 @@ class Punctuality:
         now: float,
         apart: Callable[[Sequence[Request]], Sequence[Request]],
     ) -> tuple[Sequence[Request], Sequence[Refused]]:
-        """What of a batch would be home before its deadline, and the refusals of the others.
+        """What of a batch would be finished before its deadline, and the refusals of the others.
 
-        `apart` makes a request of each record that a run stands for; it is called only when somebody is late.
+        `apart` makes a request of each record that a run stands for; it is called only when a request is late.
         """
         first = min([request.deadline for request in requests if request.deadline is not None], default=inf)
-        if first >= self._outlook.home_at(now, shapes, sum([request.rows for request in requests])):
+        if first >= self._outlook.finished_at(now, shapes, sum([request.rows for request in requests])):
             return requests, ()
         requests, wall = apart(requests), self._wall_clock()
         for request in requests:
             if request.deadline is None and request.timeout is not None:
                 request.deadline = deadline_of(request.record, request.timeout, now, wall)
-        running, late = triage(requests, lambda rows: self._outlook.home_at(now, shapes, rows))
-        return running, [(request, too_late(request, now, home_at)) for request, home_at in late]
+        running, late = triage(requests, lambda rows: self._outlook.finished_at(now, shapes, rows))
+        return running, [(request, too_late(request, now, finished_at)) for request, finished_at in late]
 
     # What happens to batches
 
@@ -88,10 +88,10 @@ class Punctuality:
         if self.is_asked_for:
             self._outlook.handed_out(batch, now)
 
-    def came_home(self, home: Sequence[Finished], now: float) -> None:
+    def returned(self, finished: Sequence[Finished], now: float) -> None:
         """These have left the lanes, and are still to be answered."""
         if self.is_asked_for:
-            self._outlook.came_home(home, now)
+            self._outlook.returned(finished, now)
 
     def failed(self, batch: Batch) -> None:
         """It has no answers: parts of it may run again."""

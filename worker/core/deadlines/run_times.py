@@ -62,7 +62,7 @@ class RunTimes:
         self.typical = 0.0  # seconds of a run of any kind
 
     def note(self, shapes: Shapes, rows: int, seconds: float, now: float) -> None:
-        """A batch of so many rows of these shapes took so long, and came home now."""
+        """A batch of so many rows of these shapes took so long, and finished now."""
         kind = self._kinds.get(shapes)
         if kind is None:
             kind = self._kinds[shapes] = _Kind(rows=rows)
@@ -125,7 +125,7 @@ class RunTimes:
         return 1 if kind is None else round(kind.rows)
 
     def noted_at(self, shapes: Shapes) -> float | None:
-        """When the last batch of these shapes came home; None if none is remembered."""
+        """When the last batch of these shapes finished; None if none is remembered."""
         kind = self._kinds.get(shapes)
         return None if kind is None else kind.at
 

@@ -8,7 +8,7 @@ Each partition has a line of places, one per record, in the order received:
 
 An answer leaves when every earlier record of its partition has one. A commit may reach the first record whose answer
 is not acknowledged. Both follow the records *received*, never `offset + 1`: compaction and transaction markers leave
-gaps. A partition that is forgotten takes its line with it, so work that comes home late finds no line and is dropped.
+gaps. A partition that is forgotten takes its line with it, so work that finishes late finds no line and is dropped.
 Where answers need not wait for all earlier ones, `order_by_key.py` has the ledgers.
 """
 
@@ -38,7 +38,7 @@ class OffsetLedger:
         line = self._lines.get(partition)
         if line is None:
             line = self._lines[partition] = Line(partition)
-        if record.offset < line.committed:  # its topic was deleted and created anew, and nobody took the line away
+        if record.offset < line.committed:  # its topic was deleted and created anew, and the line was never taken away
             line.committed = line.next_offset = -1
         place = Place(line, record.offset, rows, size, now, records)
         line.held.append(place)
@@ -129,7 +129,7 @@ class OffsetLedger:
         return place.line.next_offset > place.offset
 
     def is_done(self, place: Place) -> bool:
-        """Whether Kafka has been told of its answer: nothing will ask for it again."""
+        """Whether its offset is committed: nothing will ask for it again."""
         return place.line.committed > place.offset
 
     def forget(self, partitions: Iterable[Partition]) -> int:

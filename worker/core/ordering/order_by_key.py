@@ -2,7 +2,7 @@
 
     partition   an answer waits for those of all earlier records of its partition: `OffsetLedger`
     key         it waits for those of earlier records of its key: `KeyedLedger`
-    none        it waits for nobody: `LooseLedger`
+    none        it waits for no other: `LooseLedger`
 
 A commit waits for all earlier records whatever the order. So a place stays in its line, in the order received, until
 all before it are settled, too:
@@ -47,7 +47,7 @@ class LooseLedger(OffsetLedger):
         return leaving
 
     def _free(self, answered: list[Place]) -> list[Place]:
-        """Who of these waits for nobody, and who waited for them."""
+        """Those of these that wait for no other, and those that waited for them."""
         return answered
 
     def settle(self, places: Iterable[Place]) -> None:
@@ -90,7 +90,7 @@ class LooseLedger(OffsetLedger):
 
 
 class KeyedLedger(LooseLedger):
-    """Answers of equal key leave in the order of their records; a record without a key waits for nobody.
+    """Answers of equal key leave in the order of their records; a record without a key waits for no other.
 
     Every place is of one record: those that travel as one have more than one key.
     """

@@ -58,7 +58,7 @@ def check_weight(signature: Signature) -> None:
 
 
 def _check_alike(signature: Signature, axis: Axis, taken: Collection[Spot]) -> None:
-    """Raises `BadConfiguration` where nobody says whether another input has the axis: left out, it would not fit."""
+    """Raises `BadConfiguration` where it is not said whether another input has the axis: left out, it would not fit."""
     for tensor, dimension in _in_its_place(signature, axis, taken):
         spec = signature.inputs[tensor]
         if spec.symbol(dimension) is None:
@@ -121,7 +121,7 @@ def _check_pad(spec: TensorSpec, pad: Value) -> None:
 def other_lengths(axis: Axis) -> Sequence[int]:
     """Lengths beside the first boundary, of which the first one that runs shows what depends on the axis.
 
-    Of a single bucket nobody says at which other length the model runs: some want an even one, or a multiple.
+    A single bucket does not say at which other length the model runs: some want an even one, or a multiple.
     """
     first = axis.boundaries[0]
     return axis.boundaries[-1:] if len(axis.boundaries) > 1 else (first - 1, 2 * first, first // 2)

@@ -6,7 +6,7 @@
 | dynamic, with a name there | that of the first input given with an axis of that name, in the model's order |
 | dynamic, without a name | that of the same axis of the first input given with as many dimensions |
 
-Every element is the input's default. What is filled in is filled in when the request is judged: whoever batches, pads
+Every element is the input's default. What is filled in is filled in when the request is judged: code that batches, pads
 or stacks it sees a whole request. Pure.
 """
 

@@ -37,7 +37,7 @@ class TensorSpec:
     """One input or output of a model. `dims` are the dimensions after the batch axis; None is a dynamic one.
 
     `symbols` are the names that the model's file gives to dynamic ones, None where it gives none: what has one name is
-    one axis. Empty where nobody knows. An input with a `default` may be left out.
+    one axis. Empty where that is not known. An input with a `default` may be left out.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 Numeric tensors are joined as bytes and viewed, never parsed one by one; each was checked for its exact length before,
 because a join-and-reshape of an empty and a double-length record gives two requests each other's answers. A check may
-be made over the whole stacked array, if it convicts only its own rows.
+be made over the whole stacked array, if each row can fail for itself alone.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Stacker:
         guilty = self._non_finite(batch, self.signature.inputs, list(batch.feeds.values()))
         if not guilty:
             return batch, []
-        innocent = [r for at, r in enumerate(requests) if at not in guilty]
+        others = [r for at, r in enumerate(requests) if at not in guilty]
         judged = [
             (requests[at], _rejection(requests[at], Code.INVALID_ARGUMENT, f"input {name}: holds NaN or infinity"))
             for at, name in guilty.items()
         ]
-        return self._join(innocent, closed_by), judged
+        return self._join(others, closed_by), judged
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """Each request's own part of every output, or a rejection where that is not finite.
@@ -74,7 +74,7 @@ class Stacker:
         return self._parted(batch, predicted, guilty)
 
     def _split_padded(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
-        """The same where outputs may be longer than a request: what stands in the padding is nobody's."""
+        """The same where outputs may be longer than a request: what stands in the padding belongs to no request."""
         buckets = self.signature.buckets
         if wrong := misfit(buckets, outputs, batch.shapes):
             return RunFailure(wrong)

@@ -248,7 +248,7 @@ class _Page:
         self._console = console()
 
     def show(self, records: Sequence[Record]) -> None:
-        """Raises `BrokenPipeError` when nobody reads it any more."""
+        """Raises `BrokenPipeError` when it is read no more."""
         if self._wish.as_json:
             lines = [json_of(record, self._read(record)) for record in records]
             sys.stdout.buffer.write(b"".join(lines))

@@ -32,7 +32,7 @@ _CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 
 
 class ReadTensor(NamedTuple):
-    """One tensor, flat: `shape` as it claims to be, None where nobody says. `data` is an array or a JSON list."""
+    """One tensor, flat: `shape` as it claims to be, None where it is not said. `data` is an array or a JSON list."""
 
     name: str
     datatype: str

@@ -42,7 +42,7 @@ class Destinations:
         return self._found[topic]
 
     def _look(self, topic: str) -> Destination:
-        # The name may come from a header, and whoever wrote it could make us write where only we may.
+        # The name may come from a header, and its writer could make us write where only we may.
         if topic.startswith("__") or topic == self._forbidden:
             return Destination(topic, fault=f"no request comes from {topic}")
         if not re.fullmatch(TOPIC_NAME, topic):

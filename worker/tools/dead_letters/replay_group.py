@@ -1,7 +1,7 @@
 """A consumer group that moves in the transaction that produces: what was read counts as done exactly when it was sent.
 
 Two things keep a second one out. A member of the group is seen by others, which then wait for it or give up; and the
-transactional id is the group's name, so that starting a producer with it fences whoever used it before, and ends what
+transactional id is the group's name, so that starting a producer with it fences the producer that used it before, and ends what
 a killed one left open. The records themselves are read elsewhere, without the group: what is read, and where reading
 begins, is not its business.
 
@@ -53,7 +53,7 @@ _TUNING: Config = {"retry.backoff.ms": 5}
 _PROMISED: Config = {
     "transaction.timeout.ms": _TRANSACTION_MS,
     "message.timeout.ms": _TRANSACTION_MS,
-    "partitioner": "murmur2_random",  # Java's: one key, one partition, whoever produces it
+    "partitioner": "murmur2_random",  # Java's: one key, one partition, whichever client produces it
     "message.max.bytes": 100_000_000,  # each record is held against its topic's limit before
     "batch.size": _BATCH_BYTES,
 }
@@ -103,7 +103,7 @@ class ReplayGroup:
         self._was_revoked = False
         self._refused: str | None = None
         self._consumer = _consumer(kafka, group)
-        # It is the group's name, so that nobody needs a right on one more name.
+        # It is the group's name, so that no right on one more name is needed.
         self._producer = open_client(Producer, kafka, _TUNING, {**_PROMISED, "transactional.id": group}, client_log())
 
     def join(self, partitions: Sequence[Partition]) -> dict[Partition, Committed]:
@@ -159,12 +159,12 @@ class ReplayGroup:
         while _has_members(self._kafka, self._group):
             if time.monotonic() > deadline:
                 raise Incomplete(
-                    f"somebody is in group {self._group}: another replay, whose end is to be waited for, or consumers "
+                    f"group {self._group} has a member: another replay, whose end is to be waited for, or consumers "
                     "of another kind, a worker's perhaps: then name a group of its own (--group)"
                 )
             if not is_told:
                 self._tell(
-                    f"somebody is in group {self._group}, another replay or one that was killed a moment ago; "
+                    f"group {self._group} has a member, another replay or one that was killed a moment ago; "
                     f"waiting {_WAIT_FOR_OTHERS:g} s for it to leave"
                 )
                 is_told = True

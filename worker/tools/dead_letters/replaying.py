@@ -35,7 +35,7 @@ class How(NamedTuple):
 
     @property
     def run_pace(self) -> Pace:
-        """A rehearsal spares nobody."""
+        """A rehearsal waits for no rate."""
         return self.pace._replace(rate=None) if self.is_dry else self.pace
 
 

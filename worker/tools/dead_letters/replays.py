@@ -198,7 +198,7 @@ class Originals:
     def request(self, letter: Letter, topic: str) -> Message:
         """The request as it was, for `topic`: key, value and headers. Only for letters that have no `loss`.
 
-        But for when its answer was wanted: whoever waited for it then does no more, and who sends it back wants one.
+        But for when its answer was wanted: its publisher waits no more, and the operator who sends it back wants one.
         A request that had no id of its own gets the one by which its publisher knows it, the place where it lay. The
         header `replay-of` says that place too; a request that was a replay already keeps its first one.
         """

@@ -17,7 +17,7 @@ from worker.core.failures import BadConfiguration
 
 PARTITIONS = 4  # what the mock gives a topic; it cannot be asked for another number
 PARTITION_BYTES = 5_000_000  # what a partition keeps
-CLIENT_CONFIG = {"fetch.wait.max.ms": "2"}  # for whoever consumes: ask again soon, for nothing wakes a waiting fetch
+CLIENT_CONFIG = {"fetch.wait.max.ms": "2"}  # for consumers: ask again soon, for nothing wakes a waiting fetch
 _TIMEOUT = 10.0
 
 

@@ -20,7 +20,7 @@ from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
 from worker.kafka.client.connecting import connect
 from worker.settings import Connection
 
-# A topic that never came to be, a group that nobody joined: gone, as they should be.
+# A topic that never came to be, a group that was never joined: gone, as they should be.
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 

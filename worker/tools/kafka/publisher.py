@@ -43,7 +43,7 @@ _TUNING: Config = {
 _PROMISED: Config = {
     "enable.idempotence": True,
     "acks": "all",
-    "partitioner": "murmur2_random",  # Java's: one key, one partition, whoever publishes it
+    "partitioner": "murmur2_random",  # Java's: one key, one partition, whichever client publishes it
     "message.timeout.ms": int(PATIENCE * 1000),
     "statistics.interval.ms": 100,
 }

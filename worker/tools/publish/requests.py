@@ -1,7 +1,7 @@
 """What there is to publish, one record after another: lines of a file or a pipe, rows of an array, made-up requests.
 
-Each is an iterator that never holds more than about a MiB of its source; None stands for "nothing yet", so that whoever
-publishes can look after what is under way while a pipe is silent.
+Each is an iterator that never holds more than about a MiB of its source; None stands for "nothing yet", so that the
+publisher can look after what is under way while a pipe is silent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from worker.tools.publish.lines import Publishable, read_line
 
 BLOCK = 1024 * 1024
 LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
-# How long a pipe may be silent before whoever publishes has a look around, seconds.
+# How long a pipe may be silent before the publisher looks after its other work, seconds.
 _GLANCE = 0.05
 _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
 _AS_ROWS = (("content-type", OCTETS.encode()),)
 
 
 class Requests(Protocol):
-    """What is to be published; `total` is how many there are, None where nobody knows before the end."""
+    """What is to be published; `total` is how many there are, None where that is known only at the end."""
 
     @property
     def total(self) -> int | None: ...

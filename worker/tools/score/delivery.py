@@ -16,7 +16,7 @@ class Writer(Protocol):
         """The outcome of the record with that offset. Raises `Incomplete` when it cannot be written."""
 
     def flush(self) -> None:
-        """No more are coming for now: whoever reads along should see what there is."""
+        """No more are coming for now: a reader that reads along should see what there is."""
 
 
 class FileDelivery:
@@ -52,13 +52,13 @@ class FileDelivery:
         """There is no commit."""
 
     def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:  # noqa: ARG002  # a file stays
-        """Nobody takes a file away."""
+        """A file is never taken away."""
         return self._ledger.forget(partitions)
 
-    def is_in_doubt(self, partition: Partition) -> bool:  # noqa: ARG002  # nobody asks
+    def is_in_doubt(self, partition: Partition) -> bool:  # noqa: ARG002  # never asked
         """Nothing is committed."""
         return False
 
     def lost(self, partitions: Sequence[Partition]) -> int:
-        """Nobody takes a file away."""
+        """A file is never taken away."""
         return self._ledger.forget(partitions)

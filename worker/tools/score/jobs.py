@@ -62,7 +62,7 @@ class Asked:
     def check(self) -> None:
         """Raises `BadConfiguration` for what no model could do."""
         if self.may_overwrite and self.output is None:
-            raise BadConfiguration("--force does nothing without --output: standard output is nobody's file")
+            raise BadConfiguration("--force does nothing without --output: standard output is not a file of its own")
         if self.file != STDIN and not self.file.exists():
             raise BadConfiguration(f"{self.file}: there is no such file")
         if not self.is_array and self.file.is_file() and _is_binary(self.file):
@@ -84,7 +84,7 @@ Tell = Callable[[str], object]
 
 
 class Job(NamedTuple):
-    """Ready to run. `unit` is what is counted, `total` how many there are, None where nobody knows.
+    """Ready to run. `unit` is what is counted, `total` how many there are, None where that is not known.
 
     `run` is whether everything was done; `outputs` are the files it makes.
     """

@@ -62,7 +62,7 @@ def _lock(descriptor: int, path: Path, kind: int) -> None:
 
 
 def is_still(path: Path, descriptor: int) -> bool:
-    """Whether that name is this file's. Somebody may have removed it, and another run made one of its own."""
+    """Whether that name is this file's. It may have been removed, and another run made one of its own."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -36,7 +36,7 @@ class LineWriter:
         self._size = 0
 
     def write(self, number: int, outcome: Outcome) -> None:
-        """One line. Raises `Incomplete` when the disk is full or nobody reads any more."""
+        """One line. Raises `Incomplete` when the disk is full or the output is read no more."""
         (message,) = self._encoder.encode(outcome)
         line = message.value or b""
         headers = dict(message.headers)
