@@ -3,7 +3,8 @@
 Waiting helps where a burst would otherwise be cut in two: its first request starts an inference alone, and all others
 wait until that is over. It harms where no further request comes. Which of the two it would have been is known
 afterwards. So once a second the last arrivals are served again in a simulation, once with each wait that may make
-sense: on as many lanes, in batches as large, at the run times that were measured. The best one is in force from then on.
+sense: on as many lanes, in batches as large, at the run times that were measured. The best one is in force from then
+on.
 
     arrivals ──replayed with 0, 1, 2, 3, 5 … ms──▶ latency² and lane time with each ──▶ the wait in force
 

@@ -1,9 +1,9 @@
 """A consumer group that moves in the transaction that produces: what was read counts as done exactly when it was sent.
 
 Two things keep a second one out. A member of the group is seen by others, which then wait for it or give up; and the
-transactional id is the group's name, so that starting a producer with it fences the producer that used it before, and ends what
-a killed one left open. The records themselves are read elsewhere, without the group: what is read, and where reading
-begins, is not its business.
+transactional id is the group's name, so that starting a producer with it fences the producer that used it before, and
+ends what a killed one left open. The records themselves are read elsewhere, without the group: what is read, and where
+reading begins, is not its business.
 
 Nothing is tried again after a transaction failed: it was taken back or not as a whole, Kafka knows which, and the next
 run begins there.
