@@ -8,7 +8,6 @@ name too long); any other is a defect and keeps its traceback.
 from __future__ import annotations
 
 import gc
-import io
 import os
 import signal
 import sys
@@ -16,18 +15,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn, TextIO
+from typing import Annotated, NoReturn
 
 import typer
 
 from worker.core.failures import Incomplete, Stop
+from worker.terminal.command_options import Config
+from worker.terminal.streams import Forgiving, stand_in_for_closed_streams
 from worker.tools.bench import options as bench
+from worker.tools.consume import options as consume
 from worker.tools.demo import options as demo
 from worker.tools.profile import options as profile
+from worker.tools.publish import options as publish
 from worker.version import VERSION
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer as Buffer
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -38,73 +38,15 @@ app = typer.Typer(
     "good, 5 model or device, 6 rejection limit, 7 a command did only a part of its work.",
 )
 
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", help="TOML file with the tables kafka, model, batching, delivery, telemetry.", metavar="FILE"
-    ),
-]
-
-Brokers = Annotated[
-    str | None,
-    typer.Option("--bootstrap-servers", help="The brokers, if not the settings'.", metavar="HOST:PORT,..."),
-]
-
 
 def main() -> None:
     """What the process does, once all this is imported."""
     gc.disable()  # what is imported stays; looking through it took 70 ms of a start (measured). `_end` enables it again
     # No plugin stands between a setting and us; to look for some is to read the metadata of every package: 6 ms.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    _stand_in_for_closed_streams()
-    sys.stdout, sys.stderr = _Forgiving(sys.stdout), _Forgiving(sys.stderr)
+    stand_in_for_closed_streams()
+    sys.stdout, sys.stderr = Forgiving(sys.stdout), Forgiving(sys.stderr)
     app()
-
-
-def _stand_in_for_closed_streams() -> None:
-    """What is written to a stream that was closed (`>&-`) goes nowhere. Its number would be the next socket's.
-
-    Standard input stays closed: a command that would read it says so.
-    """
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            if nowhere != number:  # a lower number was free, too
-                os.dup2(nowhere, number)
-                os.close(nowhere)
-            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115 - as long as the process
-
-
-class _Forgiving(io.TextIOWrapper):
-    """Standard output or error: what is read no more (`--help | head -1`) goes nowhere, and changes no exit code.
-
-    typer and rich would end the process with 1, a defect's code, and Python with 120 for what it still holds.
-    """
-
-    def __init__(self, stands_for: TextIO) -> None:
-        pipe = io.BufferedWriter(_Unread(stands_for.fileno(), "wb", closefd=False))
-        super().__init__(
-            pipe, stands_for.encoding, stands_for.errors, line_buffering=stands_for is sys.stderr or stands_for.isatty()
-        )
-        self.stands_for = stands_for
-
-
-class _Unread(io.FileIO):
-    """Takes what a closed pipe does not."""
-
-    def write(self, content: Buffer) -> int:
-        """As if it were read."""
-        try:
-            return super().write(content)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            return super().write(content)
-
-
-def _give_stdout_back() -> None:
-    """For a command that goes on until its reader has enough."""
-    if isinstance(sys.stdout, _Forgiving):
-        sys.stdout = sys.stdout.stands_for
 
 
 def _show_version(is_asked: bool) -> None:  # noqa: FBT001 - typer calls it with the flag's value
@@ -306,177 +248,6 @@ def replay_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each opt
     _end(act)
 
 
-AskedModel = Annotated[
-    Path | None,
-    typer.Option("--model", help="The ONNX model, if not the settings'.", metavar="FILE"),
-]
-
-
-@app.command()
-def publish(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            help="JSON lines, or rows (.npy); - reads lines from standard input.",
-            show_default=False,
-        ),
-    ] = None,
-    *,
-    random: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Instead of a file: make N requests up for the model.")
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="The topic; otherwise the settings' only request topic.")
-    ] = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="Key of requests without one of their own; {n} in it is the request's number."
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, metavar="N", help="Requests a second, steadily; else as fast as can be.")
-    ] = None,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait",
-            help="Wait for the answers to these very requests, and say how long they took. Exit code 7 if one is an "
-            "error or missing.",
-        ),
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, metavar="SECONDS", help="With --wait: give up when no answer comes for so long; else for 30 s."
-        ),
-    ] = None,
-    response_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="With --wait: where answers come, if not the settings'.")
-    ] = None,
-    rows_per_request: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="With .npy or --random; else 1.")
-    ] = None,
-    encoding: Annotated[
-        Literal["rows", "json", "protobuf", "binary"] | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --random: rows (if the model takes them, the default), json, protobuf or binary.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="With --random: the same makes the same requests; else 0.")
-    ] = None,
-    model: AskedModel = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as one line of JSON.")] = False,
-    config: Config = None,
-    bootstrap_servers: Brokers = None,
-) -> None:
-    """Publish requests, and with --wait see them answered.
-
-    A line with `inputs` is a request, published as it stands.
-    One with `value` is any record: `key`, `headers` and `value`, or these with `_base64` for bytes.
-    """
-
-    def act() -> int:
-        from worker.tools.publish.command import Order, publish  # noqa: PLC0415 - see the module's first sentence
-
-        return publish(
-            Order(
-                file=file,
-                random=random,
-                topic=topic,
-                key=key,
-                rate=rate,
-                wait=wait,
-                timeout=timeout,
-                response_topic=response_topic,
-                rows_per_request=rows_per_request,
-                encoding=encoding,
-                seed=seed,
-                model=model,
-                as_json=as_json,
-                config=config,
-                bootstrap_servers=bootstrap_servers,
-            )
-        )
-
-    _end(act)
-
-
-@app.command()
-def consume(  # noqa: PLR0913 - one parameter for each option: that is how typer reads them
-    *,
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="The topic; otherwise the settings' response topic.")
-    ] = None,
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="All that the topic has; with --last, look through all of it.")
-    ] = False,
-    last: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="The newest N of those that the options below choose, and what comes then."
-        ),
-    ] = None,
-    follow: Annotated[
-        bool | None,
-        typer.Option(
-            "--follow/--no-follow",
-            help="Go on after the end, or stop there, as is the default for --from-beginning and --last in a file or "
-            "pipe.",
-            show_default=False,
-        ),
-    ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Stop after so many.")] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1,
-            metavar="SECONDS",
-            help="Stop when nothing wanted comes for so long, once what is there has been read.",
-        ),
-    ] = None,
-    errors_only: Annotated[bool, typer.Option("--errors-only", help="Only errors.")] = False,
-    key: Annotated[str | None, typer.Option(metavar="TEXT", help="Only with this key.")] = None,
-    request_id: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="Only the answer to this request, by its id or its source; may be repeated."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each.")] = False,
-    model: AskedModel = None,
-    config: Config = None,
-    bootstrap_servers: Brokers = None,
-) -> None:
-    """Show answers as they come, or what lies in any topic. Joins no group and commits nothing."""
-
-    def act() -> int:
-        from worker.tools.consume.command import Wish, consume  # noqa: PLC0415 - see the module's first sentence
-
-        _give_stdout_back()
-        return consume(
-            Wish(
-                topic=topic,
-                from_beginning=from_beginning,
-                last=last,
-                follow=follow,
-                count=count,
-                timeout=timeout,
-                errors_only=errors_only,
-                key=key,
-                request_ids=tuple(request_id or ()),
-                as_json=as_json,
-                model=model,
-                config=config,
-                bootstrap_servers=bootstrap_servers,
-            )
-        )
-
-    _end(act)
-
-
 @contextmanager
 def _unwinding() -> Iterator[None]:
     """From here on Ctrl-C unwinds, unless `__main__` was told otherwise.
@@ -539,6 +310,8 @@ def _forgo_what_is_left() -> None:
         forgo(sys.stdout)
 
 
+publish.register(app, _end)
+consume.register(app, _end)
 demo.register(app, _end)
 profile.register(app, _end)
 bench.register(app, _end)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from worker.tools.command_options import Config, add_command
+from worker.terminal.command_options import Config, add_command
 
 
 @dataclass(frozen=True, kw_only=True)

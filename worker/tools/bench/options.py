@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from worker.tools.command_options import AsJson, Brokers, Config, End, add_command
+from worker.terminal.command_options import AsJson, Brokers, Config, End, add_command
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
 from sys import maxsize
 
 from worker.core.failures import BadConfiguration, Incomplete
@@ -24,6 +22,7 @@ from worker.settings.for_commands import ClientSettings, load_client
 from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_line import check_idle, signature_if_any, with_options
 from worker.terminal.terminal import console, tell
+from worker.tools.consume.options import ConsumeOrder
 from worker.tools.consume.reading import Reading, read
 from worker.tools.consume.shown import Told, block, json_of
 from worker.tools.kafka.reader import Reader
@@ -34,59 +33,42 @@ _GLANCE = 0.1
 _LOOK_THROUGH = 1_000_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What is asked for on the command line; the options' help says what each means."""
-
-    topic: str | None = None
-    from_beginning: bool = False
-    last: int | None = None
-    follow: bool | None = None
-    count: int | None = None
-    timeout: float | None = None
-    errors_only: bool = False
-    key: str | None = None
-    request_ids: Sequence[str] = ()
-    as_json: bool = False
-    model: Path | None = None
-    config: Path | None = None
-    bootstrap_servers: str | None = None
-
-
-def consume(wish: Wish) -> int:
+def consume(order: ConsumeOrder) -> int:
     """0 when what was asked for was shown, or nothing in particular was.
 
     Raises `Incomplete` when less came, or less within `timeout`, than `count`, `key` or `request_ids` ask for.
     """
-    if wish.follow is False and not (wish.from_beginning or wish.last):
+    if order.follow is False and not (order.from_beginning or order.last):
         check_idle("without --from-beginning or --last: what comes is not waited for", no_follow=True)
     environ = with_options(
-        os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=wish.bootstrap_servers, WORKER_MODEL__PATH=wish.model
+        os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
-    settings = load_client(wish.config, environ)
-    search = _Search(wish)
-    with Reader(settings.kafka, _topic(wish, settings)) as reader, stop_signals() as signals:
-        tail = _Tail(reader, wish.last, search, looks_through_all=wish.from_beginning) if wish.last else None
+    settings = load_client(order.config, environ)
+    search = _Search(order)
+    with Reader(settings.kafka, _topic(order, settings)) as reader, stop_signals() as signals:
+        tail = _Tail(reader, order.last, search, looks_through_all=order.from_beginning) if order.last else None
         if tail is None:
-            reader.start_at(reader.beginnings if wish.from_beginning else reader.ends)
-        _show_what_comes(wish, reader, tail, search, _Page(wish, environ), signals)
+            reader.start_at(reader.beginnings if order.from_beginning else reader.ends)
+        _show_what_comes(order, reader, tail, search, _Page(order, environ), signals)
         if not signals.stop_asked:
             search.check()
     return 0
 
 
-def _topic(wish: Wish, settings: ClientSettings) -> str:
-    topic = wish.topic or settings.kafka.response_topic
+def _topic(order: ConsumeOrder, settings: ClientSettings) -> str:
+    topic = order.topic or settings.kafka.response_topic
     if topic is None:
         raise BadConfiguration("WORKER_KAFKA__RESPONSE_TOPIC: must be set, or name a topic with --topic")
     return topic
 
 
 def _show_what_comes(
-    wish: Wish, reader: Reader, tail: _Tail | None, search: _Search, page: _Page, signals: StopSignals
+    order: ConsumeOrder, reader: Reader, tail: _Tail | None, search: _Search, page: _Page, signals: StopSignals
 ) -> None:
-    follows = (sys.stdout.isatty() or not (wish.from_beginning or wish.last)) if wish.follow is None else wish.follow
-    patience = Patience(wish.timeout, time.monotonic())
+    follows = (
+        (sys.stdout.isatty() or not (order.from_beginning or order.last)) if order.follow is None else order.follow
+    )
+    patience = Patience(order.timeout, time.monotonic())
     while not signals.stop_asked and not search.is_over:
         is_backlog = not reader.has_reached_ends
         records = reader.read(_GLANCE)
@@ -186,15 +168,15 @@ class Patience:
 class _Search:
     """Which records are wanted, and which of them are still to come. Owns the count."""
 
-    def __init__(self, wish: Wish) -> None:
-        self._wish = wish
-        self._key = None if wish.key is None else wish.key.encode(errors="surrogateescape")
-        self._missing = dict.fromkeys(wish.request_ids)
+    def __init__(self, order: ConsumeOrder) -> None:
+        self._order = order
+        self._key = None if order.key is None else order.key.encode(errors="surrogateescape")
+        self._missing = dict.fromkeys(order.request_ids or ())
         self._found = 0
 
     def found(self, records: Sequence[Record]) -> list[Record]:
         """Those that are wanted, no more than are still asked for."""
-        room = None if self._wish.count is None else self._wish.count - self._found
+        room = None if self._order.count is None else self._order.count - self._found
         wanted = [record for record in records if self.is_wanted(record)][:room]
         self._found += len(wanted)
         for record in wanted if self._missing else ():
@@ -204,33 +186,33 @@ class _Search:
 
     def is_wanted(self, record: Record) -> bool:
         """Whether it is one of those that are asked for."""
-        wish = self._wish
+        order = self._order
         return (
             (self._key is None or record.key == self._key)
-            and (not wish.errors_only or Told(record).is_error)
-            and (not wish.request_ids or not _names(record).isdisjoint(wish.request_ids))
+            and (not order.errors_only or Told(record).is_error)
+            and (not order.request_ids or not _names(record).isdisjoint(order.request_ids))
         )
 
     @property
     def is_choosy(self) -> bool:
         """Whether there may be records that are not wanted."""
-        return self._key is not None or self._wish.errors_only or bool(self._wish.request_ids)
+        return self._key is not None or self._order.errors_only or bool(self._order.request_ids)
 
     @property
     def is_over(self) -> bool:
         """Nothing more is asked for."""
-        has_all_names = bool(self._wish.request_ids) and not self._missing and not self._wish.follow
-        return has_all_names or self._found == self._wish.count
+        has_all_names = bool(self._order.request_ids) and not self._missing and not self._order.follow
+        return has_all_names or self._found == self._order.count
 
     def check(self) -> None:
         """Raises `Incomplete` for what was asked for and did not come."""
         if self._missing:
             raise Incomplete(f"no answer to {', '.join(self._missing)} was found")
-        if self._wish.count is not None and self._found < self._wish.count:
-            raise Incomplete(f"{self._found} of {self._wish.count} records were found")
+        if self._order.count is not None and self._found < self._order.count:
+            raise Incomplete(f"{self._found} of {self._order.count} records were found")
         if self._key is not None and not self._found:
-            what = "error" if self._wish.errors_only else "record"
-            raise Incomplete(f"no {what} with the key {self._wish.key} was found")
+            what = "error" if self._order.errors_only else "record"
+            raise Incomplete(f"no {what} with the key {self._order.key} was found")
 
 
 def _names(record: Record) -> set[str]:
@@ -242,14 +224,14 @@ def _names(record: Record) -> set[str]:
 class _Page:
     """Standard output, as a terminal, a file or a pipe, or for machines. Looks at the model when rows come."""
 
-    def __init__(self, wish: Wish, environ: Mapping[str, str]) -> None:
-        self._wish = wish
+    def __init__(self, order: ConsumeOrder, environ: Mapping[str, str]) -> None:
+        self._order = order
         self._environ = environ
         self._console = console()
 
     def show(self, records: Sequence[Record]) -> None:
         """Raises `BrokenPipeError` when it is read no more."""
-        if self._wish.as_json:
+        if self._order.as_json:
             lines = [json_of(record, self._read(record)) for record in records]
             sys.stdout.buffer.write(b"".join(lines))
             sys.stdout.buffer.flush()
@@ -270,4 +252,4 @@ class _Page:
 
     @cached_property
     def _signature(self) -> Signature | None:
-        return signature_if_any(self._wish.config, self._environ, is_asked_for=self._wish.model is not None)
+        return signature_if_any(self._order.config, self._environ, is_asked_for=self._order.model is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from worker.tools.command_options import End
+from worker.terminal.command_options import End
 
 
 def register(app: typer.Typer, end: End) -> None:

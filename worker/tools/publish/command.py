@@ -8,7 +8,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from worker.terminal.command_line import (
 from worker.terminal.terminal import console, count, print_json
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
+from worker.tools.publish.options import PublishOrder
 from worker.tools.publish.publication import Publication, Published
 from worker.tools.publish.requests import Lines, Random, Requests, Rows, is_archive, is_array
 from worker.tools.publish.roll_call import Answered, RollCall
@@ -37,46 +37,13 @@ from worker.tools.publish.roll_call import Answered, RollCall
 _PATIENCE = 30.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What is asked for on the command line; the options' help says what each means."""
-
-    file: str | None = None
-    random: int | None = None
-    topic: str | None = None
-    key: str | None = None
-    rate: float | None = None
-    wait: bool = False
-    response_topic: str | None = None
-    timeout: float | None = None
-    rows_per_request: int | None = None
-    encoding: str | None = None
-    seed: int | None = None
-    model: Path | None = None
-    as_json: bool = False
-    config: Path | None = None
-    bootstrap_servers: str | None = None
-
-    @property
-    def patience(self) -> float:
-        """Seconds."""
-        return _PATIENCE if self.timeout is None else self.timeout
-
-    def check(self) -> None:
-        """Raises `BadConfiguration` for options that do nothing without another."""
-        if not self.wait:
-            check_idle("without --wait", timeout=self.timeout, response_topic=self.response_topic)
-        if self.random is None:
-            check_idle("without --random", encoding=self.encoding, seed=self.seed)
-
-
-def publish(order: Order) -> int:
+def publish(order: PublishOrder) -> int:
     """0 when all was published and, with `wait`, answered with a result.
 
     Raises `BadConfiguration` for what cannot be begun, `KafkaFatal` when Kafka takes nothing more, and `Incomplete`
     when a part was not published, not answered, or answered with an error.
     """
-    order.check()
+    _check_idle(order)
     environ = with_options(
         os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers, WORKER_MODEL__PATH=order.model
     )
@@ -92,7 +59,7 @@ def publish(order: Order) -> int:
         try:
             publication.run(requests)
             if order.wait and publication.is_whole:
-                publication.wait(order.patience)
+                publication.wait(_patience(order))
         finally:
             if publication.published.handed_over or publication.is_whole:
                 _report(order, topic, publication)
@@ -100,7 +67,20 @@ def publish(order: Order) -> int:
     return 0
 
 
-def _topic(order: Order, settings: ClientSettings) -> str:
+def _patience(order: PublishOrder) -> float:
+    """Seconds."""
+    return _PATIENCE if order.timeout is None else order.timeout
+
+
+def _check_idle(order: PublishOrder) -> None:
+    """Raises `BadConfiguration` for options that do nothing without another."""
+    if not order.wait:
+        check_idle("without --wait", timeout=order.timeout, response_topic=order.response_topic)
+    if order.random is None:
+        check_idle("without --random", encoding=order.encoding, seed=order.seed)
+
+
+def _topic(order: PublishOrder, settings: ClientSettings) -> str:
     """Raises `BadConfiguration` for one whose readers would take requests for what they are not."""
     topic = order.topic or _only_request_topic(settings)
     check_readers("--topic", topic, settings.kafka, "response_topic", "dead_letter_topic")
@@ -116,7 +96,7 @@ def _only_request_topic(settings: ClientSettings) -> str:
     return topics[0]
 
 
-def _requests(order: Order, environ: Mapping[str, str], stack: ExitStack) -> Requests:
+def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack) -> Requests:
     if (order.file is None) == (order.random is None):
         raise BadConfiguration("what is to be published? Name a FILE (- is standard input), or say --random N")
     if order.random is not None:
@@ -144,13 +124,13 @@ def _requests(order: Order, environ: Mapping[str, str], stack: ExitStack) -> Req
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _check_lines(order: Order) -> None:
+def _check_lines(order: PublishOrder) -> None:
     check_idle(
         "with JSON lines, which are published as they stand", rows_per_request=order.rows_per_request, model=order.model
     )
 
 
-def _rows(order: Order, path: Path, environ: Mapping[str, str]) -> Rows:
+def _rows(order: PublishOrder, path: Path, environ: Mapping[str, str]) -> Rows:
     """What the model cannot be asked is told here at once, where there is a model, and else by each answer."""
     rows = Rows(path, order.rows_per_request or 1)
     signature = signature_if_any(order.config, environ, is_asked_for=order.model is not None)
@@ -159,7 +139,7 @@ def _rows(order: Order, path: Path, environ: Mapping[str, str]) -> Rows:
     return rows
 
 
-def _encoding(order: Order, signature: Signature) -> Encoding:
+def _encoding(order: PublishOrder, signature: Signature) -> Encoding:
     possible = encodings(signature)
     if order.encoding is None:
         return possible[0]
@@ -171,7 +151,7 @@ def _encoding(order: Order, signature: Signature) -> Encoding:
     return Encoding(order.encoding)
 
 
-def _reader_at_end(order: Order, settings: ClientSettings, stack: ExitStack) -> Reader:
+def _reader_at_end(order: PublishOrder, settings: ClientSettings, stack: ExitStack) -> Reader:
     topic = order.response_topic or settings.kafka.response_topic
     if topic is None:
         raise BadConfiguration("WORKER_KAFKA__RESPONSE_TOPIC: must be set for --wait, or name it with --response-topic")
@@ -180,7 +160,7 @@ def _reader_at_end(order: Order, settings: ClientSettings, stack: ExitStack) -> 
     return reader
 
 
-def _report(order: Order, topic: str, publication: Publication) -> None:
+def _report(order: PublishOrder, topic: str, publication: Publication) -> None:
     published, answered = publication.published, publication.answered if order.wait else None
     if order.as_json:
         print_json(_document(topic, published, answered))
@@ -223,7 +203,7 @@ def _document(topic: str, published: Published, answered: Answered | None) -> di
     return document
 
 
-def _judge(order: Order, total: int | None, publication: Publication) -> None:
+def _judge(order: PublishOrder, total: int | None, publication: Publication) -> None:
     """Raises for whatever is short of what was asked for."""
     published, odd = publication.published, publication.odd
     if odd is not None and not published.acknowledged:
@@ -243,7 +223,7 @@ def _judge(order: Order, total: int | None, publication: Publication) -> None:
         raise Incomplete("\n".join(shortfalls))
 
 
-def _looking_up(order: Order, errors: int) -> str:
+def _looking_up(order: PublishOrder, errors: int) -> str:
     """The command that shows so many errors, with what of this one's options leads it there."""
     words = ["inference-worker", "consume", "--errors-only", "--last", str(errors)]
     for option, value in (
@@ -255,7 +235,7 @@ def _looking_up(order: Order, errors: int) -> str:
     return shlex.join(words)
 
 
-def _unsatisfied(order: Order, publication: Publication) -> Iterator[str]:
+def _unsatisfied(order: PublishOrder, publication: Publication) -> Iterator[str]:
     """Requests that got an error, and those that got nothing."""
     answered = publication.answered
     if answered.errors:
@@ -270,9 +250,9 @@ def _unsatisfied(order: Order, publication: Publication) -> Iterator[str]:
     if publication.is_stop_asked:
         yield f"{missing} when it was ended"
     elif answered.ok or answered.failed:
-        yield f"{missing}, and no answer came for {order.patience:g} s"
+        yield f"{missing}, and no answer came for {_patience(order):g} s"
     else:
         yield (
-            f"{missing}, no answer came for {order.patience:g} s: is a worker running on this topic? "
+            f"{missing}, no answer came for {_patience(order):g} s: is a worker running on this topic? "
             "`inference-worker check` tells what would keep one from it"
         )

@@ -11,7 +11,8 @@ from worker.core.failures import Incomplete
 from worker.core.records import Partition, Record
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT
 from worker.tools.consume import command as consume
-from worker.tools.consume.command import Patience, Wish, _Search, _Tail
+from worker.tools.consume.command import Patience, _Search, _Tail
+from worker.tools.consume.options import ConsumeOrder
 from worker.tools.kafka.reader import Reader
 
 
@@ -44,11 +45,11 @@ def test_without_a_timeout_patience_has_no_end() -> None:
 @pytest.mark.parametrize(
     ("wish", "told"),
     [
-        (Wish(key="k"), "no record with the key k was found$"),
-        (Wish(key="k", last=2, errors_only=True), "no error with the key k was found$"),
+        (ConsumeOrder(key="k"), "no record with the key k was found$"),
+        (ConsumeOrder(key="k", last=2, errors_only=True), "no error with the key k was found$"),
     ],
 )
-def test_a_key_that_did_not_come_is_missing(wish: Wish, told: str) -> None:
+def test_a_key_that_did_not_come_is_missing(wish: ConsumeOrder, told: str) -> None:
     """And is told by what was looked for."""
     with pytest.raises(Incomplete, match=told):
         _Search(wish).check()
@@ -79,7 +80,7 @@ class Topic:
         return Record(at, offset, None, b"", headers, offset * 1000 + at.number)
 
 
-def newest(topic: Topic, wish: Wish) -> list[tuple[int, int]]:
+def newest(topic: Topic, wish: ConsumeOrder) -> list[tuple[int, int]]:
     """Partitions and offsets of what the tail of a topic shows."""
     tail = _Tail(cast("Reader", topic), wish.last or 0, _Search(wish), looks_through_all=wish.from_beginning)
     while not (found := tail.newest(topic.read())) and not topic.has_reached_ends:
@@ -91,7 +92,7 @@ def test_the_last_errors_are_found_behind_good_answers() -> None:
     """So many errors are asked for, and not what errors there are among so many answers."""
     topic = Topic(partitions=2, records=1000, every=100)
 
-    assert newest(topic, Wish(last=3, errors_only=True)) == [(1, 801), (0, 900), (1, 901)]
+    assert newest(topic, ConsumeOrder(last=3, errors_only=True)) == [(1, 801), (0, 900), (1, 901)]
     assert topic.starts[-1] > 0, "read to the beginning though nothing newer could be there"
 
 
@@ -99,7 +100,7 @@ def test_the_newest_are_read_once() -> None:
     """Where all are wanted, each partition's last so many hold them."""
     topic = Topic(partitions=2, records=1000, every=100)
 
-    assert newest(topic, Wish(last=3)) == [(1, 998), (0, 999), (1, 999)]
+    assert newest(topic, ConsumeOrder(last=3)) == [(1, 998), (0, 999), (1, 999)]
     assert topic.starts == [997]
 
 
@@ -109,7 +110,7 @@ def test_what_was_not_looked_through_is_told(
     """A topic may be long, and its errors few."""
     monkeypatch.setattr(consume, "_LOOK_THROUGH", 400)
 
-    assert newest(Topic(partitions=2, records=1000, every=100), Wish(last=5, errors_only=True)) == [
+    assert newest(Topic(partitions=2, records=1000, every=100), ConsumeOrder(last=5, errors_only=True)) == [
         (0, 800), (1, 801), (0, 900), (1, 901)
     ]  # fmt: skip
 
@@ -124,7 +125,7 @@ def test_all_is_looked_through_where_that_is_asked_for(
 ) -> None:
     """As the line says that tells what was not."""
     monkeypatch.setattr(consume, "_LOOK_THROUGH", 400)
-    wish = Wish(last=5, errors_only=True, from_beginning=True)
+    wish = ConsumeOrder(last=5, errors_only=True, from_beginning=True)
 
     assert newest(Topic(partitions=2, records=1000, every=100), wish) == [
         (1, 701), (0, 800), (1, 801), (0, 900), (1, 901)
@@ -136,6 +137,6 @@ def test_a_topic_without_so_many_is_read_to_its_beginning_in_silence(capsys: pyt
     """There is nothing else to look through."""
     topic = Topic(partitions=1, records=1000, every=500)
 
-    assert newest(topic, Wish(last=5, errors_only=True)) == [(0, 0), (0, 500)]
+    assert newest(topic, ConsumeOrder(last=5, errors_only=True)) == [(0, 0), (0, 500)]
     assert topic.starts[-1] == 0
     assert capsys.readouterr().err == ""

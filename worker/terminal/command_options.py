@@ -27,6 +27,10 @@ Brokers = Annotated[
     str | None,
     typer.Option("--bootstrap-servers", help="The brokers, if not the settings'.", metavar="HOST:PORT,..."),
 ]
+AskedModel = Annotated[
+    Path | None,
+    typer.Option("--model", help="The ONNX model, if not the settings'.", metavar="FILE"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")]
 
 
