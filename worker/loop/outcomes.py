@@ -32,7 +32,7 @@ from worker.ports import Delivery, Events
 class Outcomes:
     """Decides what each record is answered. Owns the device check."""
 
-    def __init__(  # noqa: PLR0913  # what is answered, by whom, and who learns from a run
+    def __init__(  # noqa: PLR0913  # what is answered, and what learns from a run
         self,
         *,
         ledger: OffsetLedger,
