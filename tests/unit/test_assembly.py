@@ -252,7 +252,8 @@ def test_no_dead_letter_topic_takes_nothing(assemble: Callable[..., Assembled]) 
 @pytest.mark.parametrize("given", ["error", "allow"])
 def test_what_is_not_finite_is_treated_as_was_set(assemble: Callable[..., Assembled], wanted: str, given: str) -> None:
     """Inputs and outputs each on their own."""
-    stacker = assemble(MODEL__NON_FINITE_INPUT=wanted, MODEL__NON_FINITE_OUTPUT=given).held["_stacker"]
+    held = assemble(MODEL__NON_FINITE_INPUT=wanted, MODEL__NON_FINITE_OUTPUT=given).held
+    (stacker,) = held["_stackers"].values()
 
     assert stacker.refuse_non_finite_input == (wanted == "reject")
     assert stacker.refuse_non_finite_output == (given == "error")

@@ -42,11 +42,12 @@ def compose(  # noqa: PLR0913  # names every part once
     clock: Callable[[], float],
 ) -> Worker:
     """A worker of these parts. Without a group there are no `offsets` and no `notes`."""
+    stackers = {stacker.signature.key: stacker}
     outcomes = Outcomes(
         ledger=ledger,
         delivery=delivery,
         rejections=rejections,
-        stacker=stacker,
+        stackers=stackers,
         batcher=batcher,
         punctuality=punctuality,
         events=events,
@@ -54,7 +55,7 @@ def compose(  # noqa: PLR0913  # names every part once
     )
     dispatch = Dispatch(
         batcher=batcher,
-        stacker=stacker,
+        stackers=stackers,
         lanes=lanes,
         intake=intake,
         punctuality=punctuality,

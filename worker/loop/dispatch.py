@@ -8,12 +8,12 @@ Owns what is out in the lanes. Never answers: what may not run, and what has run
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher, Group
 from worker.core.deadlines.punctuality import Punctuality
-from worker.core.records import Batch, Finished, Partition, Request
+from worker.core.records import Batch, Finished, ModelKey, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.stacking import Stacker
 from worker.loop.conduct import Conduct
@@ -28,7 +28,7 @@ class Dispatch:
         self,
         *,
         batcher: Batcher,
-        stacker: Stacker,
+        stackers: Mapping[ModelKey, Stacker],
         lanes: Lanes,
         intake: Intake,
         punctuality: Punctuality,
@@ -37,7 +37,7 @@ class Dispatch:
         conduct: Conduct,
     ) -> None:
         self._batcher = batcher
-        self._stacker = stacker
+        self._stackers = stackers
         self._lanes = lanes
         self._intake = intake
         self._punctuality = punctuality
@@ -91,9 +91,10 @@ class Dispatch:
     def start(self, group: Group, now: float) -> None:
         """Stack the group and give it to a lane; what of it may not run is refused."""
         requests = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.requests
-        batch, refused = self._stacker.stack(requests, group.closed_by)
+        stacker = self._stackers[group.bucket.model]
+        batch, refused = stacker.stack(requests, group.closed_by)
         if refused and any(isinstance(request, Run) for request, _ in refused):
-            batch, refused = self._stacker.stack(self._outcomes.apart(requests), group.closed_by)
+            batch, refused = stacker.stack(self._outcomes.apart(requests), group.closed_by)
         if refused:
             self._outcomes.refuse_requests(refused)
         if batch is not None:

@@ -21,7 +21,18 @@ from worker.core.batching.batcher import Batcher
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Array, Batch, Finished, Outcome, Partition, Place, Rejection, Request, nothing_owed
+from worker.core.records import (
+    Array,
+    Batch,
+    Finished,
+    ModelKey,
+    Outcome,
+    Partition,
+    Place,
+    Rejection,
+    Request,
+    nothing_owed,
+)
 from worker.core.rejections import Rejections
 from worker.core.runs import Run, unravel
 from worker.core.tensors.stacking import Split, Stacker, halve, reject
@@ -38,7 +49,7 @@ class Outcomes:
         ledger: OffsetLedger,
         delivery: Delivery,
         rejections: Rejections,
-        stacker: Stacker,
+        stackers: Mapping[ModelKey, Stacker],
         batcher: Batcher,
         punctuality: Punctuality,
         events: Events,
@@ -47,7 +58,7 @@ class Outcomes:
         self._ledger = ledger
         self._delivery = delivery
         self._rejections = rejections
-        self._stacker = stacker
+        self._stackers = stackers
         self._batcher = batcher
         self._punctuality = punctuality
         self._events = events
@@ -118,9 +129,10 @@ class Outcomes:
         return unravel(requests, self._ledger) if _has_runs(requests) else requests
 
     def _split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
-        split = self._stacker.split(batch, outputs)
+        stacker = self._stackers[batch.model]
+        split = stacker.split(batch, outputs)
         if isinstance(split, Split) and split.refused and _has_runs(request for request, _ in split.refused):
-            split = self._stacker.split(self._batch_apart(batch), outputs)
+            split = stacker.split(self._batch_apart(batch), outputs)
         return split
 
     def _batch_apart(self, batch: Batch) -> Batch:
