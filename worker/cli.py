@@ -1,4 +1,4 @@
-"""The words on the command line: each names one command of `worker.commands`, imported only when it is called.
+"""The words on the command line: each names a command of `worker.commands` or `worker.tools`, imported when called.
 
 Owns the exit codes: 0, or that of the `Stop` that ended the command. Decides nothing else. A failure that has a name is
 told in plain lines on stderr, and so is what the system or a terminal's text would not do for a command (a full disk, a
@@ -20,7 +20,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from worker.core.failures import Incomplete, Stop
-from worker.terminal.command_options import Config
+from worker.terminal.command_options import AsJson, Config
 from worker.terminal.streams import Forgiving, stand_in_for_closed_streams
 from worker.tools.bench import options as bench
 from worker.tools.consume import options as consume
@@ -80,7 +80,7 @@ def run(config: Config = None) -> None:
 def check(
     config: Config = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")] = False,
+    as_json: AsJson = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their defaults, too.")] = False,
 ) -> None:
     """Look at settings, model and cluster as a worker does before it joins its group, and tell all that is wrong.
@@ -148,7 +148,7 @@ Since = Annotated[
 RequestTopic = Annotated[
     str | None, typer.Option("--request-topic", help="Only requests that came from this topic.", metavar="TOPIC")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything.")]
 
 
 @dead_letters.command("list")
@@ -158,7 +158,7 @@ def list_dead_letters(
     since: Since = None,
     request_topic: RequestTopic = None,
     topic: Topic = None,
-    as_json: AsJson = False,
+    as_json: AsJsonLines = False,
     config: Config = None,
 ) -> None:
     """Why requests were rejected: one entry for each reason, with an example."""
@@ -188,7 +188,7 @@ def show_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each optio
     since: Since = None,
     request_topic: RequestTopic = None,
     topic: Topic = None,
-    as_json: AsJson = False,
+    as_json: AsJsonLines = False,
     config: Config = None,
 ) -> None:
     """Show dead letters whole: where each came from, why, headers, key and value."""
@@ -232,7 +232,7 @@ def replay_dead_letters(  # noqa: PLR0913 - typer wants a parameter for each opt
         ),
     ] = None,
     topic: Topic = None,
-    as_json: AsJson = False,
+    as_json: AsJsonLines = False,
     config: Config = None,
 ) -> None:
     """What `help` above says."""

@@ -146,7 +146,7 @@ class Batcher:
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company. One larger than a batch is cut into pieces that are answered as one."""
-        if request.model is not self._model:
+        if request.model is not self._model:  # as `_bucket_of`, without its call for each request
             self._turn_to(request.model)
         bucket = self._of_model.get(request.shapes) or self._learn(request)
         rows = self._policy.piece_rows(request, bucket.limit.rows)
@@ -257,7 +257,8 @@ class Batcher:
         """The bucket for requests like this one, for the model that was turned to."""
         model, shapes = request.model, request.shapes
         if len(self._of_model) >= MOST_REMEMBERED:
-            self._of_model.clear()
+            for of_model in self._by_request.values():
+                of_model.clear()
             self._buckets.clear()  # groups that are open go when they are due
         padded = self._policy.buckets.padded(shapes)
         bucket = self._buckets.get((model, padded))
