@@ -34,7 +34,8 @@ from tests.models import mlp, save
 from worker.inference import load
 from worker.settings.for_commands import load_scoring
 from worker.signals import StopSignals
-from worker.tools.score.jobs import Asked, open_job
+from worker.tools.score.jobs import open_job
+from worker.tools.score.options import ScoreOrder
 from worker.tools.score.scorer import Scorer
 from worker.tools.score.tally import Tally
 
@@ -77,7 +78,8 @@ def score(model: Path, source: Path, output: Path, batch: int) -> Callable[[], N
 
     def run() -> None:
         with ExitStack() as closing:
-            assert open_job(Asked(source, output), scorer, settings, print, closing).run()
+            order = ScoreOrder(model=model, file=source, output=output)
+            assert open_job(order, scorer, settings, print, closing).run()
         assert not scorer.tally.refused
 
     return run

@@ -23,7 +23,7 @@ from worker.core.failures import BadConfiguration, Incomplete
 from worker.tools.kafka.embedded import EmbeddedBroker
 from worker.tools.score.command import score
 from worker.tools.score.files.claims import claimed
-from worker.tools.score.jobs import Asked
+from worker.tools.score.options import ScoreOrder
 
 TIMEOUT = 40.0
 
@@ -69,7 +69,7 @@ def started(*arguments: str | Path, settings: dict[str, str] | None = None) -> s
 
 def scored(model: Path, file: Path, output: Path | None, batch_size: int = 4, **asked: Any) -> int:
     """In this process."""
-    return score(None, model, Asked(file, output, **asked), batch_size)
+    return score(ScoreOrder(model=model, file=file, output=output, batch_size=batch_size, **asked))
 
 
 def saved(folder: Path, array: np.ndarray[Any, Any], name: str = "rows.npy") -> Path:
@@ -283,9 +283,9 @@ def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"lines.jsonl is there already"):
         scored(model, file, lines)
     with pytest.raises(BadConfiguration, match=r"rows.npy is the input itself"):
-        scored(model, file, file, may_overwrite=True)
+        scored(model, file, file, force=True)
     assert (tmp_path / "out.partial.npy").read_text() == "precious"
-    assert scored(model, file, tmp_path / "out.npy", may_overwrite=True) == 0
+    assert scored(model, file, tmp_path / "out.npy", force=True) == 0
     assert np.array_equal(np.load(tmp_path / "out.npy"), np.ones((5, 1)))
 
 
@@ -301,11 +301,11 @@ def test_two_runs_never_write_one_file(taken: str, tmp_path: Path) -> None:
         scored(model, file, tmp_path / "out.npy")
     (tmp_path / "out.npy").write_text("older")
     with pytest.raises(BadConfiguration, match=f"{taken}: another run is writing it"):
-        scored(model, file, tmp_path / "out.npy", may_overwrite=True)
+        scored(model, file, tmp_path / "out.npy", force=True)
 
     assert {path.name: path.read_text() for path in tmp_path.glob("out*")} == {taken: "its own", "out.npy": "older"}
     os.close(other)
-    assert scored(model, file, tmp_path / "out.npy", may_overwrite=True) == 0
+    assert scored(model, file, tmp_path / "out.npy", force=True) == 0
 
 
 def test_a_second_run_does_not_cut_short_the_lines_of_the_first(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_a_second_run_does_not_cut_short_the_lines_of_the_first(tmp_path: Path) 
     (tmp_path / "lines.jsonl").write_text(LINES[0] + "\n")
 
     with pytest.raises(BadConfiguration, match=r"out.jsonl: another run is writing it"):
-        scored(model, tmp_path / "lines.jsonl", output, may_overwrite=True)
+        scored(model, tmp_path / "lines.jsonl", output, force=True)
     _, told = process.communicate(LINES[0].encode() + b"\n", timeout=TIMEOUT)
 
     assert process.returncode == 0, told

@@ -7,6 +7,7 @@ imported when it runs.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -37,10 +38,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object with all t
 def add_command(
     app: typer.Typer, name: str, options: Callable[..., Options], act: Callable[[Options], int], end: End
 ) -> None:
-    """`options` is the dataclass; its docstring is what `--help` says of the command."""
+    """`options` is the dataclass; its docstring is what `--help` says of the command.
+
+    A line of it that ends inside a sentence is joined with the next; typer would show it broken there.
+    """
 
     def command(**given: Any) -> None:
         end(lambda: act(options(**given)))
 
     command.__signature__ = inspect.signature(options, eval_str=True)  # type: ignore[attr-defined]  # typer reads it
-    app.command(name, help=inspect.getdoc(options))(command)
+    told = re.sub(r"(?<![.\n])\n(?!\n)", " ", inspect.getdoc(options) or "")
+    app.command(name, help=told)(command)

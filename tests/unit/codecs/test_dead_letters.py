@@ -11,7 +11,8 @@ from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
 from worker.core.records import UNREADABLE_HEADERS, Headers, Record
 from worker.tools.consume import reading
-from worker.tools.dead_letters.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
+from worker.tools.dead_letters.originals import Originals
+from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, Trail
 
 ORIGINALS = Originals(JSON)
 NAMED = [("request-id", b"a1")]

@@ -17,6 +17,7 @@ from worker.assembly import batch_policy
 from worker.codecs import Wire, lack_of_room
 from worker.codecs.examples import encode_request, encodings
 from worker.commands.check.delivery import WantedTransactions, can_transact, delivery_facts, wanted_transactions
+from worker.commands.check.options import CheckOrder
 from worker.commands.check.report import ClusterFacts, ModelFacts, Report
 from worker.commands.check.screen import show
 from worker.core.batching.batcher import BatchPolicy
@@ -44,13 +45,13 @@ from worker.terminal.terminal import page, print_json
 RUNS, RUNS_SECONDS = 5, 2.0
 
 
-def check(config_path: Path | None, *, as_json: bool, show_all: bool) -> int:
+def check(order: CheckOrder) -> int:
     """The exit code of a worker with these settings, as far as its start goes: 0, it would serve."""
-    report = examined(config_path)
-    if as_json:
+    report = examined(order.config)
+    if order.as_json:
         print_json(report.as_json())
     else:
-        show(page(), report, show_all=show_all)
+        show(page(), report, show_all=order.show_all)
     return report.exit_code
 
 

@@ -2,7 +2,7 @@
 
 Reads what the topic holds at the start, so that it ends even where its own requests are rejected again: those get new
 letters, which the next replay sends. What is sent and how far it is becomes true in one transaction (`ReplayGroup`);
-which letters are done is reckoned in `replays.py`. Stopped, killed or failed at any point it is started
+which letters are done is reckoned in `progress.py`. Stopped, killed or failed at any point it is started
 again and goes on.
 """
 
@@ -19,8 +19,9 @@ from worker.codecs.message_sizes import size_of
 from worker.core.failures import Incomplete
 from worker.core.records import Message, Partition, Record
 from worker.tools.dead_letters.destinations import Destination
+from worker.tools.dead_letters.originals import Originals
+from worker.tools.dead_letters.progress import MAX_NOTES, Bookmark, Trail, request_topic
 from worker.tools.dead_letters.replay_group import Committed, Sending
-from worker.tools.dead_letters.replays import MAX_NOTES, Bookmark, Originals, Trail, request_topic
 
 # What one transaction holds at most: with it, what a killed replay makes the readers of its topics wait for.
 MOST_RECORDS = 500
@@ -30,7 +31,7 @@ _READ_S = 0.2
 _NAMED = 100  # places told of the letters that did not go for one reason
 
 
-class Letters(Protocol):
+class LetterReader(Protocol):
     """Where they are read. `Reader` is one."""
 
     @property
@@ -41,14 +42,14 @@ class Letters(Protocol):
     def read(self, timeout: float) -> Sequence[Record]: ...
 
 
-class Sender(Protocol):
+class LetterSender(Protocol):
     """How they leave. `ReplayGroup` is one, `Rehearsal` the other."""
 
     def serve(self) -> None: ...
     def send(self, sendings: Sequence[Sending], offsets: Mapping[Partition, Committed]) -> None: ...
 
 
-class Topics(Protocol):
+class TopicFinder(Protocol):
     """Where they may go. `Destinations` is one."""
 
     def find(self, topic: str) -> Destination: ...
@@ -64,7 +65,7 @@ class Rehearsal:
         """Nothing."""
 
 
-class Pace(NamedTuple):
+class SendingLimits(NamedTuple):
     """How many, and how fast: at most `limit` letters, and `rate` of them a second. None: no bound."""
 
     limit: int | None = None
@@ -78,7 +79,7 @@ class Pace(NamedTuple):
 
 @dataclass(slots=True)
 class Unsent:
-    """Letters that did not go for one reason. Of `places` there are the first."""
+    """LetterReader that did not go for one reason. Of `places` there are the first."""
 
     letters: int = 0
     places: list[str] = field(default_factory=list)
@@ -91,7 +92,7 @@ class Unsent:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayCounts:
     """What a replay did: letters sent by topic and code; those that no replay can send, and those left for another."""
 
     sent: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -100,31 +101,31 @@ class Tally:
     is_stopped: bool = False
 
 
-class Replay:
+class ReplayRun:
     """One run. Owns what it has taken and not yet sent, and the way through each partition."""
 
     def __init__(  # noqa: PLR0913 - each is a part that a test puts another in place of
         self,
         *,
-        letters: Letters,
-        topics: Topics,
-        sender: Sender,
+        letters: LetterReader,
+        topics: TopicFinder,
+        sender: LetterSender,
         originals: Originals,
         trails: Mapping[Partition, Trail],
         to: str | None = None,
-        pace: Pace = Pace(),  # noqa: B008 - frozen
+        limits: SendingLimits = SendingLimits(),  # noqa: B008 - frozen
         is_stop_asked: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.tally = Tally()
+        self.counts = ReplayCounts()
         self._letters = letters
         self._topics = topics
         self._sender = sender
         self._originals = originals
         self._trails = trails
         self._to = to
-        self._pace = pace
+        self._limits = limits
         self._is_stop_asked = is_stop_asked
         self._clock = clock
         self._sleep = sleep
@@ -137,7 +138,7 @@ class Replay:
     def run(self, advance: Callable[[int], object]) -> None:
         """Until every letter is sent, or the limit reached, or a stop asked for. `advance` hears of offsets passed.
 
-        Raises `Stop` when Kafka does not let it go on; what the tally says was sent is sent.
+        Raises `Stop` when Kafka does not let it go on; what the counts says was sent is sent.
         """
         starts = {at: trail.next_offset for at, trail in self._trails.items()}
         self._letters.start_at(starts)
@@ -154,14 +155,14 @@ class Replay:
         self._send()
 
     def _may_go_on(self) -> bool:
-        self.tally.is_stopped = self.tally.is_stopped or self._is_stop_asked()
-        return not self.tally.is_stopped and self._room > 0
+        self.counts.is_stopped = self.counts.is_stopped or self._is_stop_asked()
+        return not self.counts.is_stopped and self._room > 0
 
     @property
     def _room(self) -> int:
-        """Letters that may be taken before the limit."""
-        taken = self.tally.sent.total() + len(self._pending)
-        return 1 if self._pace.limit is None else self._pace.limit - taken
+        """LetterReader that may be taken before the limit."""
+        taken = self.counts.sent.total() + len(self._pending)
+        return 1 if self._limits.limit is None else self._limits.limit - taken
 
     def _take_all(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -169,16 +170,16 @@ class Replay:
                 return
             if record.offset < self._letters.ends[record.partition]:
                 self._take(read(record), self._trails[record.partition])
-            if len(self._pending) >= self._pace.most_at_once or self._pending_bytes >= MOST_BYTES:
+            if len(self._pending) >= self._limits.most_at_once or self._pending_bytes >= MOST_BYTES:
                 self._send()
 
     def _take(self, letter: Letter, trail: Trail) -> None:
         if trail.wants(letter):
             topic = self._to or request_topic(letter)
             if letter.loss is not None:
-                self.tally.lost.setdefault(letter.loss, Unsent()).add(letter)
+                self.counts.lost.setdefault(letter.loss, Unsent()).add(letter)
             elif (fault := self._fault(topic)) is not None:
-                self.tally.left.setdefault(fault, Unsent()).add(letter)
+                self.counts.left.setdefault(fault, Unsent()).add(letter)
                 trail.left(letter)
             else:
                 self._hold(letter, self._topics.find(topic), trail)
@@ -193,9 +194,9 @@ class Replay:
         if size > destination.max_bytes:
             reason = f"topic {message.topic} does not take records so large"
             if self._to is None:
-                self.tally.lost.setdefault(reason, Unsent()).add(letter)
+                self.counts.lost.setdefault(reason, Unsent()).add(letter)
             else:  # where it came from it may go all the same
-                self.tally.left.setdefault(reason, Unsent()).add(letter)
+                self.counts.left.setdefault(reason, Unsent()).add(letter)
                 trail.left(letter)
             return
         partition = _partition(message, destination, is_own=letter.origin is not None and self._to is None)
@@ -219,16 +220,16 @@ class Replay:
                 )
         self._sender.send(self._pending, offsets)
         self._saved |= changed
-        self.tally.sent += self._pending_counts
+        self.counts.sent += self._pending_counts
         sent = len(self._pending)
         self._pending, self._pending_bytes, self._pending_counts = [], 0, Counter()
         self._rest(sent)
 
     def _rest(self, sent: int) -> None:
         """Time that went by before, with nothing to send, is no credit."""
-        if self._pace.rate is None:
+        if self._limits.rate is None:
             return
-        due = self._last_send + sent / self._pace.rate
+        due = self._last_send + sent / self._limits.rate
         while not self._is_stop_asked() and (left := due - self._clock()) > 0:
             self._sleep(min(left, _READ_S))
             self._sender.serve()

@@ -13,9 +13,10 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.terminal.command_line import check_idle
 from worker.terminal.terminal import console, count, print_json, printable, progress
-from worker.tools.dead_letters.asking import Asked, letters, span
-from worker.tools.dead_letters.replays import Selection
+from worker.tools.dead_letters.options import ShowOrder
+from worker.tools.dead_letters.progress import Selection
 from worker.tools.dead_letters.texts import brief, decoded, hang, moment, say, shown
+from worker.tools.dead_letters.wanted_letters import letters, selection_of, span, topic_of
 from worker.tools.kafka.reader import Reader
 
 # A screen or so of a value; --json has all of it.
@@ -25,30 +26,30 @@ _READ_S = 0.2
 _INDENT = " " * 10
 
 
-def show_letters(asked: Asked, place: str | None, most: int | None, *, as_json: bool) -> int:
+def show_letters(order: ShowOrder) -> int:
     """Print the letter at a place, its own or its request's; without one the newest `most` of those asked for.
 
     Raises `BadConfiguration` when there is none.
     """
-    kafka, topic = asked.kafka()
-    at = None if place is None else _position(place)
+    kafka, topic = topic_of(order)
+    at = None if order.place is None else _position(order.place)
     is_letters_own = at is not None and at.topic == topic
     if is_letters_own:
         check_idle(
             "with the place of a dead letter",
-            n=most,
-            code=asked.code,
-            since=asked.since,
-            request_topic=asked.request_topic,
+            n=order.most,
+            code=order.code,
+            since=order.since,
+            request_topic=order.request_topic,
         )
     with Reader(kafka, topic) as reader:
         if at is not None and is_letters_own:
             found = [_fetch(reader, at)]
         else:
-            found = _search(reader, asked.selection(), at, most or 1, topic)
+            found = _search(reader, selection_of(order), at, order.most or 1, topic)
     screen = console()
     for number, letter in enumerate(found):
-        if as_json:
+        if order.as_json:
             print_json(as_document(letter))
         else:
             _print(screen, letter, "\n" if number else "")

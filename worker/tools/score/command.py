@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from pathlib import Path
 
 from worker.core.failures import Incomplete, Stop
 from worker.inference import load_as_set
@@ -19,25 +18,25 @@ from worker.settings.for_commands import load_scoring
 from worker.signals import stop_signals
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress
-from worker.tools.score.jobs import Asked, Job, open_job
+from worker.tools.score.jobs import Job, open_job
+from worker.tools.score.options import ScoreOrder
 from worker.tools.score.scorer import Scorer
 from worker.tools.score.tally import Tally
 
 
-def score(config: Path | None, model: Path, asked: Asked, batch_size: int | None) -> int:
+def score(order: ScoreOrder) -> int:
     """0 when every row or line has its result. Raises `Incomplete` when some have none, and whatever stops it."""
-    asked.check()
-    settings = load_scoring(
-        config, with_options(os.environ, WORKER_MODEL__PATH=model, WORKER_BATCHING__MAX_BATCH_SIZE=batch_size)
-    )
+    order.check()
+    options = {"WORKER_MODEL__PATH": order.model, "WORKER_BATCHING__MAX_BATCH_SIZE": order.batch_size}
+    settings = load_scoring(order.config, with_options(os.environ, **options))
     batching = settings.batching
     loaded = load_as_set(settings.model, batching)
     began = time.monotonic()
     with stop_signals() as signals:
         scorer = Scorer(loaded, settings, Tally(batching.max_batch_size), signals)
         with _ended(scorer), ExitStack() as closing:
-            job = open_job(asked, scorer, settings, _say, closing)
-            with _bar(asked, job) as scorer.tally.show:
+            job = open_job(order, scorer, settings, _say, closing)
+            with _bar(order, job) as scorer.tally.show:
                 is_complete = job.run()
     _summarize(job, scorer.tally, loaded.device.name, time.monotonic() - began)
     _judge(job, scorer.tally, is_complete=is_complete)
@@ -58,8 +57,8 @@ def _ended(scorer: Scorer) -> Iterator[None]:
     scorer.close()
 
 
-def _bar(asked: Asked, job: Job) -> AbstractContextManager[Callable[[int], None]]:
-    if asked.output is None and sys.stdout.isatty():
+def _bar(order: ScoreOrder, job: Job) -> AbstractContextManager[Callable[[int], None]]:
+    if order.output is None and sys.stdout.isatty():
         return nullcontext(lambda _: None)  # answers scroll by where the bar would be
     return progress(f"{job.unit}s", job.total)
 

@@ -13,9 +13,10 @@ from worker.core.failures import Code, Incomplete, KafkaFatal
 from worker.core.records import Partition, Record
 from worker.tools.dead_letters import replay as module
 from worker.tools.dead_letters.destinations import Destination
-from worker.tools.dead_letters.replay import Pace, Replay
+from worker.tools.dead_letters.originals import Originals
+from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, Trail
+from worker.tools.dead_letters.replay import ReplayRun, SendingLimits
 from worker.tools.dead_letters.replay_group import Committed, Sending
-from worker.tools.dead_letters.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
 
 OTHER = Partition("dead", 1)
 
@@ -92,27 +93,27 @@ def replay(
     *,
     selection: Selection = EVERYTHING,
     to: str | None = None,
-    pace: Pace = Pace(),  # noqa: B008 - frozen
+    limits: SendingLimits = SendingLimits(),  # noqa: B008 - frozen
     max_bytes: int = 1000,
     is_stop_asked: Callable[[], bool] = lambda: False,
     clock: Hours | None = None,
-) -> Replay:
+) -> ReplayRun:
     clock = clock or Hours()
-    return Replay(
+    return ReplayRun(
         letters=letters,
         topics=FakeTopics(max_bytes),
         sender=sender,
         originals=Originals(JSON),
         trails={at: Trail(Bookmark(), selection, 0) for at in letters.ends},
         to=to,
-        pace=pace,
+        limits=limits,
         is_stop_asked=is_stop_asked,
         clock=clock,
         sleep=clock.sleep,
     )
 
 
-def run(one: Replay) -> list[int]:
+def run(one: ReplayRun) -> list[int]:
     """What it told of its progress."""
     told: list[int] = []
     one.run(told.append)
@@ -129,7 +130,7 @@ def test_every_letter_goes_and_the_offsets_with_it() -> None:
     ((sendings, offsets),) = sender.transactions
     assert [dict(s.message.headers)["replay-of"] for s in sendings] == [b"requests/2/%d" % at for at in (100, 101, 102)]
     assert offsets == {DEAD: Committed(3, "")}
-    assert one.tally.sent == {("requests", "INVALID_ARGUMENT"): 3}
+    assert one.counts.sent == {("requests", "INVALID_ARGUMENT"): 3}
     assert told[-1] == 3
 
 
@@ -178,7 +179,7 @@ def test_a_limit_is_exact_and_the_rest_is_left() -> None:
     """The offset stands behind the last letter that went."""
     sender = FakeSender()
 
-    run(replay(FakeLetters([dead_record(at) for at in range(10)]), sender, pace=Pace(limit=4)))
+    run(replay(FakeLetters([dead_record(at) for at in range(10)]), sender, limits=SendingLimits(limit=4)))
 
     assert len(sender.sent) == 4
     assert sender.committed == {DEAD: Committed(4, "")}
@@ -191,13 +192,13 @@ def test_a_stop_ends_it_between_two_transactions() -> None:
         FakeLetters([dead_record(at) for at in range(10)], at_once=2),
         sender,
         is_stop_asked=lambda: len(sender.transactions) >= 1,
-        pace=Pace(rate=2),
+        limits=SendingLimits(rate=2),
     )
 
     run(one)
 
-    assert one.tally.is_stopped
-    assert one.tally.sent.total() == len(sender.sent) == 2
+    assert one.counts.is_stopped
+    assert one.counts.sent.total() == len(sender.sent) == 2
     assert sender.committed == {DEAD: Committed(2, "")}
 
 
@@ -206,7 +207,11 @@ def test_a_rate_is_kept() -> None:
     clock = Hours()
     began = clock.now
 
-    run(replay(FakeLetters([dead_record(at) for at in range(10)]), FakeSender(), pace=Pace(rate=4), clock=clock))
+    run(
+        replay(
+            FakeLetters([dead_record(at) for at in range(10)]), FakeSender(), limits=SendingLimits(rate=4), clock=clock
+        )
+    )
 
     assert clock.now - began == pytest.approx(2.5)
 
@@ -228,21 +233,21 @@ def test_time_without_letters_is_no_credit_for_a_burst() -> None:
     codes = [Code.NOT_FOUND] * 100 + [Code.INTERNAL] * 100
     letters = Slow([dead_record(at, code=code) for at, code in enumerate(codes)], at_once=50)
 
-    run(replay(letters, Dated(), selection=Selection("INTERNAL"), pace=Pace(rate=5), clock=clock))
+    run(replay(letters, Dated(), selection=Selection("INTERNAL"), limits=SendingLimits(rate=5), clock=clock))
 
     assert len(times) == 100
     assert all(later - earlier >= 1 for earlier, later in zip(times, times[5:], strict=False))
 
 
 def test_a_failed_transaction_is_not_counted() -> None:
-    """The tally says what was sent, and nothing that may have been."""
+    """The counts say what was sent, and nothing that may have been."""
     sender = FakeSender(fails_at=1)
-    one = replay(FakeLetters([dead_record(at) for at in range(4)]), sender, pace=Pace(rate=2))
+    one = replay(FakeLetters([dead_record(at) for at in range(4)]), sender, limits=SendingLimits(rate=2))
 
     with pytest.raises(KafkaFatal):
         run(one)
 
-    assert one.tally.sent.total() == 2
+    assert one.counts.sent.total() == 2
 
 
 def test_a_letter_without_its_value_is_named_and_passed() -> None:
@@ -252,7 +257,7 @@ def test_a_letter_without_its_value_is_named_and_passed() -> None:
 
     run(one)
 
-    ((reason, lost),) = one.tally.lost.items()
+    ((reason, lost),) = one.counts.lost.items()
     assert reason == "the request's value did not fit into the dead letter"
     assert (lost.letters, lost.places) == (1, ["dead/0/1"])
     assert sender.committed == {DEAD: Committed(2, "")}
@@ -265,7 +270,7 @@ def test_a_letter_too_large_for_its_topic_is_named() -> None:
 
     run(one)
 
-    assert one.tally.lost["topic requests does not take records so large"].places == ["dead/0/0"]
+    assert one.counts.lost["topic requests does not take records so large"].places == ["dead/0/0"]
     assert len(sender.sent) == 1
 
 
@@ -277,8 +282,8 @@ def test_a_letter_too_large_for_another_topic_waits_for_its_own() -> None:
 
     run(elsewhere)
 
-    assert elsewhere.tally.left["topic elsewhere does not take records so large"].places == ["dead/0/1"]
-    assert elsewhere.tally.lost == {}
+    assert elsewhere.counts.left["topic elsewhere does not take records so large"].places == ["dead/0/1"]
+    assert elsewhere.counts.lost == {}
     assert first.committed[DEAD].next_offset == 1
 
 
@@ -290,7 +295,7 @@ def test_a_topic_that_is_missing_holds_nobody_up() -> None:
 
     run(one)
 
-    assert one.tally.left["there is no topic gone"].places == ["dead/0/1"]
+    assert one.counts.left["there is no topic gone"].places == ["dead/0/1"]
     assert len(sender.sent) == 3
     assert sender.committed == {DEAD: Committed(1, '[{"but":["gone"],"end":4}]')}
 
@@ -305,7 +310,7 @@ def test_a_letter_of_unknown_origin_needs_a_topic() -> None:
     run(replay(FakeLetters([stranger]), goes, to="elsewhere"))
 
     assert waits.sent == []
-    assert [left.letters for left in one.tally.left.values()] == [1]
+    assert [left.letters for left in one.counts.left.values()] == [1]
     assert [(sending.message.topic, sending.partition) for sending in goes.sent] == [("elsewhere", 0)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.tools.dead_letters.builders import letter
 from worker.core.failures import Code
-from worker.tools.dead_letters.replays import EVERYTHING, MAX_NOTES, Bookmark, Selection, Trail
+from worker.tools.dead_letters.progress import EVERYTHING, MAX_NOTES, Bookmark, Selection, Trail
 
 HOUR = 3600_000
 A_YEAR = 24 * 365

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from worker.core.failures import BadConfiguration
 from worker.terminal.terminal import printable
-from worker.tools.dead_letters.asking import time_of
 from worker.tools.dead_letters.texts import brief, hang, moment, period, say, shown
+from worker.tools.dead_letters.wanted_letters import time_of
 
 
 def lines(value: bytes) -> list[str]:

@@ -1,6 +1,4 @@
-"""What the three commands ask for alike: a dead-letter topic as the settings or the command line name it, and which of
-its letters.
-"""
+"""The letters that a command wants: in the topic that the settings or the command line name, those selected."""
 
 from __future__ import annotations
 
@@ -9,15 +7,14 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import NamedTuple
 
 from worker.codecs.dead_letters import Letter, read
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.settings.for_commands import ClientKafkaSettings, load_client
 from worker.terminal.command_line import with_options
-from worker.tools.dead_letters.replays import Selection
+from worker.tools.dead_letters.options import WhereLetters, WhichLetters
+from worker.tools.dead_letters.progress import Selection
 from worker.tools.kafka.reader import Reader
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -25,27 +22,19 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _READ_S = 0.2
 
 
-class Asked(NamedTuple):
-    """The words of the command line that every one of these commands takes."""
+def selection_of(which: WhichLetters) -> Selection:
+    """Which letters are meant. Raises `BadConfiguration` for a time that is none."""
+    since_ms = None if which.since is None else time_of(which.since, time.time())
+    code = None if which.code is None else which.code.upper()
+    return Selection(code, since_ms, which.request_topic)
 
-    config: Path | None = None
-    topic: str | None = None
-    code: str | None = None
-    since: str | None = None
-    request_topic: str | None = None
 
-    def selection(self) -> Selection:
-        """Which letters are meant. Raises `BadConfiguration` for a time that is none."""
-        since_ms = None if self.since is None else time_of(self.since, time.time())
-        code = None if self.code is None else self.code.upper()
-        return Selection(code, since_ms, self.request_topic)
-
-    def kafka(self) -> tuple[ClientKafkaSettings, str]:
-        """The connection and the dead-letter topic. Raises `BadConfiguration`."""
-        kafka = load_client(self.config, with_options(os.environ, WORKER_KAFKA__DEAD_LETTER_TOPIC=self.topic)).kafka
-        if kafka.dead_letter_topic is None:
-            raise BadConfiguration("WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic")
-        return kafka, kafka.dead_letter_topic
+def topic_of(where: WhereLetters) -> tuple[ClientKafkaSettings, str]:
+    """The connection and the dead-letter topic. Raises `BadConfiguration`."""
+    kafka = load_client(where.config, with_options(os.environ, WORKER_KAFKA__DEAD_LETTER_TOPIC=where.topic)).kafka
+    if kafka.dead_letter_topic is None:
+        raise BadConfiguration("WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic")
+    return kafka, kafka.dead_letter_topic
 
 
 def time_of(text: str, now: float) -> int:

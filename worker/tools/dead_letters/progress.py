@@ -1,4 +1,4 @@
-"""Dead letters sent back: which ones, which of them went already, and what request each of them was.
+"""How far the replays of a dead-letter topic are: which letters a replay selects, and which of them went already.
 
 A consumer group has one number for each partition, the offset below which everything is done. A replay with a filter
 does some records and leaves their neighbours, so the group's number alone cannot say what is left. The text that Kafka
@@ -24,11 +24,6 @@ from typing import Any, NamedTuple, Self
 import orjson
 
 from worker.codecs.dead_letters import Letter
-from worker.codecs.registry import readable_id
-from worker.codecs.request_headers import DEADLINE, REQUEST_ID, TIMEOUT, Envelopes
-from worker.core.records import Message
-
-REPLAY_OF = "replay-of"
 
 # What Kafka keeps beside an offset, in bytes: the brokers' default (`offset.metadata.max.bytes`). At offsets of seven
 # digits that is 107 times, or 87 topics of 20 characters, or 43 filters by code, time and topic together.
@@ -187,36 +182,3 @@ class Trail:
         for selection in [one for one in self._along if one.takes(letter)]:
             self._bookmark = self._bookmark.moved(selection, letter.record.offset)
             self._along.remove(selection)
-
-
-class Originals:
-    """Makes requests of dead letters again. `default_content_type` is that of the workers that read them."""
-
-    def __init__(self, default_content_type: str) -> None:
-        self._envelopes = Envelopes(default_content_type)
-
-    def request(self, letter: Letter, topic: str) -> Message:
-        """The request as it was, for `topic`: key, value and headers. Only for letters that have no `loss`.
-
-        But for when its answer was wanted: its publisher waits no more, and the operator who sends it back wants one.
-        A request that had no id of its own gets the one by which its publisher knows it, the place where it lay. The
-        header `replay-of` says that place too; a request that was a replay already keeps its first one.
-        """
-        record, origin = letter.record, letter.origin
-        headers = [header for header in letter.headers if header[0].lower() not in (TIMEOUT, DEADLINE)]
-        if origin is not None:
-            place = str(origin).encode()
-            if not self._has_id(letter):
-                headers.append((REQUEST_ID, place))
-            if all(name != REPLAY_OF for name, _ in headers):
-                headers.append((REPLAY_OF, place))
-        return Message(
-            topic, record.key, record.value, headers, origin.partition if origin else record.partition.number
-        )
-
-    def _has_id(self, letter: Letter) -> bool:
-        """As a worker finds it: in the header, else in the body."""
-        envelope = self._envelopes.read(letter.headers)
-        if envelope.reply.request_id is not None:
-            return True
-        return bool(readable_id(letter.record.value, envelope))

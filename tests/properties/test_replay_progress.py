@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.meeting import meeting, met
 from tests.unit.tools.dead_letters.builders import letter
 from worker.core.failures import Code
-from worker.tools.dead_letters.replays import EVERYTHING, Bookmark, Selection, Trail, request_topic
+from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, Trail, request_topic
 
 CODES = [Code.INTERNAL, Code.NOT_FOUND, Code.INVALID_ARGUMENT]
 TOPICS = ["a", "b", "c"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -14,72 +13,67 @@ from worker.settings.for_commands import ClientKafkaSettings
 from worker.signals import stop_signals
 from worker.terminal.command_line import check_readers
 from worker.terminal.terminal import console, count, print_json, printable, progress, tell
-from worker.tools.dead_letters.asking import Asked, begin
 from worker.tools.dead_letters.destinations import Destinations
-from worker.tools.dead_letters.replay import Pace, Rehearsal, Replay, Sender, Tally, Unsent
+from worker.tools.dead_letters.options import ReplayOrder
+from worker.tools.dead_letters.originals import Originals
+from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, Trail
+from worker.tools.dead_letters.replay import (
+    LetterSender,
+    Rehearsal,
+    ReplayCounts,
+    ReplayRun,
+    SendingLimits,
+    Unsent,
+)
 from worker.tools.dead_letters.replay_group import Committed, ReplayGroup, committed
-from worker.tools.dead_letters.replays import EVERYTHING, Bookmark, Originals, Selection, Trail
 from worker.tools.dead_letters.texts import hang, say
+from worker.tools.dead_letters.wanted_letters import begin, selection_of, topic_of
 from worker.tools.kafka.reader import Reader
 
 _PLACES_SHOWN = 5
 
 
-class How(NamedTuple):
-    """The words of the command line that say how to send. `group` None: named after the topic."""
-
-    group: str | None = None
-    to: str | None = None
-    pace: Pace = Pace()
-    is_dry: bool = False
-
-    @property
-    def run_pace(self) -> Pace:
-        """A rehearsal waits for no rate."""
-        return self.pace._replace(rate=None) if self.is_dry else self.pace
-
-
-def replay(asked: Asked, how: How, *, as_json: bool) -> int:
+def replay(order: ReplayOrder) -> int:
     """0 when all that was asked for was sent.
 
     Raises `Incomplete` for letters that were not, `BadConfiguration` and `KafkaFatal` as any client does.
     """
-    kafka, topic = asked.kafka()
-    selection = asked.selection()
-    group = how.group or f"{topic}-replay"
+    kafka, topic = topic_of(order)
+    selection = selection_of(order)
+    group = order.group or f"{topic}-replay"
     topics = Destinations(kafka, topic)
-    if how.to is not None:
-        check_readers("--to", how.to, kafka, "response_topic")
-        if (fault := topics.find(how.to).fault) is not None:
-            raise BadConfiguration(f"--to {how.to}: {fault}")
-    with Reader(kafka, topic) as reader, _sender(kafka, topic, group, reader, how) as (sender, known):
+    if order.to is not None:
+        check_readers("--to", order.to, kafka, "response_topic")
+        if (fault := topics.find(order.to).fault) is not None:
+            raise BadConfiguration(f"--to {order.to}: {fault}")
+    with Reader(kafka, topic) as reader, _sender(kafka, topic, group, reader, order) as (sender, known):
         trails = _trails(reader, selection, known, group)
         with stop_signals() as signals:
-            run = Replay(
+            run = ReplayRun(
                 letters=reader,
                 topics=topics,
                 sender=sender,
                 originals=Originals(kafka.default_content_type),
                 trails=trails,
-                to=how.to,
-                pace=how.run_pace,
+                to=order.to,
+                limits=SendingLimits(order.limit, None if order.dry_run else order.rate),
                 is_stop_asked=lambda: signals.stop_asked,
             )
             try:
                 with progress(f"replaying {topic}", _span(reader, trails)) as advance:
                     run.run(advance)
             finally:
-                _report(run.tally, topic, how, as_json=as_json)
-    return _judged(run.tally, how)
+                _report(run.counts, topic, order)
+    return _judged(run.counts, order)
 
 
 @contextmanager
 def _sender(
-    kafka: ClientKafkaSettings, topic: str, group: str, reader: Reader, how: How
-) -> Iterator[tuple[Sender, Mapping[Partition, Committed]]]:
+    kafka: ClientKafkaSettings, topic: str, group: str, reader: Reader, order: ReplayOrder
+) -> Iterator[tuple[LetterSender, Mapping[Partition, Committed]]]:
     """What sends, and how far the group is. A dry run looks at the group and does not join it."""
     partitions = list(reader.ends)
-    if how.is_dry:
+    if order.dry_run:
         yield Rehearsal(), committed(kafka, group, partitions)
         return
     with ReplayGroup(kafka, topic, group, tell) as member:
@@ -106,30 +100,30 @@ def _span(reader: Reader, trails: Mapping[Partition, Trail]) -> int:
     return sum(max(0, reader.ends[at] - trail.next_offset) for at, trail in trails.items())
 
 
-def _judged(tally: Tally, how: How) -> int:
-    if tally.is_stopped:
+def _judged(counts: ReplayCounts, order: ReplayOrder) -> int:
+    if counts.is_stopped:
         raise Incomplete("stopped when asked; run this again to go on where it ended")
-    unsent = sum(found.letters for found in (*tally.lost.values(), *tally.left.values()))
-    if unsent and not how.is_dry:
+    unsent = sum(found.letters for found in (*counts.lost.values(), *counts.left.values()))
+    if unsent and not order.dry_run:
         raise Incomplete(f"{unsent:,} of the dead letters asked for were not sent back")
     return 0
 
 
-def _report(tally: Tally, topic: str, how: How, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_document(tally, how))
+def _report(counts: ReplayCounts, topic: str, order: ReplayOrder) -> None:
+    if order.as_json:
+        print_json(_document(counts, order))
     else:
-        _print(tally, topic, how)
+        _print(counts, topic, order)
 
 
-def _document(tally: Tally, how: How) -> dict[str, object]:
+def _document(counts: ReplayCounts, order: ReplayOrder) -> dict[str, object]:
     """Of the letters that were not sent the first hundred for each reason are named."""
     return {
-        "dry_run": how.is_dry,
-        "sent": [{"topic": to, "code": code, "count": letters} for (to, code), letters in tally.sent.most_common()],
-        "lost": _reasons(tally.lost),
-        "left": _reasons(tally.left),
-        "stopped": tally.is_stopped,
+        "dry_run": order.dry_run,
+        "sent": [{"topic": to, "code": code, "count": letters} for (to, code), letters in counts.sent.most_common()],
+        "lost": _reasons(counts.lost),
+        "left": _reasons(counts.left),
+        "stopped": counts.is_stopped,
     }
 
 
@@ -137,15 +131,15 @@ def _reasons(unsent: Mapping[str, Unsent]) -> list[dict[str, object]]:
     return [{"reason": reason, "count": found.letters, "places": found.places} for reason, found in unsent.items()]
 
 
-def _print(tally: Tally, topic: str, how: How) -> None:
+def _print(counts: ReplayCounts, topic: str, order: ReplayOrder) -> None:
     screen = console()
-    verb = "Would send" if how.is_dry else "Sent"
-    say(screen, f"{verb} {count(tally.sent.total(), 'dead letter')} of {topic} back", "bold")
-    width = len(f"{max(tally.sent.values(), default=0):,}") + 2
-    for (to, code), letters in tally.sent.most_common():
+    verb = "Would send" if order.dry_run else "Sent"
+    say(screen, f"{verb} {count(counts.sent.total(), 'dead letter')} of {topic} back", "bold")
+    width = len(f"{max(counts.sent.values(), default=0):,}") + 2
+    for (to, code), letters in counts.sent.most_common():
         hang(screen, f"{letters:{width},}", f"{printable(code) or '(no code)'}, to {printable(to)}")
-    _print_unsent(screen, "Not sent, and no replay can", tally.lost)
-    _print_unsent(screen, "Not sent, left for another replay", tally.left)
+    _print_unsent(screen, "Not sent, and no replay can", counts.lost)
+    _print_unsent(screen, "Not sent, left for another replay", counts.left)
 
 
 def _print_unsent(screen: Console, title: str, unsent: Mapping[str, Unsent]) -> None:

@@ -1,0 +1,33 @@
+"""What can be asked of `check` on the command line. Imported with the command line: nothing heavy in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from worker.terminal.command_options import AsJson, Config, End, add_command
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOrder:
+    """Look at settings, model and cluster as a worker does before it joins its group, and tell all that is wrong.
+
+    Exits as a worker's start would.
+    """
+
+    config: Config = None
+    as_json: AsJson = False
+    show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their defaults, too.")] = False
+
+
+def register(app: typer.Typer, end: End) -> None:
+    """Put the command on the command line."""
+    add_command(app, "check", CheckOrder, _act, end)
+
+
+def _act(order: CheckOrder) -> int:
+    from worker.commands.check.command import check  # noqa: PLC0415 - only the command that is called is imported
+
+    return check(order)

@@ -1,0 +1,81 @@
+"""How a command ends: 0, or the exit code of the `Stop` that ended it.
+
+A failure that has a name is told in plain lines on stderr, and so is what the system or a terminal's text would not do
+for a command (a full disk, a name too long); any other is a defect and keeps its traceback. Owns nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from worker.core.failures import Incomplete, Stop
+
+
+def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
+    """Call it and exit as it says. `imports_on`: it goes on importing, and sees to gc and Ctrl-C itself."""
+    if not imports_on:
+        gc.enable()
+    try:
+        with nullcontext() if imports_on else _unwinding():
+            code = act()
+            sys.stdout.flush()  # what a full disk does not take is said below
+    except Stop as stop:
+        from worker.terminal.terminal import printable, tell  # noqa: PLC0415 - rich takes its time
+
+        for line in str(stop).splitlines():
+            tell(printable(line))
+        raise typer.Exit(stop.exit_code) from None
+    except BrokenPipeError:
+        from worker.terminal.terminal import forgo  # noqa: PLC0415 - rich takes its time
+
+        forgo(sys.stdout)  # its reader has enough
+        raise typer.Exit(0) from None
+    except (OSError, UnicodeError) as error:
+        if imports_on:  # a worker's own affair, which is to be looked into
+            raise
+        from worker.terminal.terminal import tell  # noqa: PLC0415 - rich takes its time
+
+        tell(str(error))
+        _forgo_what_is_left()
+        raise typer.Exit(Incomplete.exit_code) from None
+    raise typer.Exit(code)
+
+
+@contextmanager
+def _unwinding() -> Iterator[None]:
+    """From here on Ctrl-C unwinds, unless `__main__` was told otherwise.
+
+    Also where a callback of a Kafka client is interrupted: the client loses the exception and says that it has one.
+    """
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _: FrameType | None) -> NoReturn:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except SystemError:
+        if not interrupts:
+            raise
+        raise KeyboardInterrupt from None
+
+
+def _forgo_what_is_left() -> None:
+    """Python would try once more to write it, and end with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        from worker.terminal.terminal import forgo  # noqa: PLC0415 - rich takes its time
+
+        forgo(sys.stdout)

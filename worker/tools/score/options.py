@@ -1,0 +1,85 @@
+"""What can be asked of `score` on the command line. Imported with the command line: nothing heavy in here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worker.core.failures import BadConfiguration
+from worker.terminal.command_options import Config, End, add_command
+
+STDIN = Path("-")
+_HEAD = 4096  # bytes of a file that show whether it is text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOrder:
+    """Answer a file without Kafka, as a worker would: the same checks, batches and answers, in order."""
+
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", show_default=False)]
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Rows (.npy; .npz with an array per input), or requests as JSON lines; `-` reads them from a pipe.",
+            show_default=False,
+        ),
+    ]
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where answers go: .npy for rows, else JSON lines."),
+    ] = None
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows or lines.")] = None
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there already.")] = False
+    config: Config = None
+
+    @property
+    def name(self) -> str:
+        """What is read, as records and messages can carry it: a file's name may be no UTF-8."""
+        return "standard input" if self.file == STDIN else os.fsencode(self.file).decode(errors="replace")
+
+    @property
+    def is_array(self) -> bool:
+        return self.file.suffix in {".npy", ".npz"}
+
+    @property
+    def wants_arrays(self) -> bool:
+        return self.output is not None and self.output.suffix == ".npy"
+
+    def check(self) -> None:
+        """Raises `BadConfiguration` for what no model could do."""
+        if self.force and self.output is None:
+            raise BadConfiguration("--force does nothing without --output: standard output is not a file of its own")
+        if self.file != STDIN and not self.file.exists():
+            raise BadConfiguration(f"{self.file}: there is no such file")
+        if not self.is_array and self.file.is_file() and _is_binary(self.file):
+            raise BadConfiguration(f"{self.file}: is no text; rows come as .npy or .npz, requests as lines of JSON")
+        if self.wants_arrays and not self.is_array:
+            raise BadConfiguration(
+                f"{self.output}: only rows of a .npy or .npz are answered as .npy; a request may have any number of "
+                "rows, and a refused one none: give another name for JSON lines"
+            )
+
+
+def _is_binary(file: Path) -> bool:
+    """JSON has no NUL, and nearly every other format has one near its beginning."""
+    with file.open("rb") as opened:
+        return b"\0" in opened.read(_HEAD)
+
+
+def register(app: typer.Typer, end: End) -> None:
+    """Put the command on the command line."""
+    add_command(app, "score", ScoreOrder, _act, end)
+
+
+def _act(order: ScoreOrder) -> int:
+    from worker.tools.score.command import score  # noqa: PLC0415 - only the command that is called is imported
+
+    return score(order)
