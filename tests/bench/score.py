@@ -36,8 +36,8 @@ from worker.settings.for_commands import load_scoring
 from worker.signals import StopSignals
 from worker.tools.score.jobs import open_job
 from worker.tools.score.options import ScoreOrder
+from worker.tools.score.results import ScoreCounts
 from worker.tools.score.scorer import Scorer
-from worker.tools.score.tally import Tally
 
 WIDTH, OUTPUTS = 256, 16
 CHUNK = 50_000  # rows made at once
@@ -74,13 +74,13 @@ def score(model: Path, source: Path, output: Path, batch: int) -> Callable[[], N
     chosen = {"WORKER_MODEL__PATH": str(model), "WORKER_BATCHING__MAX_BATCH_SIZE": str(batch)}
     settings = load_scoring(None, {"WORKER_MODEL__DEVICE": "cpu", **chosen})
     loaded = load(settings.model, max_batch_size=batch)
-    scorer = Scorer(loaded, settings, Tally(batch), StopSignals())
+    scorer = Scorer(loaded, settings, ScoreCounts(batch), StopSignals())
 
     def run() -> None:
         with ExitStack() as closing:
             order = ScoreOrder(model=model, file=source, output=output)
             assert open_job(order, scorer, settings, print, closing).run()
-        assert not scorer.tally.refused
+        assert not scorer.counts.refused
 
     return run
 

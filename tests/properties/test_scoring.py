@@ -15,11 +15,10 @@ from tests.builders import rejection, request, signature
 from tests.meeting import meeting, met
 from worker.codecs import Codecs, Wire
 from worker.core.records import Prediction, Record, Reply
-from worker.tools.score.files.array_writer import ArrayWriter
-from worker.tools.score.files.line_writer import LineWriter
-from worker.tools.score.files.lines import Lines
 from worker.tools.score.files.npy_file import NpyFile
-from worker.tools.score.tally import Tally
+from worker.tools.score.files.sources import LineSource
+from worker.tools.score.files.writers import ArrayWriter, LineWriter
+from worker.tools.score.results import ScoreCounts
 
 MODEL = signature()
 CODECS = Codecs(MODEL, Wire("answers", "g"), tell=lambda _: None)
@@ -48,7 +47,7 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
     met("the limit leaves some out", is_so=limit is not None and len(lines) > limit)
     met("an empty line", is_so=b"" in expected)
     out, into = os.pipe()
-    source = Lines(out, "pipe", LONGEST, limit)
+    source = LineSource(out, "pipe", LONGEST, limit)
     records: list[Record] = []
     at = 0
     for cut in [*cuts, len(content)]:
@@ -77,9 +76,9 @@ def test_lines_are_the_same_however_the_pipe_is_cut(
 def test_every_row_has_one_outcome(rows: int, guilty: set[int], sizes: Sequence[int], asked: int) -> None:
     """Whatever was refused with its neighbours; and what is kept has no gap, wherever the first pass was stopped."""
     with tempfile.TemporaryDirectory() as folder:
-        tally = Tally(4)
+        counts = ScoreCounts(4)
         descriptor = os.open(Path(folder) / "errors.jsonl", os.O_WRONLY | os.O_CREAT)
-        writer = ArrayWriter(LineWriter(descriptor, "errors", CODECS, "row", tally), rows, tally)
+        writer = ArrayWriter(LineWriter(descriptor, "errors", CODECS, "row", counts), rows, counts)
         writer.add(NpyFile(Path(folder) / "y.npy", MODEL.outputs[0], rows))
         reached = 0
         for at, size in enumerate([*sizes, 1]):
@@ -103,8 +102,8 @@ def test_every_row_has_one_outcome(rows: int, guilty: set[int], sizes: Sequence[
     met("stopped before the end", is_so=reached < rows)
     met("all is well", is_so=reached == rows and not refused)
     met("a second pass", is_so=bool(refused) and len(sizes) > 1)
-    assert tally.outcomes == reached
-    assert errors == tally.refusals == len(refused)
+    assert counts.outcomes == reached
+    assert errors == counts.refusals == len(refused)
     if reached:
         [kept] = results
         assert [row for row in range(reached) if np.isnan(kept[row])] == sorted(refused)

@@ -20,8 +20,8 @@ from worker.terminal.command_line import with_options
 from worker.terminal.terminal import aside, count, progress
 from worker.tools.score.jobs import Job, open_job
 from worker.tools.score.options import ScoreOrder
+from worker.tools.score.results import ScoreCounts
 from worker.tools.score.scorer import Scorer
-from worker.tools.score.tally import Tally
 
 
 def score(order: ScoreOrder) -> int:
@@ -33,13 +33,13 @@ def score(order: ScoreOrder) -> int:
     loaded = load_as_set(settings.model, batching)
     began = time.monotonic()
     with stop_signals() as signals:
-        scorer = Scorer(loaded, settings, Tally(batching.max_batch_size), signals)
+        scorer = Scorer(loaded, settings, ScoreCounts(batching.max_batch_size), signals)
         with _ended(scorer), ExitStack() as closing:
             job = open_job(order, scorer, settings, _say, closing)
-            with _bar(order, job) as scorer.tally.show:
+            with _bar(order, job) as scorer.counts.show:
                 is_complete = job.run()
-    _summarize(job, scorer.tally, loaded.device.name, time.monotonic() - began)
-    _judge(job, scorer.tally, is_complete=is_complete)
+    _summarize(job, scorer.counts, loaded.device.name, time.monotonic() - began)
+    _judge(job, scorer.counts, is_complete=is_complete)
     return 0
 
 
@@ -63,25 +63,25 @@ def _bar(order: ScoreOrder, job: Job) -> AbstractContextManager[Callable[[int], 
     return progress(f"{job.unit}s", job.total)
 
 
-def _summarize(job: Job, tally: Tally, device: str, seconds: float) -> None:
-    _say(f"{count(tally.outcomes, job.unit)} in {seconds:,.1f} s: {tally.outcomes / seconds:,.0f} a second")
-    share = tally.model_seconds / seconds
-    _say(f"{count(tally.batches, 'batch', 'es')} on {device}; the model ran {share:.0%} of the time")
+def _summarize(job: Job, counts: ScoreCounts, device: str, seconds: float) -> None:
+    _say(f"{count(counts.outcomes, job.unit)} in {seconds:,.1f} s: {counts.outcomes / seconds:,.0f} a second")
+    share = counts.model_seconds / seconds
+    _say(f"{count(counts.batches, 'batch', 'es')} on {device}; the model ran {share:.0%} of the time")
     if written := [str(path) for path in job.outputs if path.is_file()]:
         _say(f"written: {', '.join(written)}")
 
 
-def _judge(job: Job, tally: Tally, *, is_complete: bool) -> None:
+def _judge(job: Job, counts: ScoreCounts, *, is_complete: bool) -> None:
     """Raises `Incomplete` unless everything was asked and has its result."""
     found = []
     if not is_complete:
         of_all = f" of {job.total:,}" if job.total else ""
-        found.append(f"stopped after {count(tally.outcomes, job.unit)}{of_all}")
-    if tally.refused:
+        found.append(f"stopped after {count(counts.outcomes, job.unit)}{of_all}")
+    if counts.refused:
         by_code = ", ".join(
-            f"{many:,} {code} (first: {job.unit} {first:,})" for code, (many, first) in tally.refused.items()
+            f"{many:,} {code} (first: {job.unit} {first:,})" for code, (many, first) in counts.refused.items()
         )
-        found.append(f"{tally.refusals:,} of {count(tally.outcomes, job.unit)} refused: {by_code}")
+        found.append(f"{counts.refusals:,} of {count(counts.outcomes, job.unit)} refused: {by_code}")
     if found:
         raise Incomplete("\n".join(found))
 

@@ -21,13 +21,11 @@ from worker.codecs.wire_contract import JSON
 from worker.core.failures import BadConfiguration
 from worker.settings import BatchingSettings
 from worker.settings.for_commands import ScoringSettings
-from worker.tools.score.files.array_writer import ArrayWriter, paths_for
 from worker.tools.score.files.arrays import Arrays
 from worker.tools.score.files.claims import check_unclaimed, claimed, is_still
-from worker.tools.score.files.line_writer import LineWriter
-from worker.tools.score.files.lines import Lines
 from worker.tools.score.files.npy_file import NpyFile, partial
-from worker.tools.score.files.rows import Rows
+from worker.tools.score.files.sources import LineSource, RowSource
+from worker.tools.score.files.writers import ArrayWriter, LineWriter, paths_for
 from worker.tools.score.options import STDIN, ScoreOrder
 from worker.tools.score.passes import Passes
 from worker.tools.score.scorer import Scorer
@@ -65,7 +63,7 @@ def open_job(order: ScoreOrder, scorer: Scorer, settings: ScoringSettings, tell:
 
 
 def _lines_to_lines(order: ScoreOrder, scorer: Scorer, settings: ScoringSettings, closing: ExitStack) -> Job:
-    source = Lines(
+    source = LineSource(
         0 if order.file == STDIN else _opened(order.file, closing),
         order.name,
         settings.kafka.max_request_bytes,
@@ -78,7 +76,7 @@ def _lines_to_lines(order: ScoreOrder, scorer: Scorer, settings: ScoringSettings
 def _rows_to_lines(order: ScoreOrder, scorer: Scorer, arrays: Arrays, rows: int, closing: ExitStack) -> Job:
     if halves := [spec.name for spec in scorer.signature.outputs if spec.datatype == "FP16"]:
         raise BadConfiguration(f"output {halves[0]} is FP16, which has no form in JSON: give --output FILE.npy")
-    source = Rows(arrays, order.name, (range(row, row + 1) for row in range(rows)), accept=JSON)
+    source = RowSource(arrays, order.name, (range(row, row + 1) for row in range(rows)), accept=JSON)
     writer = _line_writer(order, scorer, "row", closing)
     return Job("row", rows, lambda: scorer.run(source, writer), [order.output] if order.output else [])
 
@@ -99,8 +97,8 @@ def _rows_to_arrays(
         _spare(path, order)
     descriptor = _claimed(errors, closing)
     closing.callback(_drop_if_empty, errors, descriptor)  # before it is let go
-    error_writer = LineWriter(descriptor, str(errors), scorer.codecs, "row", scorer.tally)
-    writer = ArrayWriter(error_writer, rows, scorer.tally)
+    error_writer = LineWriter(descriptor, str(errors), scorer.codecs, "row", scorer.counts)
+    writer = ArrayWriter(error_writer, rows, scorer.counts)
     closing.callback(writer.close, tell)
     for path, spec in zip(outputs, scorer.signature.outputs, strict=True):
         writer.add(NpyFile(path, spec, rows))
@@ -113,9 +111,9 @@ def _rows_to_arrays(
 
 def _line_writer(order: ScoreOrder, scorer: Scorer, unit: str, closing: ExitStack) -> LineWriter:
     if order.output is None:
-        return LineWriter(STDOUT, "standard output", scorer.codecs, unit, scorer.tally)
+        return LineWriter(STDOUT, "standard output", scorer.codecs, unit, scorer.counts)
     _spare(order.output, order)
-    return LineWriter(_claimed(order.output, closing), str(order.output), scorer.codecs, unit, scorer.tally)
+    return LineWriter(_claimed(order.output, closing), str(order.output), scorer.codecs, unit, scorer.counts)
 
 
 def _spare(path: Path, order: ScoreOrder) -> None:

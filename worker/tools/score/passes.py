@@ -7,7 +7,7 @@
 | 3    | a batch, of the errands that were refused       | the same |
 | 4    | a row, of the batches that were refused         | it is refused |
 
-A small model answers a batch of 64 rows in 60 µs, and handing one over to a lane and back costs 150 µs (measured):
+A small model answers a batch of 64 rows in 60 µs, and handing one over to a lane and back costs 150 µs (measured 2026):
 hence errands. Whatever a record has, an inference has the rows of one batch, and always the same ones.
 """
 
@@ -18,13 +18,13 @@ from itertools import islice
 from math import inf
 
 from worker.settings import BatchingSettings
-from worker.tools.score.files.array_writer import ArrayWriter
 from worker.tools.score.files.arrays import Arrays
-from worker.tools.score.files.rows import Rows
+from worker.tools.score.files.sources import RowSource
+from worker.tools.score.files.writers import ArrayWriter
 from worker.tools.score.scorer import Scorer
 
 # An errand is large enough that handing it over is not felt, and small enough that Ctrl-C is heard soon and that it is
-# still in the processor's cache when its turn comes (4 MiB were 7% slower than 1 MiB: measured).
+# still in the processor's cache when its turn comes (4 MiB were 7% slower than 1 MiB, measured 2026).
 ERRAND_SECONDS = 0.05
 ERRAND_BYTES = 1024 * 1024
 
@@ -44,7 +44,7 @@ class Passes:
 
     def run(self) -> bool:
         """Whether all rows were asked for: not if the operator stops it. Those that were have their outcomes anyway."""
-        first = Rows(self._arrays, self._name, islice(self._writer.pieces(lambda _: self._batch), 1))
+        first = RowSource(self._arrays, self._name, islice(self._writer.pieces(lambda _: self._batch), 1))
         is_complete = self._scorer.run(first, self._writer)
         errand = self._errand_rows()
         is_complete &= self._scorer.run(self._rows(lambda _: errand, errand), self._writer)
@@ -52,13 +52,13 @@ class Passes:
             self._scorer.run_again(self._rows(self._smaller), self._writer)
         return is_complete
 
-    def _rows(self, size: Callable[[range], int], most: int = 1) -> Rows:
-        return Rows(self._arrays, self._name, self._writer.pieces(size), most)
+    def _rows(self, size: Callable[[range], int], most: int = 1) -> RowSource:
+        return RowSource(self._arrays, self._name, self._writer.pieces(size), most)
 
     def _errand_rows(self) -> int:
         """As many batches as take so long, by what the first one took, and so much memory."""
-        tally = self._scorer.tally
-        in_time = ERRAND_SECONDS * tally.rows / (tally.model_seconds or inf)
+        counts = self._scorer.counts
+        in_time = ERRAND_SECONDS * counts.rows / (counts.model_seconds or inf)
         most = min(self._most, ERRAND_BYTES // self._arrays.row_bytes, in_time)
         return max(1, int(most) // self._batch) * self._batch
 

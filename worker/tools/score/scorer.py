@@ -9,30 +9,31 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from worker.codecs import Codecs, Wire
 from worker.core.batching.back_pressure import Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
-from worker.core.failures import DeadlineMissed, Incomplete
+from worker.core.failures import DeadlineMissed, Incomplete, RunFailure
 from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Array
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.inference import InferenceLanes, Model
+from worker.inference.running.lanes import RunnableModel
 from worker.loop.composition import compose
 from worker.loop.conduct import LANE_SLICE, Conduct
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
 from worker.settings.for_commands import ScoringSettings
 from worker.signals import StopSignals
-from worker.tools.score.delivery import FileDelivery, Writer
-from worker.tools.score.files.file_source import FileSource
-from worker.tools.score.files.lines import LineCodec
-from worker.tools.score.files.sliced import Sliced
-from worker.tools.score.tally import Tally
+from worker.tools.score.files.sources import FileSource, LineCodec
+from worker.tools.score.results import FileDelivery, ScoreCounts, Writer
 
 # Records of one poll, as many as the worker takes; a source of whole batches brings fewer.
 CHUNK = 256
@@ -65,7 +66,7 @@ class Until:
 class Scorer:
     """Runs one model over files. Owns the lanes, until `close`."""
 
-    def __init__(self, model: Model, settings: ScoringSettings, tally: Tally, signals: StopSignals) -> None:
+    def __init__(self, model: Model, settings: ScoringSettings, counts: ScoreCounts, signals: StopSignals) -> None:
         self.codecs = Codecs(
             model.signature,
             # No topic bounds an answer here, and how long a request may be is known to the reader of the file.
@@ -76,11 +77,11 @@ class Scorer:
                 max_answer_bytes=sys.maxsize,
                 non_finite_output=settings.model.non_finite_output,
             ),
-            tell=tally.rejected,
+            tell=counts.rejected,
         )
         self.signature = model.signature
         self._settings = settings
-        self.tally = tally
+        self.counts = counts
         self._signals = signals
         self._lanes = InferenceLanes(
             Sliced(model, model.most_rows(settings.batching.max_batch_size)), settings.batching.lanes
@@ -143,7 +144,7 @@ class Scorer:
             punctuality=Punctuality(outlook, time.time),
             delivery=FileDelivery(ledger, writer),
             rejections=Rejections(),
-            events=self.tally,
+            events=self.counts,
             signals=until,
             conduct=Conduct(
                 batching.lanes,
@@ -153,3 +154,36 @@ class Scorer:
             ),
             clock=time.monotonic,
         )
+
+
+class Sliced:
+    """A `RunnableModel` over another, which gets at most `rows` rows at once: what `passes.py` calls an errand is cut
+    into batches here, by the lane. Called by several lanes at once.
+    """
+
+    def __init__(self, runner: RunnableModel, rows: int) -> None:
+        self._runner = runner
+        self._rows = rows
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        """All outputs whole, or the first failure."""
+        rows = len(next(iter(feeds.values())))
+        if rows <= self._rows:
+            return self._runner.run(feeds)
+        slices: list[Sequence[Array]] = []
+        for start in range(0, rows, self._rows):
+            stop = min(start + self._rows, rows)
+            outputs = self._runner.run({name: array[start:stop] for name, array in feeds.items()})
+            if isinstance(outputs, RunFailure):
+                return outputs
+            # Looked at here: a row too few in one slice and one too many in the next would be missed in the whole.
+            if any(output.shape[:1] != (stop - start,) for output in outputs):
+                return RunFailure(f"{stop - start} rows went in, and another number came out")
+            slices.append(outputs)
+        if len({tuple(output.shape[1:] for output in outputs) for outputs in slices}) > 1:
+            return RunFailure("the shape of an output's rows depends on their neighbours")
+        return [np.concatenate(parts) for parts in zip(*slices, strict=True)]
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        """The warm-up batch."""
+        return self._runner.probe()

@@ -13,21 +13,21 @@ from tests.builders import signature
 from worker.codecs import Codecs, Wire
 from worker.core.failures import Code, Incomplete
 from worker.core.records import Record, Rejection
-from worker.tools.score.files.lines import HEADERS, LineCodec, Lines
+from worker.tools.score.files.sources import HEADERS, LineCodec, LineSource
 
 
 @contextmanager
-def opened(folder: Path, content: bytes, longest: int = 100, limit: int | None = None) -> Iterator[Lines]:
+def opened(folder: Path, content: bytes, longest: int = 100, limit: int | None = None) -> Iterator[LineSource]:
     path = folder / "requests.jsonl"
     path.write_bytes(content)
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        yield Lines(descriptor, "requests.jsonl", longest, limit)
+        yield LineSource(descriptor, "requests.jsonl", longest, limit)
     finally:
         os.close(descriptor)
 
 
-def read(lines: Lines, at_once: int = 2) -> list[Record]:
+def read(lines: LineSource, at_once: int = 2) -> list[Record]:
     records: list[Record] = []
     while not lines.is_over:
         records += lines.poll(at_once, 0.0)
@@ -83,7 +83,7 @@ def test_a_paused_file_brings_nothing(tmp_path: Path) -> None:
 def test_a_pipe_is_live_and_brings_what_is_there() -> None:
     """A line is a record once its end is written, and the pipe's end ends the last one."""
     out, into = os.pipe()
-    lines = Lines(out, "standard input", 100)
+    lines = LineSource(out, "standard input", 100)
     os.write(into, b"a\nb")
     first = lines.poll(10, 1.0)
     nothing = lines.poll(10, 0.0)
@@ -99,7 +99,7 @@ def test_a_pipe_is_live_and_brings_what_is_there() -> None:
 def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
     """The operating system's reason, in a sentence."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
-    lines = Lines(descriptor, "requests", 100)
+    lines = LineSource(descriptor, "requests", 100)
 
     with pytest.raises(Incomplete, match="requests: cannot be read: Is a directory"):
         lines.poll(1, 0.0)

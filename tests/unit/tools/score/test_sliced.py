@@ -9,7 +9,7 @@ import pytest
 
 from worker.core.failures import RunFailure
 from worker.core.records import Array
-from worker.tools.score.files.sliced import Sliced
+from worker.tools.score.scorer import Sliced
 
 Outputs = Sequence[Array] | RunFailure
 

@@ -15,11 +15,9 @@ from worker.codecs import Codecs, Wire
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Outcome, Partition, Prediction, Rejection, Reply
-from worker.tools.score.delivery import FileDelivery
-from worker.tools.score.files.array_writer import ArrayWriter, paths_for
-from worker.tools.score.files.line_writer import LineWriter
 from worker.tools.score.files.npy_file import NpyFile
-from worker.tools.score.tally import Tally
+from worker.tools.score.files.writers import ArrayWriter, LineWriter, paths_for
+from worker.tools.score.results import FileDelivery, ScoreCounts
 
 MODEL = signature(spec("x", "FP32", (1,)))
 CODECS = Codecs(MODEL, Wire("answers", "g"), tell=lambda _: None)
@@ -27,14 +25,14 @@ JSON = Reply("application/json", body_id="a7")
 
 
 @pytest.fixture
-def tally() -> Tally:
-    return Tally(batch_rows=4)
+def counts() -> ScoreCounts:
+    return ScoreCounts(batch_rows=4)
 
 
 @pytest.fixture
-def lines(tmp_path: Path, tally: Tally) -> Iterator[LineWriter]:
+def lines(tmp_path: Path, counts: ScoreCounts) -> Iterator[LineWriter]:
     descriptor = os.open(tmp_path / "lines.jsonl", os.O_WRONLY | os.O_CREAT)
-    yield LineWriter(descriptor, "lines.jsonl", CODECS, "line", tally)
+    yield LineWriter(descriptor, "lines.jsonl", CODECS, "line", counts)
     os.close(descriptor)
 
 
@@ -48,7 +46,7 @@ def refused() -> Rejection:
     return rejection()._replace(reply=JSON)
 
 
-def test_a_line_is_what_the_worker_would_send(lines: LineWriter, tmp_path: Path, tally: Tally) -> None:
+def test_a_line_is_what_the_worker_would_send(lines: LineWriter, tmp_path: Path, counts: ScoreCounts) -> None:
     """To an error is added what only its headers would say."""
     outcomes: list[Outcome] = [predicted(1.5), refused()]
     for number, outcome in enumerate(outcomes, 1):
@@ -58,7 +56,7 @@ def test_a_line_is_what_the_worker_would_send(lines: LineWriter, tmp_path: Path,
     first, second = (tmp_path / "lines.jsonl").read_bytes().splitlines()
     assert first == CODECS.encode(outcomes[0])[0].value
     assert second == b'{"error":"no","id":"a7","code":"INVALID_ARGUMENT","line":2}'
-    assert (tally.outcomes, tally.refusals, tally.refused) == (2, 1, {"INVALID_ARGUMENT": (1, 2)})
+    assert (counts.outcomes, counts.refusals, counts.refused) == (2, 1, {"INVALID_ARGUMENT": (1, 2)})
 
 
 def test_lines_wait_for_company_until_they_are_flushed(lines: LineWriter, tmp_path: Path) -> None:
@@ -72,10 +70,10 @@ def test_lines_wait_for_company_until_they_are_flushed(lines: LineWriter, tmp_pa
     assert (tmp_path / "lines.jsonl").read_bytes().count(b"\n") == 1
 
 
-def test_a_full_disk_is_a_sentence_and_not_tried_twice(tally: Tally) -> None:
+def test_a_full_disk_is_a_sentence_and_not_tried_twice(counts: ScoreCounts) -> None:
     """What waited is lost, and said to be."""
     descriptor = os.open("/dev/full", os.O_WRONLY)
-    lines = LineWriter(descriptor, "lines.jsonl", CODECS, "line", tally)
+    lines = LineWriter(descriptor, "lines.jsonl", CODECS, "line", counts)
     lines.write(1, predicted(1))
 
     with pytest.raises(Incomplete, match=r"lines.jsonl: cannot be written to: No space left on device"):
@@ -85,8 +83,8 @@ def test_a_full_disk_is_a_sentence_and_not_tried_twice(tally: Tally) -> None:
 
 
 @pytest.fixture
-def arrays(tmp_path: Path, lines: LineWriter, tally: Tally) -> ArrayWriter:
-    writer = ArrayWriter(lines, 10, tally)
+def arrays(tmp_path: Path, lines: LineWriter, counts: ScoreCounts) -> ArrayWriter:
+    writer = ArrayWriter(lines, 10, counts)
     writer.add(NpyFile(tmp_path / "y.npy", MODEL.outputs[0], 10))
     return writer
 
@@ -102,7 +100,7 @@ def loaded(path: Path) -> list[float]:
     return [float(row) for row in np.load(path).reshape(-1)]
 
 
-def test_a_bad_row_costs_its_neighbours_nothing(arrays: ArrayWriter, tmp_path: Path, tally: Tally) -> None:
+def test_a_bad_row_costs_its_neighbours_nothing(arrays: ArrayWriter, tmp_path: Path, counts: ScoreCounts) -> None:
     """Asked again in smaller pieces, it is refused alone."""
     answer(arrays, 4, guilty=6)
     seen = [arrays.finished]
@@ -114,7 +112,7 @@ def test_a_bad_row_costs_its_neighbours_nothing(arrays: ArrayWriter, tmp_path: P
     assert seen == [4, 10]
     assert np.isnan(loaded(tmp_path / "y.npy")[6])
     assert [r for r in loaded(tmp_path / "y.npy") if not np.isnan(r)] == [0, 1, 2, 3, 4, 5, 7, 8, 9]
-    assert (tally.outcomes, tally.refused) == (10, {"INVALID_ARGUMENT": (1, 6)})
+    assert (counts.outcomes, counts.refused) == (10, {"INVALID_ARGUMENT": (1, 6)})
 
 
 def test_what_was_not_asked_before_a_stop_is_not_asked_again(arrays: ArrayWriter, tmp_path: Path) -> None:
@@ -153,7 +151,7 @@ def test_several_outputs_have_a_file_each() -> None:
         paths_for(Path("out.npy"), clash)
 
 
-def test_what_is_written_is_settled(lines: LineWriter, tally: Tally) -> None:
+def test_what_is_written_is_settled(lines: LineWriter, counts: ScoreCounts) -> None:
     """In order; then nothing is left to wait for."""
     ledger = OffsetLedger()
     delivery = FileDelivery(ledger, lines)
@@ -163,24 +161,24 @@ def test_what_is_written_is_settled(lines: LineWriter, tally: Tally) -> None:
     delivery.send(ledger.answer([(place, predicted(1))]))
 
     assert (before, delivery.is_idle) == (False, True)
-    assert tally.outcomes == 1
+    assert counts.outcomes == 1
     assert place.outcome is None
 
 
-def test_progress_is_shown_now_and_then(tally: Tally) -> None:
+def test_progress_is_shown_now_and_then(counts: ScoreCounts) -> None:
     """Not at every turn of the loop."""
     shown: list[int] = []
-    tally.show = shown.append
+    counts.show = shown.append
     for turn in range(100):
-        tally.outcomes = turn
-        tally.turned(turn * 0.01, 0)
+        counts.outcomes = turn
+        counts.turned(turn * 0.01, 0)
 
     assert 9 <= len(shown) <= 11
 
 
-def test_an_errand_counts_as_the_batches_it_is(tally: Tally) -> None:
+def test_an_errand_counts_as_the_batches_it_is(counts: ScoreCounts) -> None:
     """The summary tells inferences."""
     for rows in (10, 4, 1):
-        tally.batch_ran(rows, 0.5, None)
+        counts.batch_ran(rows, 0.5, None)
 
-    assert (tally.batches, tally.rows, tally.model_seconds) == (5, 15, 1.5)
+    assert (counts.batches, counts.rows, counts.model_seconds) == (5, 15, 1.5)

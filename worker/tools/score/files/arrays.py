@@ -39,7 +39,7 @@ class Header(NamedTuple):
     end: int
 
 
-class Column(NamedTuple):
+class ArrayColumn(NamedTuple):
     """The rows of one input. `dtype` is the file's: the input's own but for the byte order, or text of fixed width."""
 
     spec: TensorSpec
@@ -109,7 +109,7 @@ class Arrays:
         self._file.close()
 
 
-def _columns(file: BinaryIO, path: Path, signature: Signature) -> tuple[Sequence[Column], int]:
+def _columns(file: BinaryIO, path: Path, signature: Signature) -> tuple[Sequence[ArrayColumn], int]:
     if (members := _members(file, path)) is not None:
         headers = members
         missing = {spec.name for spec in signature.required} - headers.keys()
@@ -173,7 +173,7 @@ def _refusal(fact: str, error: BaseException) -> BadConfiguration:
     return BadConfiguration(f"{fact}: {reason}; copy it again, or save it again")
 
 
-def _column(file: BinaryIO, path: Path, spec: TensorSpec, header: Header) -> Column:
+def _column(file: BinaryIO, path: Path, spec: TensorSpec, header: Header) -> ArrayColumn:
     shape, is_fortran, dtype, start, end = header
     where = f"{path} holds {dtype} of shape {list(shape)}"
     if dtype.hasobject:
@@ -196,4 +196,4 @@ def _column(file: BinaryIO, path: Path, spec: TensorSpec, header: Header) -> Col
         raise BadConfiguration(
             f"{where}, but only {(end - start) // row_bytes} rows of it: it was cut off, copy it again"
         )
-    return Column(spec, dims, dtype, file, start, row_bytes)
+    return ArrayColumn(spec, dims, dtype, file, start, row_bytes)

@@ -23,7 +23,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 def claimed(path: Path) -> int:
-    """The file, open for writing and empty. A device or a pipe is anybody's.
+    """The file, open for writing and empty. A device or a pipe has no owner.
 
     Raises `BadConfiguration` where another run has it, or where it cannot be written.
     """

@@ -1,30 +1,88 @@
-"""Results as .npy files, one per output of the model, and errors as JSON lines beside them.
+"""Where the outcomes of a file go: lines of JSON, or .npy files, one per output of the model, and errors beside them.
+
+A line is the value that the worker would send, and for an error what only its headers would say.
 
 A record of many rows that is refused is not the end of them. They are asked again in smaller pieces, and at last one by
-one: so the guilty rows are refused alone, and their neighbours have their results.
+one: so the bad rows are refused alone, and their neighbours have their results.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from worker.core.failures import BadConfiguration
-from worker.core.records import Outcome, Rejection
+from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.records import Message, Outcome, Rejection
 from worker.core.tensors.signature import Signature
-from worker.tools.score.files.line_writer import LineWriter
 from worker.tools.score.files.npy_file import NpyFile
-from worker.tools.score.tally import Tally
+from worker.tools.score.results import ScoreCounts
+
+BLOCK = 64 * 1024  # bytes that wait for company; a pipe holds as much
+
+
+class Encoder(Protocol):
+    """Outcomes to messages; one each, where there are no dead letters."""
+
+    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
+
+
+class LineWriter:
+    """A `Writer`. Owns the lines that are not written yet, not the file.
+
+    Written without Python's own buffer, which would write again, when it is closed, what a full disk did not take.
+    """
+
+    def __init__(self, descriptor: int, name: str, encoder: Encoder, unit: str, counts: ScoreCounts) -> None:
+        """`unit` is what the numbers count: `line` or `row`."""
+        self._descriptor = descriptor
+        self._name = name
+        self._encoder = encoder
+        self._unit = unit.encode()
+        self._counts = counts
+        self._lines: list[bytes] = []
+        self._size = 0
+
+    def write(self, number: int, outcome: Outcome) -> None:
+        """One line. Raises `Incomplete` when the disk is full or the output is read no more."""
+        (message,) = self._encoder.encode(outcome)
+        line = message.value or b""
+        headers = dict(message.headers)
+        if headers["status"] == b"error":
+            line = self._refuse(line, headers["error-code"] or b"", number)
+        self._lines.append(line)
+        self._size += len(line)
+        self._counts.outcomes += 1
+        if self._size >= BLOCK:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits. Raises `Incomplete` as `write` does; what waited is lost then."""
+        lines, self._lines, self._size = self._lines, [], 0
+        if not lines:
+            return
+        view = memoryview(b"\n".join([*lines, b""]))
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError as error:
+            raise Incomplete(f"{self._name}: cannot be written to: {error.strerror}") from error
+
+    def _refuse(self, line: bytes, code: bytes, number: int) -> bytes:
+        """The error object with its code and the number of the line or row that it answers."""
+        self._counts.refuse(code.decode(), number)
+        return b'%b,"code":"%b","%b":%d}' % (line[:-1], code, self._unit, number)
 
 
 class ArrayWriter:
     """A `Writer`. Owns the files of results until `close`, and which rows still have no outcome."""
 
-    def __init__(self, errors: LineWriter, rows: int, tally: Tally) -> None:
+    def __init__(self, errors: LineWriter, rows: int, counts: ScoreCounts) -> None:
         self._errors = errors
-        self._tally = tally
+        self._counts = counts
         self._files: list[NpyFile] = []
         self._end = rows
         self._open = deque([range(rows)])  # to be asked in this pass
@@ -65,7 +123,7 @@ class ArrayWriter:
         if not isinstance(outcome, Rejection):
             for file, array in zip(self._files, outcome.outputs, strict=True):
                 file.write(number, array)
-            self._tally.outcomes += len(rows)
+            self._counts.outcomes += len(rows)
         elif len(rows) == 1:
             for file in self._files:
                 file.refuse(number)
