@@ -1,6 +1,6 @@
 """The list of commands. The options of each are in its `options.py`; what it does is imported when it is called.
 
-How a command ends, and with which exit code: `terminal/ending.py`.
+How a command ends, and with which exit code: `terminal/command_end.py`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from worker.commands.check import options as check
+from worker.terminal.command_end import end
 from worker.terminal.command_options import Config
-from worker.terminal.ending import end
 from worker.terminal.streams import Forgiving, stand_in_for_closed_streams
 from worker.tools.bench import options as bench
 from worker.tools.consume import options as consume
@@ -66,9 +66,10 @@ def run(config: Config = None) -> None:
     """Serve requests until SIGTERM. Every setting is WORKER_<SECTION>__<NAME>, or stands in --config."""
 
     def act() -> int:
-        from worker.commands.run import run  # noqa: PLC0415 - only the command that is called is imported
+        from worker.app import run as serve  # noqa: PLC0415 - only the command that is called is imported
+        from worker.settings import load  # noqa: PLC0415 - the same
 
-        return run(config)
+        serve(load(config, os.environ))
 
     end(act, imports_on=True)
 

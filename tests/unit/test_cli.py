@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from worker import cli
 from worker.core import failures
-from worker.terminal import ending
+from worker.terminal import command_end
 
 
 def test_version_is_shown() -> None:
@@ -79,7 +79,7 @@ def test_each_reason_to_stop_has_its_exit_code(
         raise stop("first line\nsecond line")
 
     with pytest.raises(typer.Exit) as end:
-        ending.end(act)
+        command_end.end(act)
 
     assert end.value.exit_code == code
     assert capsys.readouterr().err == "inference-worker: first line\ninference-worker: second line\n"
@@ -92,7 +92,7 @@ def test_a_message_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
         raise failures.BadConfiguration("header \x1b[31mé\x9b\nsecond")
 
     with pytest.raises(typer.Exit):
-        ending.end(act)
+        command_end.end(act)
 
     assert capsys.readouterr().err == "inference-worker: header \\x1b[31mé\\x9b\ninference-worker: second\n"
 
@@ -108,7 +108,7 @@ def test_ctrl_c_that_a_client_loses_ends_as_any_other() -> None:
     found = signal.signal(signal.SIGINT, signal.SIG_DFL)  # as the process begins
     try:
         with pytest.raises(KeyboardInterrupt):  # of which typer makes 130
-            ending.end(act)
+            command_end.end(act)
     finally:
         signal.signal(signal.SIGINT, found)
 
@@ -116,7 +116,7 @@ def test_ctrl_c_that_a_client_loses_ends_as_any_other() -> None:
 def test_a_clean_end_exits_with_what_the_command_says() -> None:
     """0 stays 0."""
     with pytest.raises(typer.Exit) as end:
-        ending.end(lambda: 0)
+        command_end.end(lambda: 0)
 
     assert end.value.exit_code == 0
 

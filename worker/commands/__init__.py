@@ -1,1 +1,1 @@
-"""One module per command. A command reads settings, calls what does the work, and returns an exit code."""
+"""The commands that an operator of a worker needs; those that measure, try out and mend are in `worker.tools`."""

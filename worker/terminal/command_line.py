@@ -50,20 +50,14 @@ def check_readers(
             )
 
 
-def signature_of_model(config: Path | None, environ: Mapping[str, str]) -> Signature:
-    """What the model of these settings takes and gives, without running it. Raises `BadConfiguration`."""
-    settings = load_scoring(config, environ)
-    from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and few calls need it
-
-    return inspect(settings.model).signature
-
-
 def signature_and_example(
     config: Path | None, environ: Mapping[str, str]
 ) -> tuple[Signature, Mapping[str, Array] | None]:
-    """The same, and the rows that the operator has given as an example of what it takes, if any."""
+    """What the model of these settings takes and gives, without running it, and the rows that the operator has given
+    as an example of what it takes, if any. Raises `BadConfiguration`.
+    """
     settings = load_scoring(config, environ)
-    from worker.inference import example_of, inspect  # noqa: PLC0415 - as above
+    from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time; few calls need it
 
     signature = inspect(settings.model).signature
     example = example_of(settings.model, signature)
@@ -71,9 +65,12 @@ def signature_and_example(
 
 
 def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_asked_for: bool) -> Signature | None:
-    """The same, for what can do without a model: None, and `BadConfiguration` only for a model that was asked for."""
+    """The signature, for what can do without a model: None, and `BadConfiguration` only for one that was asked for."""
     try:
-        return signature_of_model(config, environ)
+        settings = load_scoring(config, environ)
+        from worker.inference import inspect  # noqa: PLC0415 - as above
+
+        return inspect(settings.model).signature
     except BadConfiguration:
         if is_asked_for:
             raise

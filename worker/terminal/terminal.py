@@ -3,7 +3,7 @@
 So that `inference-worker ... > file` holds results alone. Where standard error is no terminal there is no progress: a
 log file wants none. Owns no state beyond one call.
 
-A closed pipe costs a command nothing: `worker.cli` sees to it. Only `consume` hears of it, `BrokenPipeError`, and ends.
+A closed pipe costs a command nothing (`streams.py`). Only `consume` hears of it, `BrokenPipeError`, and ends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -51,11 +51,6 @@ def tell(sentence: str) -> None:
     """A line on standard error that says whose it is."""
     sys.stderr.write(f"inference-worker: {sentence}\n")
     sys.stderr.flush()
-
-
-def forgo(stream: TextIO) -> None:
-    """It is read no more. What Python still holds for them goes nowhere, or its own end would fail (120)."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def page() -> Console:

@@ -24,7 +24,7 @@ from worker.terminal.command_line import check_idle, signature_if_any, with_opti
 from worker.terminal.terminal import console, tell
 from worker.tools.consume.options import ConsumeOrder
 from worker.tools.consume.reading import Reading, read
-from worker.tools.consume.shown import Told, block, json_of
+from worker.tools.consume.shown import RecordFacts, block, json_of
 from worker.tools.kafka.reader import Reader
 
 # The longest wait for a record before a signal or the end of the time is noticed, seconds.
@@ -189,7 +189,7 @@ class _Search:
         order = self._order
         return (
             (self._key is None or record.key == self._key)
-            and (not order.errors_only or Told(record).is_error)
+            and (not order.errors_only or RecordFacts(record).is_error)
             and (not order.request_ids or not _names(record).isdisjoint(order.request_ids))
         )
 
@@ -217,7 +217,7 @@ class _Search:
 
 def _names(record: Record) -> set[str]:
     """What a request may be asked for by: its id, or its place."""
-    told = Told(record)
+    told = RecordFacts(record)
     return {told.source} if told.request_id is None else {told.source, told.request_id}
 
 

@@ -34,8 +34,8 @@ def text_of(raw: bytes) -> str:
     return printable(raw.decode(errors="backslashreplace"))
 
 
-class Told:
-    """What a record says of itself before anybody looks at its value."""
+class RecordFacts:
+    """What a record says of itself in its headers, its value unread."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -79,7 +79,7 @@ class Told:
 
 def block(record: Record, reading: Reading, width: int | None, today: date) -> Text:
     """A line of what the record is, and one for each tensor, error or whatever it says. `width` None: no terminal."""
-    told = Told(record)
+    told = RecordFacts(record)
     shown = Text(no_wrap=True)
     shown.append(_time(record, today), "dim")
     shown.append(
@@ -113,7 +113,7 @@ def instant(time_ms: int, zone: tzinfo | None) -> datetime | None:
         return None
 
 
-def _said(record: Record, told: Told, reading: Reading, width: int | None) -> Iterator[str]:
+def _said(record: Record, told: RecordFacts, reading: Reading, width: int | None) -> Iterator[str]:
     room = (width or 80) - len(_INDENT)
     reason = told.reason or reading.error or (record.unreadable and f"cannot be read: {record.unreadable}")
     if reason:

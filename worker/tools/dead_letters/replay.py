@@ -28,7 +28,7 @@ MOST_RECORDS = 500
 MOST_BYTES = 8 * 1024 * 1024
 MOST_SECONDS = 1.0
 _READ_S = 0.2
-_NAMED = 100  # places told of the letters that did not go for one reason
+_NAMED = 100  # places shown of the letters that did not go for one reason
 
 
 class LetterReader(Protocol):

@@ -48,7 +48,7 @@ _MEMBERSHIP: Config = {
     # Reading what is committed waits for the end of the transaction in which a killed one may have committed.
     "isolation.level": "read_committed",
 }
-# Between two transactions the client waits so long for the markers of the first: 26 ms at 20, 10 at 5 (measured).
+# Between two transactions the client waits so long for the markers of the first: 26 ms at 20, 10 at 5 (measured 2026).
 _TUNING: Config = {"retry.backoff.ms": 5}
 _PROMISED: Config = {
     "transaction.timeout.ms": _TRANSACTION_MS,

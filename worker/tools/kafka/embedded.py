@@ -1,6 +1,6 @@
 """A broker inside this process, for the demo and for tests: librdkafka's mock cluster.
 
-It speaks the real protocol on a port of 127.0.0.1, and other processes may connect. What it is not (measured): a
+It speaks the real protocol on a port of 127.0.0.1, and other processes may connect. What it is not (measured 2026): a
 partition keeps 5 MB or 100,000 batches and drops the oldest without a word; nothing survives it; there are no
 transactions, TLS, passwords or access rules; every topic has four partitions; data does not wake a waiting fetch, so
 consumers want `fetch.wait.max.ms` of 10 or less; administrative requests go unanswered.

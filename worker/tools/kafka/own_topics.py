@@ -68,7 +68,7 @@ class OwnTopics:
         return left
 
     def _is_there(self, topic: str) -> bool:
-        """A broker may name itself the leader a moment before it knows that it is one (measured): it is asked."""
+        """A broker may name itself the leader a moment before it knows that it is one (seen 2026): it is asked."""
         found = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic].partitions
         if len(found) < self.partitions or any(at.leader < 0 for at in found.values()):
             return False

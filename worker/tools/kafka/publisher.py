@@ -27,7 +27,7 @@ PATIENCE = 60.0
 _TIMED_OUT = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - librdkafka's own codes begin with an underscore
 
 # An idempotent producer sends nothing before the broker has given it an id, for which it asks when it is made and then
-# each half second: first records waited 0.5 s in half of the runs (measured). Only statistics tell when it has one.
+# each half second: half of the first records waited 0.5 s (measured 2026). Only statistics tell when it has one.
 _ID_WITHIN = 5.0
 
 # No broker takes more in one request (`socket.request.max.bytes`).

@@ -28,10 +28,10 @@ from worker.terminal.command_line import (
 from worker.terminal.terminal import console, count, print_json
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
+from worker.tools.publish.awaited_answers import Answered, AwaitedAnswers
 from worker.tools.publish.options import PublishOrder
 from worker.tools.publish.publication import Publication, Published
-from worker.tools.publish.requests import Lines, Random, Requests, Rows, is_archive, is_array
-from worker.tools.publish.roll_call import Answered, RollCall
+from worker.tools.publish.requests import LineRequests, MadeUpRequests, Requests, RowRequests, is_archive, is_array
 
 # Seconds without an answer, unless --timeout says others.
 _PATIENCE = 30.0
@@ -54,8 +54,8 @@ def publish(order: PublishOrder) -> int:
         reader = _reader_at_end(order, settings, stack) if order.wait else None
         publisher = Publisher(settings.kafka, topic)
         signals = stack.enter_context(stop_signals())
-        roll = RollCall(secrets.token_hex(4))
-        publication = Publication(publisher, reader, roll, signals, key=order.key, rate=order.rate)
+        awaited = AwaitedAnswers(secrets.token_hex(4))
+        publication = Publication(publisher, reader, awaited, signals, key=order.key, rate=order.rate)
         try:
             publication.run(requests)
             if order.wait and publication.is_whole:
@@ -103,12 +103,12 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
         signature, given = signature_and_example(order.config, environ)
         encoding = _encoding(order, signature)
         rows = order.rows_per_request or 1
-        return Random(signature, order.random, encoding, rows, order.seed or 0, given)
+        return MadeUpRequests(signature, order.random, encoding, rows, order.seed or 0, given)
     if order.file == "-":
         if sys.stdin is None:
             raise BadConfiguration("standard input is closed; give it a pipe, or name a FILE")
         _check_lines(order)
-        return Lines(sys.stdin.buffer, "standard input")
+        return LineRequests(sys.stdin.buffer, "standard input")
     path = Path(str(order.file))
     try:
         if is_array(path):
@@ -119,7 +119,7 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
                 "JSON lines; `inference-worker score` takes .npz"
             )
         _check_lines(order)
-        return Lines(stack.enter_context(path.open("rb", buffering=0)), path.name)
+        return LineRequests(stack.enter_context(path.open("rb", buffering=0)), path.name)
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -130,9 +130,9 @@ def _check_lines(order: PublishOrder) -> None:
     )
 
 
-def _rows(order: PublishOrder, path: Path, environ: Mapping[str, str]) -> Rows:
-    """What the model cannot be asked is told here at once, where there is a model, and else by each answer."""
-    rows = Rows(path, order.rows_per_request or 1)
+def _rows(order: PublishOrder, path: Path, environ: Mapping[str, str]) -> RowRequests:
+    """What the model cannot be asked is refused here at once, where there is a model, and else by each answer."""
+    rows = RowRequests(path, order.rows_per_request or 1)
     signature = signature_if_any(order.config, environ, is_asked_for=order.model is not None)
     if signature is not None:
         rows.check(signature)

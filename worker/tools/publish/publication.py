@@ -18,9 +18,9 @@ from worker.signals import StopSignals
 from worker.terminal.terminal import progress
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
+from worker.tools.publish.awaited_answers import Answered, AwaitedAnswers
 from worker.tools.publish.lines import Publishable
 from worker.tools.publish.requests import Requests
-from worker.tools.publish.roll_call import Answered, RollCall
 
 # Handed over in a row before the broker and the answers are heard: a millisecond or two of work.
 _BURST = 256
@@ -54,7 +54,7 @@ class Publication:
         self,
         publisher: Publisher,
         reader: Reader | None,
-        roll: RollCall,
+        awaited: AwaitedAnswers,
         signals: StopSignals,
         *,
         key: str | None,
@@ -62,7 +62,7 @@ class Publication:
     ) -> None:
         self._publisher = publisher
         self._reader = reader
-        self._roll = roll
+        self._awaited = awaited
         self._signals = signals
         self._key = key
         self._interval = 1 / rate if rate else 0.0
@@ -92,8 +92,8 @@ class Publication:
         """For the answers to what was published, until none comes for so many seconds, or a signal does."""
         deadline = time.monotonic() + patience
         with progress("answers", self._publisher.acknowledged) as show:
-            self._show = lambda: show(self._roll.heard)
-            while self._roll.heard < self._publisher.acknowledged and not self._signals.stop_asked:
+            self._show = lambda: show(self._awaited.heard)
+            while self._awaited.heard < self._publisher.acknowledged and not self._signals.stop_asked:
                 if self._serve(_GLANCE):
                     deadline = time.monotonic() + patience
                 if time.monotonic() > deadline:
@@ -102,7 +102,9 @@ class Publication:
     @property
     def published(self) -> Published:
         publisher = self._publisher
-        return Published(self._roll.called, publisher.acknowledged, publisher.refused, publisher.refusal, self._seconds)
+        return Published(
+            self._awaited.expected, publisher.acknowledged, publisher.refused, publisher.refusal, self._seconds
+        )
 
     @property
     def is_stop_asked(self) -> bool:
@@ -111,15 +113,15 @@ class Publication:
 
     @property
     def answered(self) -> Answered:
-        return self._roll.answered(self._publisher.acknowledged)
+        return self._awaited.answered(self._publisher.acknowledged)
 
     def _hand_over(self, requests: Iterator[Publishable | None]) -> bool:
         """Whether that was all."""
         for request in requests:
             if request is not None:
-                self._wait_until(self._began + self._roll.called * self._interval)
+                self._wait_until(self._began + self._awaited.expected * self._interval)
                 self._send(request)
-            if request is None or self._roll.called % _BURST == 0:
+            if request is None or self._awaited.expected % _BURST == 0:
                 self._serve(0.0)
             if self._signals.stop_asked:
                 return False
@@ -132,10 +134,10 @@ class Publication:
     def _send(self, request: Publishable) -> None:
         value, key, headers, own = request
         if key is None and self._key is not None:
-            key = self._key.replace("{n}", str(self._roll.called)).encode(errors="surrogateescape")
+            key = self._key.replace("{n}", str(self._awaited.expected)).encode(errors="surrogateescape")
         # Only requests with names of their own need to be known by their place.
-        told = None if own is None or self._reader is None else partial(self._roll.placed, self._roll.called)
-        name = self._roll.call(own, time.monotonic())
+        told = None if own is None or self._reader is None else partial(self._awaited.placed, self._awaited.expected)
+        name = self._awaited.expect(own, time.monotonic())
         if own is None:
             headers = (*headers, (REQUEST_ID, name))  # of one that comes twice the last counts
         while not self._publisher.publish(value, key, headers, told) and not self._signals.hurry_asked:
@@ -151,4 +153,4 @@ class Publication:
         self._publisher.poll()
         records = self._reader.read(timeout)
         now = time.monotonic()
-        return sum(self._roll.hear(record, now) for record in records)
+        return sum(self._awaited.hear(record, now) for record in records)

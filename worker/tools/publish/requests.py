@@ -39,7 +39,7 @@ class Requests(Protocol):
     def __iter__(self) -> Iterator[Publishable | None]: ...
 
 
-class Lines:
+class LineRequests:
     """JSON lines. Empty ones are passed over. Raises `BadConfiguration`, with the line's number, for an odd one."""
 
     total = None
@@ -80,7 +80,7 @@ class Lines:
         yield rest
 
 
-class Rows:
+class RowRequests:
     """Rows of a .npy file, mapped into memory, `rows` to a request: little-endian bytes, as the wire has them."""
 
     def __init__(self, path: Path, rows: int) -> None:
@@ -93,7 +93,7 @@ class Rows:
     def check(self, signature: Signature) -> None:
         """Raises `BadConfiguration` for rows that a worker with this model would refuse, or take for other numbers.
 
-        Rows of bytes say neither shape nor datatype: any layout of as many elements will do, no other datatype will.
+        Rows of bytes say neither shape nor datatype: any layout of as many elements is taken, no other datatype.
         """
         array, spec = self._array, signature.raw_input
         if spec is None:
@@ -117,7 +117,7 @@ class Rows:
                 yield Publishable(block[at : at + request_bytes], headers=_AS_ROWS)
 
 
-class Random:
+class MadeUpRequests:
     """So many requests of `rows` rows each for a model, made up or of rows `given`; the same seed makes the same."""
 
     def __init__(

@@ -13,7 +13,7 @@ from tests.unit.codecs.builders import AS_ROWS, model
 from worker.core.records import Headers, Partition, Record
 from worker.terminal.terminal import printable
 from worker.tools.consume.reading import json_line, read
-from worker.tools.consume.shown import Told, block, document, json_of
+from worker.tools.consume.shown import RecordFacts, block, document, json_of
 
 OK = ("status", b"ok")
 NOON = datetime(2026, 11, 21, 12, 0, 0, 7000).astimezone()
@@ -111,7 +111,7 @@ def test_a_dead_letter_is_told_with_its_origin_and_its_original() -> None:
         "    input x: no",
         "    input x INT8[1]  1",
     ]
-    assert Told(given).is_error
+    assert RecordFacts(given).is_error
 
 
 def test_only_so_many_elements_are_shown_as_there_is_room() -> None:

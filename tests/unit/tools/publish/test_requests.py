@@ -16,20 +16,20 @@ from worker.codecs.examples import Encoding
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.signature import Signature
 from worker.tools.publish import requests
-from worker.tools.publish.requests import Lines, Random, Requests, Rows, is_archive, is_array
+from worker.tools.publish.requests import LineRequests, MadeUpRequests, Requests, RowRequests, is_archive, is_array
 
 BODY = b'{"inputs":[]}'
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[[bytes], Lines]]:
+def opened(tmp_path: Path) -> Iterator[Callable[[bytes], LineRequests]]:
     """Makes a file of that content, open as `publish` opens it."""
     with ExitStack() as files:
 
-        def lines(content: bytes) -> Lines:
+        def lines(content: bytes) -> LineRequests:
             path = tmp_path / "requests.jsonl"
             path.write_bytes(content)
-            return Lines(files.enter_context(path.open("rb", buffering=0)), path.name)
+            return LineRequests(files.enter_context(path.open("rb", buffering=0)), path.name)
 
         yield lines
 
@@ -44,14 +44,14 @@ def values(source: Requests) -> list[bytes | None]:
     return [request.value for request in source if request is not None]
 
 
-def test_lines_come_in_order_and_empty_ones_not_at_all(opened: Callable[[bytes], Lines]) -> None:
+def test_lines_come_in_order_and_empty_ones_not_at_all(opened: Callable[[bytes], LineRequests]) -> None:
     """Whatever ends a line, and without an end behind the last one."""
     content = b"\n".join([BODY, b"", b"  ", BODY + b"\r", b'{"value": "last"}'])
 
     assert values(opened(content)) == [BODY, BODY, b"last"]
 
 
-def test_a_line_longer_than_a_block_is_one_request(opened: Callable[[bytes], Lines]) -> None:
+def test_a_line_longer_than_a_block_is_one_request(opened: Callable[[bytes], LineRequests]) -> None:
     """Blocks are how a file is read, not what it holds."""
     long = b'{"value": "%b"}' % (b"x" * (2 * requests.BLOCK))
 
@@ -61,7 +61,7 @@ def test_a_line_longer_than_a_block_is_one_request(opened: Callable[[bytes], Lin
     ]
 
 
-def test_an_odd_line_is_told_by_its_number(opened: Callable[[bytes], Lines]) -> None:
+def test_an_odd_line_is_told_by_its_number(opened: Callable[[bytes], LineRequests]) -> None:
     """What stands before it has been handed on."""
     source = iter(opened(BODY + b"\n\n{}\n"))
 
@@ -70,7 +70,9 @@ def test_an_odd_line_is_told_by_its_number(opened: Callable[[bytes], Lines]) -> 
         next(source)
 
 
-def test_a_line_without_end_is_refused(opened: Callable[[bytes], Lines], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_refused(
+    opened: Callable[[bytes], LineRequests], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before it fills the memory."""
     monkeypatch.setattr(requests, "LONGEST_LINE", 100)
 
@@ -83,7 +85,7 @@ def test_a_silent_pipe_gives_nothing_yet(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(requests, "_GLANCE", 0.0)
     reads, writes = os.pipe()
     with os.fdopen(reads, "rb", buffering=0) as pipe:
-        source = iter(Lines(pipe, "standard input"))
+        source = iter(LineRequests(pipe, "standard input"))
 
         assert next(source) is None
         os.write(writes, BODY[:3])
@@ -102,7 +104,7 @@ def test_rows_are_little_endian_whatever_the_file_has(dtype: str, order: str, tm
     """Byte order and layout are the file's own affair."""
     array = np.array(np.arange(12).reshape(4, 3) % 5, dtype, order=order)  # type: ignore[call-overload]  # order is C or F
 
-    source = Rows(saved(array, tmp_path), 1)
+    source = RowRequests(saved(array, tmp_path), 1)
 
     plain = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
     assert source.total == 4
@@ -113,7 +115,7 @@ def test_rows_may_share_a_request(tmp_path: Path) -> None:
     """The last one has what is left."""
     array = np.arange(10, dtype="<f4").reshape(5, 2)
 
-    source = Rows(saved(array, tmp_path), 2)
+    source = RowRequests(saved(array, tmp_path), 2)
 
     assert source.total == 3
     assert values(source) == [array[:2].tobytes(), array[2:4].tobytes(), array[4:].tobytes()]
@@ -124,7 +126,7 @@ def test_rows_of_many_blocks_are_all_there(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(requests, "BLOCK", 100)
     array = np.arange(100, dtype="<f8").reshape(25, 4)
 
-    found = values(Rows(saved(array, tmp_path), 2))
+    found = values(RowRequests(saved(array, tmp_path), 2))
 
     assert b"".join(filter(None, found)) == array.tobytes()
     assert len(found) == 13
@@ -132,7 +134,7 @@ def test_rows_of_many_blocks_are_all_there(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_flat_array_has_rows_of_one_element(tmp_path: Path) -> None:
     """For a model that takes one number a row."""
-    assert values(Rows(saved(np.array([1, 2], "<i8"), tmp_path), 1)) == [b"\1" + 7 * b"\0", b"\2" + 7 * b"\0"]
+    assert values(RowRequests(saved(np.array([1, 2], "<i8"), tmp_path), 1)) == [b"\1" + 7 * b"\0", b"\2" + 7 * b"\0"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_flat_array_has_rows_of_one_element(tmp_path: Path) -> None:
 def test_an_array_without_rows_of_numbers_is_refused(array: np.ndarray, told: str, tmp_path: Path) -> None:
     """In words, before anything is published."""
     with pytest.raises(BadConfiguration, match=told):
-        Rows(saved(array, tmp_path), 1)
+        RowRequests(saved(array, tmp_path), 1)
 
 
 def test_objects_are_never_unpickled(tmp_path: Path) -> None:
@@ -158,7 +160,7 @@ def test_objects_are_never_unpickled(tmp_path: Path) -> None:
     np.save(path, np.array([{}], object), allow_pickle=True)
 
     with pytest.raises(BadConfiguration, match="cannot be read as an array"):
-        Rows(path, 1)
+        RowRequests(path, 1)
 
 
 def test_an_array_is_known_by_its_first_bytes(tmp_path: Path) -> None:
@@ -182,13 +184,13 @@ def test_an_archive_is_known_by_its_first_bytes(tmp_path: Path) -> None:
 )
 def test_rows_of_as_many_elements_fit(array: np.ndarray, tmp_path: Path) -> None:
     """The bytes are the same, whatever their layout in the file."""
-    Rows(saved(array, tmp_path), 1).check(taking("FP32", 3, 4))
+    RowRequests(saved(array, tmp_path), 1).check(taking("FP32", 3, 4))
 
 
 def test_a_flat_array_fits_a_model_of_single_numbers(tmp_path: Path) -> None:
     """With an axis for the one number and without."""
     for dims in ((1,), ()):
-        Rows(saved(np.zeros(2, "<i8"), tmp_path), 1).check(model(replace(X, datatype="INT64", dims=dims)))
+        RowRequests(saved(np.zeros(2, "<i8"), tmp_path), 1).check(model(replace(X, datatype="INT64", dims=dims)))
 
 
 @pytest.mark.parametrize(
@@ -207,14 +209,14 @@ def test_rows_that_a_model_does_not_take_are_refused(
 ) -> None:
     """Those too that have as many bytes and mean other numbers."""
     with pytest.raises(BadConfiguration) as failure:
-        Rows(saved(array, tmp_path), 1).check(signature)
+        RowRequests(saved(array, tmp_path), 1).check(signature)
 
     assert told in str(failure.value)
 
 
 def test_the_same_seed_makes_the_same_requests() -> None:
     """As many as were asked for, each another."""
-    made = [values(Random(model(), 20, Encoding.ROWS, 1, seed)) for seed in (1, 1, 2)]
+    made = [values(MadeUpRequests(model(), 20, Encoding.ROWS, 1, seed)) for seed in (1, 1, 2)]
 
     assert made[0] == made[1] != made[2]
     assert len(set(made[0])) == 20

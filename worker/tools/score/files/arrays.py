@@ -1,7 +1,7 @@
 """The arrays of a .npy or .npz file, held against a model's inputs and read by pieces. Nothing is ever unpickled.
 
 Read by position, not mapped: a file that shrinks meanwhile is a sentence instead of a bus error, and its pages do not
-count as this process's memory. All that can be wrong with a file is told before the first inference.
+count as this process's memory. All that can be wrong with a file is found before the first inference.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """How a command ends: 0, or the exit code of the `Stop` that ended it.
 
-A failure that has a name is told in plain lines on stderr, and so is what the system or a terminal's text would not do
+A failure that has a name is said in plain lines on stderr, and so is what the system or a terminal's text would not do
 for a command (a full disk, a name too long); any other is a defect and keeps its traceback. Owns nothing.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -34,9 +35,7 @@ def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
             tell(printable(line))
         raise typer.Exit(stop.exit_code) from None
     except BrokenPipeError:
-        from worker.terminal.terminal import forgo  # noqa: PLC0415 - rich takes its time
-
-        forgo(sys.stdout)  # its reader has enough
+        _drop_stdout()  # its reader has enough
         raise typer.Exit(0) from None
     except (OSError, UnicodeError) as error:
         if imports_on:  # a worker's own affair, which is to be looked into
@@ -44,7 +43,7 @@ def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
         from worker.terminal.terminal import tell  # noqa: PLC0415 - rich takes its time
 
         tell(str(error))
-        _forgo_what_is_left()
+        _drop_what_is_left()
         raise typer.Exit(Incomplete.exit_code) from None
     raise typer.Exit(code)
 
@@ -71,11 +70,14 @@ def _unwinding() -> Iterator[None]:
         raise KeyboardInterrupt from None
 
 
-def _forgo_what_is_left() -> None:
+def _drop_what_is_left() -> None:
     """Python would try once more to write it, and end with 120."""
     try:
         sys.stdout.flush()
     except OSError:
-        from worker.terminal.terminal import forgo  # noqa: PLC0415 - rich takes its time
+        _drop_stdout()
 
-        forgo(sys.stdout)
+
+def _drop_stdout() -> None:
+    """It is read no more. What Python still holds for it goes nowhere, or its own end would fail (120)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,6 @@
 """Which answers belong to what was just published, and how long each took.
 
-Every request is called by a name that its answer carries as `request-id`: its own, or one of this run. Names of this
+Every request has a name that its answer carries as `request-id`: its own, or one of this run. Names of this
 run end in the request's number, so a million of them are three flat arrays. A name of its own may stand for several
 requests, of other runs too: its answer is known by the request's place, which the answer carries as `source`. Pure: the
 instants are passed in, seconds.
@@ -40,12 +40,12 @@ class Answered(NamedTuple):
         return sum(self.errors.values())
 
 
-class RollCall:
+class AwaitedAnswers:
     """Owns the names and instants of one run. `run` is a word that no other run has."""
 
     def __init__(self, run: str) -> None:
         self._prefix = f"{run}-".encode()
-        self._called_at = array("d")
+        self._published_at = array("d")
         self._is_answered = bytearray()
         self._latencies = array("d")
         self._codes: Counter[str] = Counter()
@@ -57,10 +57,10 @@ class RollCall:
         self._unplaced = 0
         self._early: defaultdict[bytes, list[tuple[Mapping[str, bytes], float]]] = defaultdict(list)
 
-    def call(self, name: bytes | None, now: float) -> bytes:
+    def expect(self, name: bytes | None, now: float) -> bytes:
         """The name of the next request, which is published now; `name` is its own, and then `placed` will be called."""
-        number = len(self._called_at)
-        self._called_at.append(now)
+        number = len(self._published_at)
+        self._published_at.append(now)
         self._is_answered.append(0)
         if name is None:
             return b"%b%d" % (self._prefix, number)
@@ -87,8 +87,8 @@ class RollCall:
         return number is not None and self._answer(number, headers, now)
 
     @property
-    def called(self) -> int:
-        return len(self._called_at)
+    def expected(self) -> int:
+        return len(self._published_at)
 
     @property
     def heard(self) -> int:
@@ -103,7 +103,7 @@ class RollCall:
     def _number(self, name: bytes) -> int | None:
         """The number in a name of this run."""
         digits = name[len(self._prefix) :]
-        if not name.startswith(self._prefix) or not digits.isdigit() or int(digits) >= self.called:
+        if not name.startswith(self._prefix) or not digits.isdigit() or int(digits) >= self.expected:
             return None
         return int(digits)
 
@@ -121,7 +121,7 @@ class RollCall:
             self._repeated += 1
             return False
         self._is_answered[number] = 1
-        self._latencies.append(now - self._called_at[number])
+        self._latencies.append(now - self._published_at[number])
         is_ok = headers.get("status") == b"ok"
         self._codes["" if is_ok else headers.get("error-code", b"unknown").decode(errors="backslashreplace")] += 1
         return True
