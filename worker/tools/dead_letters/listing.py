@@ -49,7 +49,6 @@ class Reason:
     last_ms: int | None = None
 
     def add(self, letter: Letter) -> None:
-        """One more."""
         time_ms = letter.record.timestamp_ms
         self.letters += 1
         self.replayed += any(name == REPLAY_OF for name, _ in letter.headers)

@@ -59,7 +59,6 @@ class Selection(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it takes no letter."""
         return self.request_topic in self.but_topics
 
     def but(self, topic: str) -> Selection:
@@ -84,7 +83,6 @@ class Bookmark(NamedTuple):
     done: Mapping[Selection, int] = {}
 
     def has(self, letter: Letter) -> bool:
-        """Whether the letter is done."""
         offset = letter.record.offset
         return offset < self.next_offset or any(
             offset < end and selection.takes(letter) for selection, end in self.done.items()

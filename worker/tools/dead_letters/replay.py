@@ -9,7 +9,7 @@ again and goes on.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -58,11 +58,8 @@ class TopicFinder(Protocol):
 class Rehearsal:
     """Sends nothing and remembers nothing: a dry run."""
 
-    def serve(self) -> None:
-        """There is no group to stay in."""
-
-    def send(self, sendings: Sequence[Sending], offsets: Mapping[Partition, Committed]) -> None:
-        """Nothing."""
+    def serve(self) -> None: ...
+    def send(self, sendings: Sequence[Sending], offsets: Mapping[Partition, Committed]) -> None: ...
 
 
 class SendingLimits(NamedTuple):
@@ -85,7 +82,6 @@ class Unsent:
     places: list[str] = field(default_factory=list)
 
     def add(self, letter: Letter) -> None:
-        """One more."""
         self.letters += 1
         if len(self.places) < _NAMED:
             self.places.append(str(letter.position))
@@ -96,8 +92,8 @@ class ReplayCounts:
     """What a replay did: letters sent by topic and code; those that no replay can send, and those left for another."""
 
     sent: Counter[tuple[str, str]] = field(default_factory=Counter)
-    lost: dict[str, Unsent] = field(default_factory=dict)
-    left: dict[str, Unsent] = field(default_factory=dict)
+    lost: defaultdict[str, Unsent] = field(default_factory=lambda: defaultdict(Unsent))
+    left: defaultdict[str, Unsent] = field(default_factory=lambda: defaultdict(Unsent))
     is_stopped: bool = False
 
 
@@ -177,9 +173,9 @@ class ReplayRun:
         if trail.wants(letter):
             topic = self._to or request_topic(letter)
             if letter.loss is not None:
-                self.counts.lost.setdefault(letter.loss, Unsent()).add(letter)
+                self.counts.lost[letter.loss].add(letter)
             elif (fault := self._fault(topic)) is not None:
-                self.counts.left.setdefault(fault, Unsent()).add(letter)
+                self.counts.left[fault].add(letter)
                 trail.left(letter)
             else:
                 self._hold(letter, self._topics.find(topic), trail)
@@ -194,9 +190,9 @@ class ReplayRun:
         if size > destination.max_bytes:
             reason = f"topic {message.topic} does not take records so large"
             if self._to is None:
-                self.counts.lost.setdefault(reason, Unsent()).add(letter)
+                self.counts.lost[reason].add(letter)
             else:  # where it came from it may go all the same
-                self.counts.left.setdefault(reason, Unsent()).add(letter)
+                self.counts.left[reason].add(letter)
                 trail.left(letter)
             return
         partition = _partition(message, destination, is_own=letter.origin is not None and self._to is None)

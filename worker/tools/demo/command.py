@@ -82,11 +82,9 @@ class _Loads:
         self._screen = screen
 
     def heap(self, contender: DemoWorker, requests: int) -> LoadTally:
-        """All at once."""
         return self._run(contender, Backlog(requests), f"{requests:,} at once")
 
     def steady(self, contender: DemoWorker, rate: float, seconds: float) -> Result:
-        """At this rate or so."""
         rate = max(QUIETEST, round(rate, -2))
         before = contender.closed()
         pace = Steady(rate, min(MOST_REQUESTS, int(rate * seconds)))

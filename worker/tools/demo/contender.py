@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -54,7 +53,6 @@ class Closed(NamedTuple):
         return self.rows / max(1.0, sum(self.batches.values()))
 
     def since(self, before: Closed) -> Closed:
-        """What came after an earlier count."""
         return Closed({name: n - before.batches[name] for name, n in self.batches.items()}, self.rows - before.rows)
 
 
@@ -112,5 +110,5 @@ class DemoWorker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()

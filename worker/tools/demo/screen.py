@@ -50,7 +50,6 @@ class DemoScreen:
         self._live.stop()
 
     def begin(self, title: str, requests: int) -> None:
-        """A new bar."""
         self._task = self._progress.add_task(title, total=requests)
 
     def show(self, answered: int, latest: Sequence[ReadDigit]) -> None:

@@ -8,7 +8,6 @@ consumers want `fetch.wait.max.ms` of 10 or less; administrative requests go una
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Producer
@@ -43,7 +42,7 @@ class EmbeddedBroker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -36,7 +36,6 @@ class Answered(NamedTuple):
 
     @property
     def failed(self) -> int:
-        """Requests that got an error."""
         return sum(self.errors.values())
 
 

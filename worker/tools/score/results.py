@@ -35,7 +35,6 @@ class FileDelivery:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is unsettled."""
         return not self._ledger.records
 
     def send(self, places: Sequence[Place]) -> None:
@@ -50,24 +49,21 @@ class FileDelivery:
         """No more outcomes are coming for now."""
         self._writer.flush()
 
+    # What a consumer group's worker does besides: a file is never taken away, and nothing of it is committed.
+
     def turn(self, now: float, timeout: float) -> Sequence[Partition]:  # noqa: ARG002  # a file gives no reports
-        """What is written stays written."""
         return ()
 
-    def commit_promptly(self, *, is_urgent: bool) -> None:
-        """There is no commit."""
+    def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:  # noqa: ARG002  # nothing to wait for
+        return self.lost(partitions)
 
-    def revoke(self, partitions: Sequence[Partition], deadline: float) -> int:  # noqa: ARG002  # a file stays
-        """A file is never taken away."""
+    def lost(self, partitions: Sequence[Partition]) -> int:
         return self._ledger.forget(partitions)
 
     def is_in_doubt(self, partition: Partition) -> bool:  # noqa: ARG002  # never asked
-        """Nothing is committed."""
         return False
 
-    def lost(self, partitions: Sequence[Partition]) -> int:
-        """A file is never taken away."""
-        return self._ledger.forget(partitions)
+    def commit_promptly(self, *, is_urgent: bool) -> None: ...
 
 
 class ScoreCounts:

@@ -87,7 +87,6 @@ class LineSource(FileSource):
 
     @property
     def is_over(self) -> bool:
-        """All is read."""
         return self._is_read_up and not self._ready
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
@@ -152,7 +151,6 @@ class LineCodec:
         return self._codec.decode(record)
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """One by one."""
         return [self.decode(record) for record in records]
 
 
@@ -172,7 +170,6 @@ class RowSource(FileSource):
 
     @property
     def is_over(self) -> bool:
-        """All is read."""
         return self._next is None
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:  # noqa: ARG002  # a file never waits
