@@ -72,6 +72,11 @@ def count(number: int, unit: str, plural: str = "s") -> str:
     return f"{number:,} {unit}{'' if number == 1 else plural}"
 
 
+def milliseconds(figure: float) -> str:
+    """`4.2 ms`, `1,250 ms`."""
+    return f"{figure:,.1f} ms" if figure < 100 else f"{figure:,.0f} ms"
+
+
 def printable(text: str) -> str:
     """The text with everything escaped that could move a cursor, change a colour or turn the direction of writing."""
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

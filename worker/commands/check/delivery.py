@@ -7,6 +7,7 @@ here would be shut out.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import NamedTuple
 
 from worker.commands.check.report import DeliveryFacts, Report
@@ -34,15 +35,13 @@ def wanted_transactions(kafka: KafkaSettings, delivery: DeliverySettings | None)
 
 
 def delivery_facts(delivery: DeliverySettings, wanted: WantedTransactions | None) -> DeliveryFacts:
-    """What these settings promise."""
+    facts = DeliveryFacts(delivery.guarantee, delivery.order, delivery.commit_interval_ms)
     if wanted is None:
-        return DeliveryFacts(delivery.guarantee, delivery.order, delivery.commit_interval_ms)
+        return facts
     name = wanted.name
-    return DeliveryFacts(
-        delivery.guarantee,
-        delivery.order,
-        delivery.commit_interval_ms,
-        name.text if name.is_stable else f"{name.family}*",
+    return replace(
+        facts,
+        transactional_id=name.text if name.is_stable else f"{name.family}*",
         is_stable=name.is_stable,
         transaction_timeout_ms=wanted.timeout_ms,
     )

@@ -224,9 +224,13 @@ def _content(record: Record, reading: Reading) -> dict[str, object]:
 
 
 def _text_or_base64(name: str, raw: bytes | None) -> dict[str, object]:
-    if raw is None:
-        return {name: None}
+    text = decoded(raw)
+    return {name: text} if raw is None or text is not None else {f"{name}_base64": base64.b64encode(raw).decode()}
+
+
+def decoded(raw: bytes | None) -> str | None:
+    """The bytes as text; None for what is none."""
     try:
-        return {name: raw.decode()}
+        return None if raw is None else raw.decode()
     except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(raw).decode()}
+        return None

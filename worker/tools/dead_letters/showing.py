@@ -13,9 +13,10 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.terminal.command_line import check_idle
 from worker.terminal.terminal import console, count, print_json, printable, progress
+from worker.tools.consume.shown import decoded
 from worker.tools.dead_letters.options import ShowOrder
 from worker.tools.dead_letters.progress import Selection
-from worker.tools.dead_letters.texts import brief, decoded, hang, moment, say, shown
+from worker.tools.dead_letters.texts import brief, hang, moment, say, shown
 from worker.tools.dead_letters.wanted_letters import letters, selection_of, span, topic_of
 from worker.tools.kafka.reader import Reader
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from worker.terminal.terminal import printable
-from worker.tools.consume.shown import instant
+from worker.tools.consume.shown import decoded, instant
 
 _DUMP_WIDTH = 16
 
@@ -42,14 +42,6 @@ class Shown(NamedTuple):
     kind: str
     lines: list[str]
     is_whole: bool
-
-
-def decoded(value: bytes | None) -> str | None:
-    """The value as text; None for what is none."""
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def brief(value: bytes | None, most: int = 200) -> str:

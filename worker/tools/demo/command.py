@@ -125,8 +125,8 @@ def _report(console: Console, heaps: Sequence[LoadTally], results: Sequence[Resu
         ("answers", [f"{tally.answers:,}" for tally in tallies]),
         ("of them right", [f"{tally.right / tally.answers:.1%}" for tally in tallies]),
         ("answers per second", [f"{tally.rate:,.0f}" for tally in tallies]),
-        ("latency p50", [_milliseconds(tally, "p50") for tally in tallies]),
-        ("latency p99", [_milliseconds(tally, "p99") for tally in tallies]),
+        ("latency p50", [_latency(tally, "p50") for tally in tallies]),
+        ("latency p99", [_latency(tally, "p99") for tally in tallies]),
         ("batches", [f"{sum(result.closed.batches.values()):,.0f}" for result in results]),
         ("rows in a batch, mean", [f"{result.closed.mean_rows:.1f}" for result in results]),
         *(
@@ -164,8 +164,6 @@ def _reasons(results: Sequence[Result]) -> list[str]:
     return [reason for reason in results[0].closed.batches if any(r.closed.batches[reason] for r in results)]
 
 
-def _milliseconds(tally: LoadTally, quantile: str) -> str:
-    milliseconds = tally.latency_ms.get(quantile)
-    if milliseconds is None:
-        return "–"  # too few requests tell
-    return f"{milliseconds:,.1f} ms" if milliseconds < 100 else f"{milliseconds:,.0f} ms"
+def _latency(tally: LoadTally, quantile: str) -> str:
+    figure = tally.latency_ms.get(quantile)
+    return "–" if figure is None else terminal.milliseconds(figure)  # of too few requests there is none

@@ -25,7 +25,7 @@ from worker.terminal.command_line import (
     signature_if_any,
     with_options,
 )
-from worker.terminal.terminal import console, count, print_json
+from worker.terminal.terminal import console, count, milliseconds, print_json
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.publish.awaited_answers import Answered, AwaitedAnswers
@@ -68,7 +68,6 @@ def publish(order: PublishOrder) -> int:
 
 
 def _patience(order: PublishOrder) -> float:
-    """Seconds."""
     return _PATIENCE if order.timeout is None else order.timeout
 
 
@@ -180,11 +179,7 @@ def _lines(topic: str, published: Published, answered: Answered | None) -> Itera
         yield "answers", ", ".join([f"{answered.ok:,} ok", *(f"{n:,} {code}" for code, n in answered.errors.items())])
         yield "", f"{answered.missing:,} missing, {answered.repeated:,} repeated"
     if answered is not None and answered.latency_ms:
-        yield "latency", " · ".join(f"{name} {_milliseconds(ms)}" for name, ms in answered.latency_ms.items())
-
-
-def _milliseconds(milliseconds: float) -> str:
-    return f"{milliseconds:,.1f} ms" if milliseconds < 100 else f"{milliseconds:,.0f} ms"
+        yield "latency", " · ".join(f"{name} {milliseconds(ms)}" for name, ms in answered.latency_ms.items())
 
 
 def _document(topic: str, published: Published, answered: Answered | None) -> dict[str, Any]:
