@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tests.fakes import (
+    CHANGELOG,
     MODEL,
     Broker,
     Clock,
     FakeEvents,
     FakeLanes,
+    FakeRestorer,
     FakeSignals,
     FakeSink,
     FakeSource,
@@ -36,6 +38,9 @@ from worker.delivery.exactly_once import ExactlyOnce
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
+from worker.state import KeyStates, KeyTurns, StatefulEncoder, StatefulStacker, StateLayout
+from worker.state.changes import Encoder
+from worker.state.layout import StateTensor
 
 P0 = Partition("requests", 0)
 P1 = Partition("requests", 1)
@@ -124,6 +129,20 @@ def rows_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     return [np.where(x == NONSENSE, np.nan, x * 2).astype("<f4")]
 
 
+def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+    """The sum of all that came of a key, and the same as its next state; misbehaves as `rows_model`."""
+    x, before = feeds["x"], feeds["sum"]
+    if (x == POISON).any():
+        return RunFailure("poisoned")
+    after = (x + before).astype("<f4")
+    return [np.where(x == NONSENSE, np.nan, after).astype("<f4"), np.where(x == SPOILT, np.nan, after).astype("<f4")]
+
+
+SPOILT = 999.0  # the next state is NaN
+SUMS = (TensorSpec("y", "FP32", (1,)), TensorSpec("next", "FP32", (1,)))
+STATE = StateLayout((StateTensor(TensorSpec("sum", "FP32", (1,)), "next"),), (np.zeros(1, "<f4"),))
+
+
 def sources(messages: Sequence[Message]) -> list[str]:
     """Which records these messages answer."""
     return [(dict(m.headers)["source"] or b"").decode() for m in messages]
@@ -139,19 +158,24 @@ class World:
     bounds: Bounds = BOUNDS
     conduct: Conduct = CONDUCT
     chunk: int = CHUNK
-    model: Model = rows_model
+    model: Model | None = None  # of rows, unless it is another: with state one that sums them
     commit_interval: float = 0.2
     dead_letters: bool = True
     exactly_once: bool = False
     order: Order = "partition"
     joins: bool = False
     rejection_limit: int | None = None
+    has_state: bool = False  # of one number for each key: `summing_model`
+    ttl: float | None = None
+    missing: str = "zeros"
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.broker, self.clock)
         self.sink = FakeSink(self.broker, self.clock)
         self.transactions = FakeTransactions(self.broker, self.clock, self.source)
-        self.lanes = FakeLanes(self.model, self.clock, self.conduct.lanes)
+        self.lanes = FakeLanes(
+            self.model or (summing_model if self.has_state else rows_model), self.clock, self.conduct.lanes
+        )
         self.events = FakeEvents()
         self.signals = FakeSignals()
         self.ledger = LEDGERS[self.order]()
@@ -163,6 +187,24 @@ class World:
         self.codec = RowCodec(
             dead_letters=self.dead_letters, joins=self.joins and self.order != "key", rejections=rejections
         )
+        self.states, self.turns, a_stacker = None, None, stacker()
+        self.encoder: Encoder = self.codec
+        if self.has_state:
+            self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once)
+            self.states = KeyStates(
+                STATE,
+                self.ledger,
+                self.restorer,
+                ttl=self.ttl,
+                can_take_back=self.exactly_once,
+                tell_restored=self.events.restored,
+                clock=self.clock,
+            )
+            self.turns = KeyTurns(self.batcher)
+            refuse = self.missing == "refuse"
+            a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states, refuse_missing=refuse)
+            self.encoder = StatefulEncoder(self.codec, self.states, CHANGELOG)
+            self.suspects = Suspects(replace(self.policy, max_rows=1), self.bounds.records)
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         self.worker = compose(
             source=self.source,
@@ -173,7 +215,7 @@ class World:
             intake=self.intake,
             batcher=self.batcher,
             suspects=self.suspects,
-            stacker=stacker(),
+            stacker=a_stacker,
             lanes=self.lanes,
             punctuality=Punctuality(self.outlook, self.clock),
             delivery=self.delivery,
@@ -182,6 +224,8 @@ class World:
             signals=self.signals,
             conduct=self.conduct,
             clock=self.clock,
+            states=self.states,
+            turns=self.turns,
         )
         self.admission = self.worker._admission
         self.quarantine = self.worker._quarantine
@@ -189,7 +233,7 @@ class World:
     def _at_least_once(self) -> AtLeastOnce:
         return AtLeastOnce(
             ledger=self.ledger,
-            encoder=self.codec,
+            encoder=self.encoder,
             sink=self.sink,
             offsets=self.source,
             events=self.events,
@@ -200,7 +244,7 @@ class World:
     def _exactly_once(self) -> ExactlyOnce:
         return ExactlyOnce(
             ledger=self.ledger,
-            encoder=self.codec,
+            encoder=self.encoder,
             transactions=self.transactions,
             group=self.source,
             events=self.events,

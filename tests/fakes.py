@@ -34,12 +34,14 @@ from worker.core.records import (
     Reply,
     Request,
     Standing,
+    StateUse,
     Suspect,
     Timeout,
 )
 from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
+from worker.state import Restoration, RestoredRows, StateLayout
 
 SUSPECT_FROM = 3  # attempts
 MODEL = ModelKey("m", "1")
@@ -75,6 +77,9 @@ class Clock:
         while self._events and self._events[0][0] <= now:
             self.stirred += 1
             heapq.heappop(self._events)[2]()
+
+
+CHANGELOG = "changelog"  # the topic of states
 
 
 class Broker:
@@ -516,7 +521,7 @@ class FakeLanes:
             outcome = RunFailure("the device is gone")
         elif batch is not None:
             self.ran.append(batch)
-            outcome = self._model(batch.feeds)
+            outcome = self._model(batch.all_feeds)
         is_failure = isinstance(outcome, RunFailure)
         self._home.append(
             Finished(batch, None if is_failure else outcome, outcome if is_failure else None, seconds)  # type: ignore[arg-type]
@@ -543,6 +548,7 @@ class FakeEvents:
         self.revocations: list[tuple[Sequence[Partition], float, int]] = []
         self.probes: list[str | None] = []
         self.pauses: list[bool] = []
+        self.restored_keys: list[tuple[Partition, int, float]] = []
         self.settled_at: list[float] = []
         self.commit_results: list[CommitResult] = []
         self.endings: list[tuple[Ending, int]] = []
@@ -561,6 +567,9 @@ class FakeEvents:
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         self.counted["rewound"] += 1
+
+    def restored(self, partition: Partition, keys: int, seconds: float) -> None:
+        self.restored_keys.append((partition, keys, seconds))
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
         self.suspects += suspects
@@ -642,13 +651,18 @@ class RowCodec:
             return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"), is_silent)
         asked = dict(record.headers).get("timeout-ms")
         timeout = None if asked is None else Timeout(int(asked) / 1000)
-        return Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value), MODEL, timeout=timeout)
+        state = dict(record.headers).get("state")
+        request = Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value), MODEL, timeout=timeout)
+        request.state = None if state is None else StateUse(state.decode())
+        return request
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         decoded: list[Request | Rejection] = []
         for is_alike, group in groupby(
             map(self.decode, records),
-            lambda one: self._joins and isinstance(one, Request) and (one.rows, one.record.partition),
+            lambda one: (
+                self._joins and isinstance(one, Request) and one.state is None and (one.rows, one.record.partition)
+            ),
         ):
             neighbours = list(group)
             decoded += [_join([one for one in neighbours if isinstance(one, Request)])] if is_alike else neighbours
@@ -686,3 +700,33 @@ def _join(requests: Sequence[Request]) -> Request:
 def _message(topic: str, record: Record, value: bytes | None, status: str) -> Message:
     headers: list[tuple[str, bytes | None]] = [("source", record.source.encode()), ("status", status.encode())]
     return Message(topic, record.key, value, headers, record.partition.number)
+
+
+class FakeRestorer:
+    """Reads the changelog of the `Broker`, one portion a call. `committed`: at least once, where the group stands."""
+
+    def __init__(self, broker: Broker, layout: StateLayout, *, is_exact: bool) -> None:
+        self._broker = broker
+        self._layout = layout
+        self._is_exact = is_exact
+        self._portions: list[RestoredRows] = []
+        self.is_slow = False
+
+    def begin(self, partition: Partition, attempt: int) -> None:
+        committed = None if self._is_exact else self._broker.committed.get(partition, 0)
+        restoration = Restoration(partition, attempt, self._layout, committed)
+        for message in self._broker.answers:
+            if message.topic != CHANGELOG or message.source_partition != partition.number:
+                continue
+            if message.value is not None:
+                self._portions.append(restoration.states([message.key or b""], [message.value]))
+            else:
+                offset = int(dict(message.headers)["offset"] or b"")
+                self._portions.append(restoration.forgotten([message.key or b""], [offset]))
+        self._portions.append(restoration.last())
+
+    def forget(self, partitions: Sequence[Partition]) -> None:
+        """What was found for them may still come."""
+
+    def found(self) -> RestoredRows | None:
+        return self._portions.pop(0) if self._portions and not self.is_slow else None

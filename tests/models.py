@@ -831,6 +831,48 @@ def _turn(size: int) -> onnx.GraphProto:
     )
 
 
+def running_mean() -> bytes:
+    """x, sum_in FP64 (batch, 1), count_in INT64 (batch, 1) → mean, sum_out, count_out: of all x that went in."""
+    return _model(
+        [
+            helper.make_node("Add", ["sum_in", "x"], ["sum_out"]),
+            helper.make_node("Add", ["count_in", "one"], ["count_out"]),
+            helper.make_node("Cast", ["count_out"], ["count"], to=TensorProto.DOUBLE),
+            helper.make_node("Div", ["sum_out", "count"], ["mean"]),
+        ],
+        [_value("x", "FP64", 1), _value("sum_in", "FP64", 1), _value("count_in", "INT64", 1)],
+        [_value("mean", "FP64", 1), _value("sum_out", "FP64", 1), _value("count_out", "INT64", 1)],
+        [_constant("one", np.array([[1]], np.int64))],
+    )
+
+
+def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0) -> bytes:
+    """x FP32 (batch, inputs), h_in FP32 (batch, hidden) → y FP32 (batch, outputs), h_out: one step of a GRU."""
+    rng = np.random.default_rng(seed)
+
+    def weights(name: str, *shape: int) -> TensorProto:
+        return _constant(name, (rng.standard_normal(shape) / shape[-1] ** 0.5).astype(np.float32))
+
+    return _model(
+        [
+            helper.make_node("Unsqueeze", ["x", "first"], ["steps"]),
+            helper.make_node("Unsqueeze", ["h_in", "first"], ["before"]),
+            helper.make_node("GRU", ["steps", "w", "r", "b", "", "before"], ["", "after"], hidden_size=hidden),
+            helper.make_node("Squeeze", ["after", "first"], ["h_out"]),
+            helper.make_node("MatMul", ["h_out", "head"], ["y"]),
+        ],
+        [_value("x", "FP32", inputs), _value("h_in", "FP32", hidden)],
+        [_value("y", "FP32", outputs), _value("h_out", "FP32", hidden)],
+        [
+            _constant("first", np.array([0], np.int64)),
+            weights("w", 1, 3 * hidden, inputs),
+            weights("r", 1, 3 * hidden, hidden),
+            weights("b", 1, 6 * hidden),
+            weights("head", hidden, outputs),
+        ],
+    )
+
+
 def with_external_data(folder: Path, name: str = "external") -> Path:
     """An MLP written to `folder/name.onnx` with its weights in `folder/name.bin` beside it."""
     path = folder / f"{name}.onnx"

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from worker import telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room
@@ -21,12 +22,14 @@ from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
 from worker.core.rejections import Rejections
+from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.ending import GIVE_UP_TIMEOUT
 from worker.inference import InferenceLanes, Model, independence, inline_limit, load_as_set
 from worker.kafka import (
+    ChangelogRestorer,
     KafkaSink,
     KafkaSource,
     KafkaTransactions,
@@ -40,6 +43,8 @@ from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
+from worker.state import KeyStates, KeyTurns, StatefulEncoder, StatefulStacker, layout_of
+from worker.state.changes import Encoder
 
 if TYPE_CHECKING:
     from worker.loop.worker import Worker
@@ -76,13 +81,17 @@ def assemble(
     lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else inline_limit())
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     ledger = LEDGERS[settings.delivery.order]()
+    stateful = _stateful(settings, model, ledger, events, closing)
+    signature = model.signature if stateful is None else stateful.signature
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
     policy = batch_policy(batching, model)
     batch_rows = policy.max_rows
     outlook = Outlook(batching.lanes)
     batcher = Batcher(policy, outlook.needed, _learning(batching, policy))
-    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals))
+    states = None if stateful is None else stateful.states
+    turns = None if stateful is None else KeyTurns(batcher)
+    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns))
     events.bounded(
         batch=batch_rows,
         records=bounds.records,
@@ -95,8 +104,11 @@ def assemble(
 
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     rejections = Rejections(settings.delivery.rejection_limit)
-    codecs = speaks(model.signature, wire, tell=events.rejected, rejections=rejections)
+    codecs = speaks(signature, wire, tell=events.rejected, rejections=rejections)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
+    encoder: Encoder = codec
+    if stateful is not None:
+        encoder = StatefulEncoder(codec, stateful.states, settings.kafka.changelog_topic or "")
     return compose(
         source=source,
         offsets=source,
@@ -105,15 +117,12 @@ def assemble(
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
         batcher=batcher,
-        suspects=Suspects(policy, bounds.records + RESERVE),
-        stacker=Stacker(
-            model.signature,
-            refuse_non_finite_input=settings.model.non_finite_input == "reject",
-            refuse_non_finite_output=settings.model.non_finite_output == "error",
-        ),
+        # The steps of a sequence run one by one, also where it runs alone.
+        suspects=Suspects(policy if stateful is None else replace(policy, max_rows=1), bounds.records + RESERVE),
+        stacker=_stacker(settings, model, stateful),
         lanes=served_by,
         punctuality=Punctuality(outlook, time.time),
-        delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing),
+        delivery=_delivery(settings, outlet, source, ledger, encoder, events, tracing),
         rejections=rejections,
         events=events,
         signals=signals,
@@ -124,6 +133,57 @@ def assemble(
             revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
         ),
         clock=time.monotonic,
+        states=states,
+        turns=turns,
+    )
+
+
+class _Stateful(NamedTuple):
+    """What a model with state has besides; `signature` is what is left for requests and answers."""
+
+    states: KeyStates
+    signature: Signature
+
+
+def _stateful(
+    settings: Settings, model: Model, ledger: OffsetLedger, events: telemetry.WorkerEvents, closing: ExitStack
+) -> _Stateful | None:
+    """None for a model without state. Raises `BadConfiguration`."""
+    state, kafka = settings.state, settings.kafka
+    if not state.tensors:
+        return None
+    layout, signature = layout_of(model.signature, state.tensors, state.initial, with_answer=state.answer)
+    if state.steps == "axis:1":
+        signature = replace(signature, max_rows=1)
+    is_exact = settings.delivery.guarantee == "exactly_once"
+    assert kafka.changelog_topic is not None
+    restorer = ChangelogRestorer(kafka, kafka.changelog_topic, layout, telemetry.kafka_logger(), is_exact=is_exact)
+    closing.callback(restorer.close, GIVE_UP_TIMEOUT)
+    states = KeyStates(
+        layout,
+        ledger,
+        restorer,
+        ttl=state.ttl_s,
+        can_take_back=is_exact,
+        tell_restored=events.restored,
+        clock=time.monotonic,
+    )
+    return _Stateful(states, signature)
+
+
+def _stacker(settings: Settings, model: Model, stateful: _Stateful | None) -> Stacker:
+    non_finite = {
+        "refuse_non_finite_input": settings.model.non_finite_input == "reject",
+        "refuse_non_finite_output": settings.model.non_finite_output == "error",
+    }
+    if stateful is None:
+        return Stacker(model.signature, **non_finite)
+    return StatefulStacker(
+        stateful.signature,
+        **non_finite,
+        gives=model.signature.outputs,
+        states=stateful.states,
+        refuse_missing=settings.state.missing == "refuse",
     )
 
 
@@ -159,7 +219,7 @@ def _delivery(
     outlet: KafkaSink | KafkaTransactions,
     source: KafkaSource,
     ledger: OffsetLedger,
-    codec: Codecs | TracedCodec,
+    encoder: Encoder,
     events: telemetry.WorkerEvents,
     tracing: Tracing | None,
 ) -> Delivery:
@@ -168,7 +228,7 @@ def _delivery(
     if isinstance(outlet, KafkaSink):
         return AtLeastOnce(
             ledger=ledger,
-            encoder=codec,
+            encoder=encoder,
             sink=outlet if tracing is None else _traced_sink(tracing, outlet),
             offsets=source,
             events=events,
@@ -178,7 +238,7 @@ def _delivery(
     outlet.wait_until_ready()
     return ExactlyOnce(
         ledger=ledger,
-        encoder=codec,
+        encoder=encoder,
         transactions=outlet if tracing is None else _traced_transactions(tracing, outlet),
         group=source,
         events=events,
@@ -270,4 +330,5 @@ def _wire_contract(settings: Settings, topics: Topics) -> Wire:
         max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,
         null_value=kafka.null_value,
         non_finite_output=settings.model.non_finite_output,
+        has_state=bool(settings.state.tensors),
     )

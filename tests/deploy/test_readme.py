@@ -256,6 +256,24 @@ def test_buckets_are_set_as_the_page_says(tmp_path: Path) -> None:
     assert settings.batching.buckets["input_ids"]
 
 
+def test_the_settings_of_state_hold(tmp_path: Path) -> None:
+    """With them the guarantee is exactly once, and the changelog has the group's name."""
+    needed = {
+        "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost",
+        "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+        "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+        "WORKER_KAFKA__GROUP_ID": "digits",
+        "WORKER_MODEL__PATH": "model.onnx",
+    }
+    name, value = block("state-settings").text.removeprefix("export ").strip().split("=", 1)
+
+    settings = settings_of({**needed, name: value.strip("'")}, tmp_path)
+
+    assert settings.state.tensors == {"h_in": "h_out"}
+    assert settings.delivery.guarantee == "exactly_once"
+    assert settings.kafka.changelog_topic == "digits-state"
+
+
 @pytest.mark.skipif(shutil.which("mvn") is None, reason="no Maven: the page's broker is not tried")
 def test_a_broker_without_docker_has_the_topics(tmp_path: Path) -> None:
     """It prints its address, and has the three topics when it does."""

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.builders import P0, P1, World
+from tests.builders import P0, P1, SPOILT, World
 from tests.unit.codecs import test_answers
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once
@@ -23,10 +23,11 @@ from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_isolated_runs, test_turning
+from tests.unit.state import test_in_the_loop as test_state
 from worker.codecs.answers import Answers
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
-from worker.core.records import Message, ModelKey, Partition, Place
+from worker.core.records import Message, ModelKey, Partition, Place, Request
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.kafka import KafkaSink, KafkaTransactions
@@ -36,6 +37,7 @@ from worker.kafka.producer.receipts import Receipt
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
+from worker.state import KeyStates, KeyTurns, Restoration, RestoredRows, StatefulStacker
 
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
@@ -97,6 +99,22 @@ def _release_for_everybody(self: Pauses, partition: Partition, _: By) -> None:
         self._consumer.resume([TopicPartition(*partition)])
 
 
+def _let_all_of_a_key_run_at_once(self: KeyTurns, request: Request, now: float) -> None:
+    self._batcher.add(request, now)
+
+
+def _count_what_comes_again(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
+    return RestoredRows(self.partition, self._attempt, keys, self._layout.read(values))
+
+
+def _keep_what_is_not_finite(*_: object) -> dict[int, Any]:
+    return {}
+
+
+def _take_what_is_being_restored(*_: object) -> bool:
+    return False
+
+
 Check = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -133,6 +151,38 @@ def on_transactions(test: Callable[[test_kafka_transactions.Stage], None]) -> Ch
 
 
 PLANTED: Mapping[str, Planted] = {
+    "two requests of one key share a batch": Planted(
+        KeyTurns,
+        "add",
+        _let_all_of_a_key_run_at_once,
+        lambda _: test_state.test_requests_of_one_key_run_one_after_the_other(exactly_once=False, joins=False),
+    ),
+    "a state outlives the transaction that is taken back": Planted(
+        KeyStates,
+        "take_back",
+        _nothing,
+        lambda _: test_state.test_what_a_transaction_took_back_is_taken_back_here(joins=False, is_committed=False),
+    ),
+    "a state that is not finite is kept": Planted(
+        StatefulStacker,
+        "_spoilt",
+        _keep_what_is_not_finite,
+        lambda _: test_state.test_a_request_that_fails_leaves_the_state_as_it_was(bad=SPOILT, joins=False),
+    ),
+    "states are restored past the committed end": Planted(
+        Restoration,
+        "states",
+        _count_what_comes_again,
+        lambda _: test_state.test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(joins=False),
+    ),
+    "requests come before their states are restored": Planted(
+        KeyStates,
+        "is_restoring",
+        _take_what_is_being_restored,
+        lambda _: test_state.test_states_leave_with_their_partition_and_come_back_with_it(
+            exactly_once=True, how="revoke"
+        ),
+    ),
     "an answer is dropped where the producer's queue is full": Planted(
         KafkaSink,
         "_produce",

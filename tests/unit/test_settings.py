@@ -323,11 +323,11 @@ def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
     )
 
     assert refused({}, config) == [
-        f"stray in {config}: no such setting; tables are kafka, model, batching, delivery, telemetry.",
+        f"stray in {config}: no such setting; tables are kafka, model, batching, delivery, state, telemetry.",
         f"batching.linger in {config}: no such setting; did you mean batching.linger_ms?",
         f"modle.path in {config}: no such setting; did you mean model.path?",
         f"BATCHING.lanes in {config}: no such setting; did you mean batching.lanes?",
-        f"empty in {config}: no such setting; tables are kafka, model, batching, delivery, telemetry.",
+        f"empty in {config}: no such setting; tables are kafka, model, batching, delivery, state, telemetry.",
     ]
 
 
@@ -810,3 +810,39 @@ def test_scoring_needs_the_model_alone(tmp_path: Path) -> None:
         load_scoring(None, model | {"WORKER_BATCHING__LANES": "9"})
     with pytest.raises(BadConfiguration, match="WARM_UP_ROWS"):
         load_scoring(None, model | {"WORKER_MODEL__WARM_UP_ROWS": "4"})
+
+
+WITH_STATE = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
+
+
+def test_with_state_answers_are_exactly_once_and_states_have_a_topic() -> None:
+    """Unless they are set."""
+    settings = load(None, LEAST | WITH_STATE)
+    group = settings.kafka.group_id
+    other = {"WORKER_DELIVERY__GUARANTEE": "at_least_once", "WORKER_KAFKA__CHANGELOG_TOPIC": "mine"}
+
+    assert (settings.delivery.guarantee, settings.kafka.changelog_topic) == ("exactly_once", f"{group}-state")
+    set_otherwise = load(None, LEAST | WITH_STATE | other)
+    assert (set_otherwise.delivery.guarantee, set_otherwise.kafka.changelog_topic) == ("at_least_once", "mine")
+    assert load(None, LEAST).kafka.changelog_topic is None
+    without_group = {name: value for name, value in LEAST.items() if name != "WORKER_KAFKA__GROUP_ID"}
+    with pytest.raises(BadConfiguration, match="WORKER_KAFKA__GROUP_ID: must be set"):
+        load(None, without_group | WITH_STATE)
+
+
+@pytest.mark.parametrize(
+    ("environ", "why"),
+    [
+        ({"WORKER_KAFKA__CHANGELOG_TOPIC": "c"}, "WORKER_KAFKA__CHANGELOG_TOPIC: has no effect without"),
+        ({"WORKER_STATE__TTL_S": "5"}, "WORKER_STATE__TTL_S: has no effect without WORKER_STATE__TENSORS"),
+        (WITH_STATE | {"WORKER_KAFKA__REQUEST_TOPICS": "a,b"}, "with state there is one request topic"),
+        (WITH_STATE | {"WORKER_KAFKA__CHANGELOG_TOPIC": "responses"}, "is also another topic of this worker"),
+        (WITH_STATE | {"WORKER_STATE__INITIAL": "nowhere.npy"}, "WORKER_STATE__INITIAL: there is no file nowhere.npy"),
+        (WITH_STATE | {"WORKER_MODEL__INPUT_DEFAULTS": '{"h_in": 0}'}, "h_in is state, and no request brings it"),
+    ],
+)
+def test_settings_of_state_that_do_not_fit_are_refused(environ: dict[str, str], why: str) -> None:
+    """One line, with what to do."""
+    (line,) = refused({"WORKER_KAFKA__RESPONSE_TOPIC": "responses"} | environ)
+
+    assert why in line

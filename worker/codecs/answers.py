@@ -74,7 +74,7 @@ class Answers:
 
     def rows_of_run(self, run: Run, prediction: Prediction) -> MessageRun:
         """The answers to the records of a run, in order, each as `result` would write it: they differ in their end."""
-        _, outputs, start, _ = prediction
+        _, outputs, start, _, _ = prediction
         rows = self._rows(prediction)
         length = len(rows) // len(run.records)
         same, value = self._body(Prediction(run, outputs, start, start + run.rows_each), run.reply)
@@ -88,7 +88,7 @@ class Answers:
 
     def _rows(self, prediction: Prediction) -> bytes:
         """The rows of the only output, cut from the bytes of the whole run: made once for all of its requests."""
-        _, run, start, stop = prediction
+        _, run, start, stop, _ = prediction
         if stop is None or run[0].nbytes > _MOST_KEPT:
             return to_bytes(prediction.outputs[0])
         if run is not self._cut_last.run:

@@ -7,7 +7,7 @@ takes. Pure: it owns the model's signature, the deployment's decisions, and what
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import attrgetter
 
 from worker.codecs.answers import Answers
@@ -44,7 +44,8 @@ class Codecs:
         self._tell = tell
         self._rejections = rejections or Rejections()
         self._wire = wire
-        self._envelopes = Envelopes(wire.default_content_type, wire.default_timeout)
+        self._envelopes = Envelopes(wire.default_content_type, wire.default_timeout, reads_state=wire.has_state)
+        self._has_state = wire.has_state
         self._rows = Rows(signature)
         self._bounds = Bounds.of(signature)
         self._answers = Answers(signature, wire)
@@ -64,7 +65,8 @@ class Codecs:
         envelope = self._envelopes.read(record.headers)
         value = record.value
         try:
-            if not value or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
+            is_keyless = self._has_state and record.key is None
+            if not value or is_keyless or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
                 raise self._refusal_of(record, envelope)
             if envelope.is_rows:
                 return self._rows.request(record, value, envelope)
@@ -121,19 +123,23 @@ class Codecs:
         length = len(values[0]) if values else 0
         if len(values) < len(records) or length > self._wire.max_request_bytes or set(map(len, values)) != {length}:
             return None
+        if self._has_state and None in [record.key for record in records]:
+            return None
         read = self._envelopes.read
         differing = records[:1] if have_equal_headers(records) else records
         return self._rows.run(records, values, [read(record.headers) for record in differing])
 
     def _run_of_forms(self, first: Request | Rejection, records: Sequence[Record], at: int) -> Run | None:
         """What begins at `at` with this request, byte for byte but for the keys and the rows at the end of each."""
-        if isinstance(first, Rejection) or not is_answered_by_bytes(first.reply):
+        if isinstance(first, Rejection) or first.state is not None or not is_answered_by_bytes(first.reply):
             return None
         (tensor,), value = first.tensors, first.record.value or b""
         if not isinstance(tensor, bytes | memoryview):
             return None
         head = value[: -len(tensor)]
         records = records[at : _end_of_alike(records, at, head)]
+        if self._has_state:
+            records = list(takewhile(lambda record: record.key is not None, records))
         if len(records) < _SHORTEST_RUN:
             return None
         if not self._is_decided_by_its_end(first, head, tensor):
@@ -168,6 +174,8 @@ class Codecs:
             return Reject(envelope.fault)
         if not value:
             return Reject(f"expected a request, got {'an empty' if value is not None else 'a null'} value")
+        if self._has_state and record.key is None:
+            return Reject("expected a key: the model remembers something of each key, and this request has none")
         return Reject(
             f"the value has {len(value)} bytes, at most {self._wire.max_request_bytes} are taken",
             Code.RESOURCE_EXHAUSTED,
@@ -184,7 +192,9 @@ class Codecs:
         reply = reply_to(self._signature, question, envelope, reply)
         size = len(record.value or b"") + len(record.key or b"") + envelope.size + memory(judged)
         key = self._signature.key
-        return Request(record, judged.rows, judged.tensors, judged.shapes, reply, size, key, timeout=envelope.timeout)
+        made = Request(record, judged.rows, judged.tensors, judged.shapes, reply, size, key, timeout=envelope.timeout)
+        made.state = envelope.state
+        return made
 
     # On the way out
 
@@ -211,7 +221,7 @@ class Codecs:
         assert isinstance(run, Run)
         messages = self._answers.rows_of_run(run, outcome)
         # A request is larger than its key, and its answer's value as large as all others.
-        if max(run.sizes) + len(messages.values[0]) + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
+        if max(run.sizes) + len(messages.values[0] or b"") + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
             self._rejections.predicted()
             return messages
         return [message for single in predictions(outcome) for message in self.encode(single)]

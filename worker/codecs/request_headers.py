@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from worker.codecs.accept import admitted
 from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
-from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, Timeout
+from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, StateUse, Timeout
 
 # Nothing else goes back. The list is short and its names are too, so what a publisher can make us repeat is bounded by
 # the length of the values alone.
@@ -19,8 +19,10 @@ ECHOED = ("correlation-id", "correlation_id", "kafka_correlationid", "traceparen
 
 CONTENT_TYPE, ACCEPT, REQUEST_ID = "content-type", "accept", "request-id"
 TIMEOUT, DEADLINE = "timeout-ms", "deadline"
+STATE = "state"
+_STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
-_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, _HEAD_LENGTH, *ECHOED})
+_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, _HEAD_LENGTH, *ECHOED})
 
 # The headers that mean something, as they were sent, by their names in lower case.
 Found = dict[str, tuple[str, bytes]]
@@ -46,7 +48,8 @@ class Envelope(NamedTuple):
 
     `is_rows`: the value is nothing but rows. `admitted` are the content types the answer may have; `head_length` the
     bytes of the JSON head of the binary-data form, None without one; `size` the bytes of all headers; `fault` what is
-    wrong with them; `timeout` when an answer is useless, None for never.
+    wrong with them; `timeout` when an answer is useless, None for never; `state` what becomes of the key's state, None
+    for what becomes of it by itself, or where the model has none.
     """
 
     content_type: str
@@ -57,6 +60,7 @@ class Envelope(NamedTuple):
     size: int
     fault: str | None
     timeout: Timeout | None
+    state: StateUse | None = None
 
 
 class _Layout(NamedTuple):
@@ -77,8 +81,12 @@ class Envelopes:
     cost 2.3 to 4.2 µs, so 1.8 (measured). What is odd in any way is read whole each time.
     """
 
-    def __init__(self, default_content_type: str, default_timeout: float | None = None) -> None:
-        """`default_timeout` in seconds; None: without a header there is none."""
+    def __init__(
+        self, default_content_type: str, default_timeout: float | None = None, *, reads_state: bool = False
+    ) -> None:
+        """`default_timeout` in seconds; None: without a header there is none. `reads_state`: the model has state."""
+        self._reads_state = reads_state
+        self._form_names = _FORM | {STATE} if reads_state else _FORM
         self._default = default_content_type
         self._timeout = None if default_timeout is None else Timeout(default_timeout)
         self._bare = self._read(())
@@ -120,7 +128,7 @@ class Envelopes:
         request_id = None
         if layout.request_id is not None:
             request_id = _text(values[layout.request_id]) or None  # type: ignore[arg-type]  # as above
-        content_type, is_rows, reply, accepted, head_length, _, fault, timeout = form
+        content_type, is_rows, reply, accepted, head_length, _, fault, timeout, state = form
         if layout.timeout is not None:
             asked = values[layout.timeout]
             timeout = self._timeouts.get(asked) or self._learn_timeout(asked)  # type: ignore[arg-type]  # as above
@@ -134,7 +142,8 @@ class Envelopes:
         size = layout.size + sum(map(len, values))  # type: ignore[arg-type]  # as above
         # Both are built once per record: this saves 0.2 µs over the classes' own constructors.
         reply = tuple.__new__(Reply, (reply.content_type, request_id, None, (), echo))
-        return tuple.__new__(Envelope, (content_type, is_rows, reply, accepted, head_length, size, fault, timeout))
+        whole = (content_type, is_rows, reply, accepted, head_length, size, fault, timeout, state)
+        return tuple.__new__(Envelope, whole)
 
     def _learn_layout(self, names: tuple[str, ...]) -> _Layout | None:
         """Names of which one comes twice, or that give the length of a head, are no layout."""
@@ -142,7 +151,7 @@ class Envelopes:
         layout = None
         if len(set(plain)) == len(plain) and _HEAD_LENGTH not in plain:
             layout = _Layout(
-                tuple([at for at, name in enumerate(plain) if name in _FORM]),
+                tuple([at for at, name in enumerate(plain) if name in self._form_names]),
                 plain.index(REQUEST_ID) if REQUEST_ID in plain else None,
                 plain.index(TIMEOUT) if TIMEOUT in plain else None,
                 plain.index(DEADLINE) if DEADLINE in plain else None,
@@ -158,7 +167,7 @@ class Envelopes:
         key = (names, *values)
         form = self._forms.get(key)
         if form is None:
-            form = self._read([header for header in headers if header[0].lower() in _FORM])
+            form = self._read([header for header in headers if header[0].lower() in self._form_names])
             if form.fault is not None:
                 return None
             if sum([len(part or b"") for part in (*names, *values)]) <= MAX_TEXT:
@@ -185,8 +194,9 @@ class Envelopes:
         timeout = self._asked(found, faults) if TIMEOUT in found or DEADLINE in found else self._timeout
         reply = Reply(accepted[0] if accepted else JSON, request_id=_request_id(found), echo=tuple(_echoes(found)))
         is_rows = content_type == OCTETS and head_length is None
+        state = _state(found, faults) if self._reads_state else None
         fault = faults[0] if faults else None
-        return Envelope(content_type, is_rows, reply, accepted, head_length, size, fault, timeout)
+        return Envelope(content_type, is_rows, reply, accepted, head_length, size, fault, timeout, state)
 
     def _asked(self, found: Found, faults: list[str]) -> Timeout:
         """What the headers ask for, and the default where they name no timeout."""
@@ -258,6 +268,16 @@ def _head_length(found: Found, faults: list[str]) -> int | None:
     if digits.isdigit() and len(digits) <= 10:
         return int(digits)
     faults.append(f"{HEAD_LENGTH}: expected a number of bytes, got {_shown(found, _HEAD_LENGTH)}")
+    return None
+
+
+def _state(found: Found, faults: list[str]) -> StateUse | None:
+    if STATE not in found:
+        return None
+    text = (_text(found[STATE][1]) or "").strip().lower()
+    if text in _STATE_USES:
+        return StateUse(text)
+    faults.append(f"{STATE}: expected {', '.join(StateUse)}, got {_shown(found, STATE)}")
     return None
 
 

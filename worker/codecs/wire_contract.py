@@ -33,7 +33,7 @@ class Wire:
     `max_request_bytes` bounds a request's value before it is decoded; `max_answer_bytes` and `max_dead_letter_bytes`
     are what the two topics take as one record. `null_value` "skip": a record whose value is null is settled without an
     answer. `non_finite_output`: what becomes of NaN and infinity in an answer as JSON, which has neither; "error" means
-    that none gets so far.
+    that none gets so far. `has_state`: the model remembers something of each key, so that each request needs one.
     """
 
     response_topic: str
@@ -46,3 +46,4 @@ class Wire:
     max_dead_letter_bytes: int = 1_000_000
     null_value: Literal["reject", "skip"] = "reject"
     non_finite_output: Literal["error", "allow", "null"] = "error"
+    has_state: bool = False

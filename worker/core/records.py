@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -93,6 +93,14 @@ class Reply(NamedTuple):
     echo: tuple[tuple[str, bytes], ...] = ()
 
 
+class StateUse(StrEnum):
+    """What a request does with the state of its key besides reading and writing it: header `state`."""
+
+    RESET = "reset"  # it starts anew
+    DELETE = "delete"  # the state is forgotten after the answer
+    READ = "read"  # nothing is written
+
+
 class Timeout(NamedTuple):
     """When an answer is useless: `seconds` after the record's timestamp, and at `until`, seconds since the epoch.
 
@@ -122,6 +130,7 @@ class Request:
     reassembly: Reassembly | None = None  # set on the pieces of a request larger than a batch
     timeout: Timeout | None = None  # None: any answer is wanted, however late
     deadline: float | None = None  # the same as an instant of the loop's clock; given once, when the record is taken
+    state: StateUse | None = None  # None: it reads the state of its key, and writes it, if the model has any
 
     def parts(self, at: int) -> Sequence[Tensor]:
         """What makes up the tensor of the input with that number, in the order of its rows."""
@@ -133,6 +142,7 @@ class Reassembly(Protocol):
 
     request: Request
     is_over: bool
+    carried: Sequence[Array] | None  # the state that the last piece left to the next, one row of each tensor
 
     def collect(self, piece: Request, outcome: Outcome) -> Outcome | None:
         """The whole request's outcome once it is known; None before, and ever after."""
@@ -158,6 +168,12 @@ class Batch:
     feeds: Mapping[str, Array]
     rows: int
     closed_by: ClosedBy
+    states: Mapping[str, Array] = field(default_factory=dict)  # of the rows' keys, by input, as `feeds`
+
+    @property
+    def all_feeds(self) -> Mapping[str, Array]:
+        """What the model runs on."""
+        return {**self.feeds, **self.states} if self.states else self.feeds
 
     @property
     def model(self) -> ModelKey:
@@ -168,6 +184,23 @@ class Batch:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The non-batch dimensions of each input, as they run: padded, if they are."""
         return tuple([feed.shape[1:] for feed in self.feeds.values()])
+
+
+class RunStates:
+    """What one run gave as the next states: one array of shape (rows of the run, *dims) per tensor.
+
+    `values` are they as the changelog keeps them, one for each row once it is written (`worker/state/`).
+    """
+
+    __slots__ = ("arrays", "values")
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self.arrays = arrays
+        self.values: list[bytes | None] = []
+
+    def row(self, at: int) -> list[Array]:
+        """Those of one row: arrays of shape (1, *dims)."""
+        return [array[at : at + 1] for array in self.arrays]
 
 
 class Prediction(NamedTuple):
@@ -181,6 +214,7 @@ class Prediction(NamedTuple):
     run: Sequence[Array]
     start: int = 0
     stop: int | None = None
+    states: RunStates | None = None
 
     @property
     def outputs(self) -> tuple[Array, ...]:

@@ -29,6 +29,14 @@ class Run(Request):
     replies: Sequence[Reply] = ()
     sizes: Sequence[int] = ()
     timeouts: Sequence[Timeout | None] = ()
+    _keys: list[bytes] | None = None
+
+    @property
+    def keys(self) -> list[bytes]:
+        """Those of its records, in their order; an empty one for none."""
+        if self._keys is None:
+            self._keys = [record[2] or b"" for record in self.records]
+        return self._keys
 
     def parts(self, at: int) -> Sequence[Tensor]:  # noqa: ARG002  # there is no other input
         """The tensors of all its records, in their order."""
@@ -110,11 +118,11 @@ def unravel(requests: Sequence[Request], ledger: OffsetLedger) -> list[Request]:
 
 def predictions(prediction: Prediction) -> list[Prediction]:
     """The prediction of each record that this one's run stands for; the prediction itself where it is none's."""
-    request, outputs, start, _ = prediction
+    request, outputs, start, _, states = prediction
     if not isinstance(request, Run):
         return [prediction]
     rows = request.rows_each
     return [
-        Prediction(single, outputs, start + at * rows, start + (at + 1) * rows)
+        Prediction(single, outputs, start + at * rows, start + (at + 1) * rows, states)
         for at, single in enumerate(request.singles())
     ]

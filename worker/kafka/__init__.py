@@ -6,10 +6,12 @@
 | `offsets` | what the group stores for a partition, an offset and a note beside it: read and written here alone |
 | `producer` | answers out at least once: the idempotent producer, and which of its messages are durable |
 | `transactions` | answers out exactly once: the transactional producer, and the thread that ends its transactions |
+| `changelog` | the states of keys read back, for a model that has state |
 | `client` | what every client has in common: configuration, log, statistics, errors, login, first contact |
 | `cluster` | the cluster before the group is joined: topics, limits, rights, versions, group protocol |
 """
 
+from worker.kafka.changelog.restorer import ChangelogRestorer
 from worker.kafka.client.config import poll_interval
 from worker.kafka.cluster.examination import Topics, examine
 from worker.kafka.cluster.membership import Membership
@@ -19,6 +21,7 @@ from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_id import cost_of_a_kill, resolve_transactional_id
 
 __all__ = [
+    "ChangelogRestorer",
     "KafkaSink",
     "KafkaSource",
     "KafkaTransactions",

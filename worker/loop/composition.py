@@ -18,7 +18,8 @@ from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
-from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source
+from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source, States
+from worker.state.turns import KeyTurns
 
 
 def compose(  # noqa: PLR0913  # names every part once
@@ -40,8 +41,13 @@ def compose(  # noqa: PLR0913  # names every part once
     signals: Signals,
     conduct: Conduct,
     clock: Callable[[], float],
+    states: States | None = None,
+    turns: KeyTurns | None = None,
 ) -> Worker:
-    """A worker of these parts. Without a group there are no `offsets` and no `notes`."""
+    """A worker of these parts. Without a group there are no `offsets` and no `notes`.
+
+    With a model that has state there are `states`, and `turns` before the batcher.
+    """
     stackers = {stacker.signature.key: stacker}
     outcomes = Outcomes(
         ledger=ledger,
@@ -52,6 +58,8 @@ def compose(  # noqa: PLR0913  # names every part once
         punctuality=punctuality,
         events=events,
         clock=clock,
+        states=states,
+        turns=turns,
     )
     dispatch = Dispatch(
         batcher=batcher,
@@ -77,9 +85,10 @@ def compose(  # noqa: PLR0913  # names every part once
         codec=codec,
         ledger=ledger,
         intake=intake,
-        stage=batcher,
+        stage=turns or batcher,
         punctuality=punctuality,
         outcomes=outcomes,
+        states=states,
     )
     admission = Admission(
         source=source,
@@ -103,4 +112,5 @@ def compose(  # noqa: PLR0913  # names every part once
         signals=signals,
         conduct=conduct,
         clock=clock,
+        states=states,
     )

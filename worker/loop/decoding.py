@@ -20,7 +20,7 @@ from worker.core.runs import Run
 from worker.core.tensors.buckets import Shapes
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
-from worker.ports import Codec
+from worker.ports import Codec, States
 
 
 class Stage(Protocol):
@@ -43,7 +43,7 @@ class Stage(Protocol):
 class Decoding:
     """Takes records: from here on each is owed an answer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a record meets on its way in
         self,
         *,
         quarantine: Quarantine,
@@ -53,6 +53,7 @@ class Decoding:
         stage: Stage,
         punctuality: Punctuality,
         outcomes: Outcomes,
+        states: States | None = None,
     ) -> None:
         self._quarantine = quarantine
         self._codec = codec
@@ -61,10 +62,13 @@ class Decoding:
         self._stage = stage
         self._punctuality = punctuality
         self._outcomes = outcomes
+        self._states = states
 
     def take(self, records: Sequence[Record], now: float) -> None:
         """Decode these, and hand on what can be answered in time."""
         track, add, quarantine = self._ledger.track, self._stage.add, self._quarantine
+        if self._states is not None and self._states.is_rewound:
+            self._states.take_back(records)
         rows, size = self._ledger.rows, self._ledger.size
         others = quarantine.set_aside(records, now) if quarantine.has_suspects else records
         for request in self._codec.decode_all(others):

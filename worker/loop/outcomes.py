@@ -14,8 +14,9 @@ Owns the device check. Never touches a lane, and never reads a record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from worker.core.batching.batcher import Batcher
 from worker.core.deadlines.punctuality import Punctuality
@@ -37,7 +38,14 @@ from worker.core.rejections import Rejections
 from worker.core.runs import Run, unravel
 from worker.core.tensors.stacking import Split, Stacker, halve, reject
 from worker.loop.device_check import DeviceCheck
-from worker.ports import Delivery, Events
+from worker.ports import Delivery, Events, States
+
+
+class Turns(Protocol):
+    """Where requests of one key wait for one another."""
+
+    def concluded(self, requests: Iterable[Request], now: float) -> None:
+        """These have their outcomes: the next request of each of their keys may go on."""
 
 
 class Outcomes:
@@ -54,7 +62,12 @@ class Outcomes:
         punctuality: Punctuality,
         events: Events,
         clock: Callable[[], float],
+        states: States | None = None,
+        turns: Turns | None = None,
     ) -> None:
+        """With `states` each key has one: it is written with the outcome, and then the key's next has its turn."""
+        self._states = states
+        self._turns = turns
         self._ledger = ledger
         self._delivery = delivery
         self._rejections = rejections
@@ -86,7 +99,7 @@ class Outcomes:
             self._events.answered_late(late)
         return ()
 
-    def refuse_requests(self, refused: Iterable[tuple[Request, Outcome]]) -> None:
+    def refuse_requests(self, refused: Collection[tuple[Request, Outcome]]) -> None:
         """Answer these with their rejections; a request cut into pieces once."""
         self.refuse(self._whole(refused))
 
@@ -169,7 +182,7 @@ class Outcomes:
             )
         self.refuse_requests(self.device.cleared())
 
-    def _whole(self, judged: Iterable[tuple[Request, Outcome]]) -> list[tuple[Place, Outcome]]:
+    def _whole(self, judged: Collection[tuple[Request, Outcome]]) -> list[tuple[Place, Outcome]]:
         """Places and outcomes; a request cut into pieces appears once, when its last piece is finished."""
         ready: list[tuple[Place, Outcome]] = []
         for request, outcome in judged:
@@ -180,6 +193,10 @@ class Outcomes:
                 if isinstance(whole, Rejection) and whole is not outcome:  # its parts do not fit together
                     self._events.rejected(whole)
                 ready.append((request.place, whole))
+        if self._states is not None:
+            self._states.conclude(ready)
+        if self._turns is not None:
+            self._turns.concluded([request for request, _ in judged], self._clock())
         return ready
 
     def _answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:

@@ -23,7 +23,7 @@ from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import IsolatedRun
-from worker.ports import Delivery, Events, Offsets, Signals, Source
+from worker.ports import Delivery, Events, Offsets, Signals, Source, States
 
 LEAVE_AFTER = 0.5  # of a drain's time: then what has not begun is left to its next owner
 WITHDRAW_TIMEOUT = 1.0  # for the group to take back the note of an isolated run, seconds
@@ -52,7 +52,9 @@ class Worker:
         signals: Signals,
         conduct: Conduct,
         clock: Callable[[], float],
+        states: States | None = None,
     ) -> None:
+        self._states = states
         self._source = source
         self._offsets = offsets
         self._admission = admission
@@ -90,10 +92,11 @@ class Worker:
 
     def turn(self) -> None:
         """Take in what arrived, hand out what is due, answer what is finished, record how far we are."""
-        has_news = self._take_in()
+        has_news = self._take_in() or (self._states is not None and self._states.restore_some())
         now = self._clock()
         self._commit_past_gaps(now)
         self._admission.pause_or_resume()
+        self._dispatch.is_company_near = self._admission.is_behind
         self._hand_out(now)
         self._answer_finished(0.0 if has_news else self._conduct.lane_slice)
         self._record_progress()
@@ -122,7 +125,8 @@ class Worker:
         if finished:
             now = self._clock()
             self._dispatch.collect(finished, now)
-            self._hand_out(now)  # before the answers are written: a lane should not wait for that
+            if self._quarantine.current is None:  # whose next step may go on from what this one gave
+                self._hand_out(now)  # before the answers are written: a lane should not wait for that
             for one in finished:
                 if halves := self._outcomes.conclude(one, now):
                     self._dispatch.resubmit(halves, self._clock())
@@ -150,6 +154,8 @@ class Worker:
         if (interrupted := self._forget(partitions)) is not None:
             self._quarantine.withdraw(interrupted)
         self._outcomes.take_back()
+        if self._states is not None:
+            self._states.rewind(partitions)
         self._offsets.rewind(partitions)
         self._events.rewound(partitions)
 
@@ -167,6 +173,8 @@ class Worker:
     # Partitions come and go
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
+        if self._states is not None:
+            self._states.assigned(partitions)
         self._events.assigned(partitions)
 
     def suspected(self, suspects: Sequence[Suspect]) -> None:
@@ -175,8 +183,9 @@ class Worker:
         self._events.suspected(suspects)
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """Whether something of an earlier assignment may still be committed."""
-        return self._delivery.is_in_doubt(partition)
+        """Whether something of an earlier assignment may still be committed, or its keys' states are not here yet."""
+        is_restoring = self._states is not None and self._states.is_restoring(partition)
+        return is_restoring or self._delivery.is_in_doubt(partition)
 
     def revoked(self, partitions: Sequence[Partition]) -> None:
         """Called before the partitions move, and the only callback that acts: what runs is finished and committed.
@@ -193,6 +202,7 @@ class Worker:
         if (interrupted := self._quarantine.forget(partitions)) is not None:
             self._quarantine.withdraw(interrupted)
         self._delivery.lost(partitions)
+        self._forget_states(partitions)
 
     def _let_go(self, partitions: Sequence[Partition], deadline: float) -> None:
         began = self._clock()
@@ -203,6 +213,7 @@ class Worker:
                 self._answer_finished(LANE_SLICE)
                 self._record_progress()
             unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
+            self._forget_states(partitions)
         finally:  # what ends us here is not the record whose isolated run is broken off
             if interrupted is not None:
                 self._quarantine.withdraw(interrupted)
@@ -213,7 +224,12 @@ class Worker:
         self._forget(partitions)
         self._quarantine.release(partitions)
         unsettled = self._delivery.lost(partitions)
+        self._forget_states(partitions)
         self._events.lost(partitions, unsettled)
+
+    def _forget_states(self, partitions: Sequence[Partition]) -> None:
+        if self._states is not None:
+            self._states.forget(partitions)
 
     # The end
 

@@ -6,7 +6,14 @@ section from here, and the pattern that topic names must match.
 
 from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.loading import load
-from worker.settings.sections import BatchingSettings, DeliverySettings, ModelSettings, Settings, TelemetrySettings
+from worker.settings.sections import (
+    BatchingSettings,
+    DeliverySettings,
+    ModelSettings,
+    Settings,
+    StateSettings,
+    TelemetrySettings,
+)
 from worker.settings.value_types import TOPIC_NAME
 
 __all__ = [
@@ -17,6 +24,7 @@ __all__ = [
     "KafkaSettings",
     "ModelSettings",
     "Settings",
+    "StateSettings",
     "TelemetrySettings",
     "load",
 ]

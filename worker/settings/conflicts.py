@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 
 from worker.core.addresses import Url, host_and_port, is_loopback
 from worker.settings.kafka_sections import Connection, KafkaSettings
@@ -26,6 +27,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
         bounds_conflicts(settings.batching),
         _promises(settings),
         model_conflicts(settings.model),
+        _state(settings),
     )
 
 
@@ -221,6 +223,27 @@ def _without_effect(delivery: DeliverySettings) -> Iterator[str]:
     cure = "set WORKER_DELIVERY__GUARANTEE to exactly_once, or unset it"
     for key in (key for key, is_so in is_set.items() if is_so):
         yield f"WORKER_DELIVERY__{key}: has no effect with at_least_once; {cure}"
+
+
+def _state(settings: Settings) -> Iterator[str]:
+    kafka, state = settings.kafka, settings.state
+    if not state.tensors:
+        if kafka.changelog_topic is not None:
+            yield "WORKER_KAFKA__CHANGELOG_TOPIC: has no effect without WORKER_STATE__TENSORS; set that, or unset it"
+        for key in sorted(state.model_fields_set - {"tensors"}):
+            yield f"{variable('state', key)}: has no effect without WORKER_STATE__TENSORS; set that, or unset it"
+        return
+    if len(kafka.request_topics) > 1:
+        yield (
+            "WORKER_KAFKA__REQUEST_TOPICS: with state there is one request topic, for the same key of two topics may "
+            "be another replica's; run a group for each, with a CHANGELOG_TOPIC of its own"
+        )
+    if kafka.changelog_topic in (*kafka.request_topics, kafka.response_topic, kafka.dead_letter_topic):
+        yield "WORKER_KAFKA__CHANGELOG_TOPIC: is also another topic of this worker; use one of its own"
+    if isinstance(state.initial, Path) and not state.initial.is_file():
+        yield f"WORKER_STATE__INITIAL: there is no file {state.initial}"
+    for name in set(state.tensors) & set(settings.model.input_defaults):
+        yield f"WORKER_MODEL__INPUT_DEFAULTS: {name} is state, and no request brings it; unset it there"
 
 
 def model_conflicts(model: ModelSettings) -> Iterator[str]:

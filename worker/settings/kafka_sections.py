@@ -85,6 +85,11 @@ class KafkaSettings(Connection):
     dead_letter_topic: TopicName | None = Field(
         None, description="Topic that also gets the original of every rejected request."
     )
+    changelog_topic: TopicName | None = Field(
+        None,
+        description="Where the states of keys are kept, with STATE__TENSORS: a compacted topic with as many partitions "
+        "as the request topic. GROUP_ID and `-state` unless set.",
+    )
     group_id: Text = Field(
         description="Consumer group. Replicas of one deployment share it; different models never do."
     )

@@ -1,4 +1,4 @@
-"""What can be set: five frozen sections, each name with its default, its bounds and one sentence for the operator.
+"""What can be set: six frozen sections, each name with its default, its bounds and one sentence for the operator.
 
 The sentences are the reference: `python -m worker.settings` prints the tables of `docs/settings.md` from them. What can
 be judged from one value is judged by its type (`value_types.py`); what needs two values is judged in `conflicts.py`.
@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from worker.core.tensors.buckets import WantedAxis
@@ -24,6 +24,7 @@ from worker.settings.value_types import (
     LogLevel,
     NameOfHost,
     PaddedAxes,
+    Pairs,
     PassedThrough,
     RowCounts,
     Section,
@@ -222,6 +223,36 @@ class DeliverySettings(Section):
     )
 
 
+class StateSettings(Section):
+    """What the model remembers of each key, from one request to the next."""
+
+    tensors: Pairs = Field(
+        {},
+        description="Inputs that are state, each with the output that is its next value; in the environment a JSON "
+        'object, `{"h_in": "h_out"}`. Requests do not bring those inputs. Without any, the model has no state.',
+    )
+    initial: float | Path = Field(
+        0.0,
+        description="State of a key that has none: a number for all elements, an `.npy`, or an `.npz` with an array "
+        "for each input by name, each without the batch axis.",
+    )
+    missing: Literal["zeros", "refuse"] = Field(
+        "zeros", description="What a request gets whose key has no state: INITIAL for its state, or an error."
+    )
+    answer: bool = Field(False, description="Answers carry the next state, too.")
+    steps: Literal["rows", "axis:1"] = Field(
+        "rows",
+        description="A request of several rows is a sequence of one key. `rows`: they run one after the other. "
+        "`axis:1`: the model takes a sequence at once, along its second axis, and a request has one row.",
+    )
+    ttl_s: float | None = Field(
+        None,
+        gt=0,
+        description="A state that no request used for so long, by the requests' timestamps, is forgotten; never unless "
+        "set.",
+    )
+
+
 class TelemetrySettings(Section):
     """What an operator sees."""
 
@@ -255,7 +286,18 @@ class Settings(Sections):
     model: ModelSettings
     batching: BatchingSettings
     delivery: DeliverySettings
+    state: StateSettings
     telemetry: TelemetrySettings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_state(cls, sections: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+        """With state the guarantee is exactly once, and there is a changelog, unless they are set."""
+        if sections.get("state", {}).get("tensors"):
+            sections.setdefault("delivery", {}).setdefault("guarantee", "exactly_once")
+            if (group := sections.get("kafka", {}).get("group_id")) is not None:
+                sections["kafka"].setdefault("changelog_topic", f"{group}-state")
+        return sections
 
 
 SECTIONS: dict[str, type[Section]] = {
@@ -263,6 +305,7 @@ SECTIONS: dict[str, type[Section]] = {
     "model": ModelSettings,
     "batching": BatchingSettings,
     "delivery": DeliverySettings,
+    "state": StateSettings,
     "telemetry": TelemetrySettings,
 }
 

@@ -125,6 +125,9 @@ PassedThrough = Annotated[
 ]
 # Checked by `_elements`; pydantic would report one wrong value once for each type that it might have been.
 Elements = Annotated[dict[str, SkipValidation[bool | int | float | str]], NoDecode, BeforeValidator(_elements)]
+Pairs = Annotated[
+    dict[Text, Text], NoDecode, BeforeValidator(_texts), BeforeValidator(_object_like('{"h_in": "h_out"}'))
+]
 NameOfHost = Annotated[Text, AfterValidator(_of_this_host)]
 Brokers = Annotated[Text, BeforeValidator(_joined), AfterValidator(_without_login)]
 SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)]

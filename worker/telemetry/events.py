@@ -124,6 +124,11 @@ class WorkerEvents:
         self._rebalanced("assigned")
         self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._partitions))
 
+    def restored(self, partition: Partition, keys: int, seconds: float) -> None:
+        """The states of a partition's keys are here: its requests may come."""
+        self._values.observe(metrics.RESTORE, seconds)
+        self._log.info("states_restored", partition=str(partition), states=keys, seconds=round(seconds, 3))
+
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
         self._partitions.remove(partitions)
         self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
@@ -308,7 +313,11 @@ class WorkerEvents:
             return "stopping"
         if not self._is_warm:
             return "the model is not loaded yet"
-        return None if self._is_in_group else "not in the consumer group yet"
+        if not self._is_in_group:
+            return "not in the consumer group yet"
+        states = None if self._watched is None else self._watched.states
+        restoring = 0 if states is None else states.restoring
+        return f"the states of {restoring} partitions are being read back" if restoring else None
 
     def _sum_up(self, now: float) -> None:
         for failure in (self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions):

@@ -39,13 +39,37 @@ class WatchedSignals(Protocol):
     def stop_asked(self) -> bool: ...
 
 
+class WatchedStates(Protocol):
+    """What the model remembers of each key."""
+
+    @property
+    def keys(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def restoring(self) -> int: ...
+
+
+class WatchedTurns(Protocol):
+    """Requests that wait for one of their key."""
+
+    waiting: int
+
+
 class WatchedParts:
     """Where stalls, commit lag, the running inference's age, the linger and the wish to stop are read."""
 
     def __init__(
-        self, ledger: WatchedLedger, lanes: WatchedLanes, batcher: WatchedBatcher, signals: WatchedSignals
+        self,
+        ledger: WatchedLedger,
+        lanes: WatchedLanes,
+        batcher: WatchedBatcher,
+        signals: WatchedSignals,
+        states: WatchedStates | None = None,
+        turns: WatchedTurns | None = None,
     ) -> None:
-        self.ledger, self.lanes, self.signals = ledger, lanes, signals
+        self.ledger, self.lanes, self.signals, self.states = ledger, lanes, signals, states
+        self._turns = turns
         self._batcher = batcher
         self._uncommitted_since: float | None = None
 
@@ -58,6 +82,12 @@ class WatchedParts:
         values.set(metrics.LINGER, self._batcher.linger)
         values.set(metrics.ROWS_IN_FLIGHT, self.ledger.rows)
         values.set(metrics.BYTES_IN_FLIGHT, self.ledger.size)
+        if self.states is not None:
+            values.set(metrics.STATES, self.states.keys)
+            values.set(metrics.STATE_BYTES, self.states.size)
+            values.set(metrics.RESTORING, self.states.restoring)
+        if self._turns is not None:
+            values.set(metrics.WAITING_FOR_KEY, self._turns.waiting)
         oldest = self.ledger.oldest_by_partition()
         values.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in held})
         if not self.ledger.committable():

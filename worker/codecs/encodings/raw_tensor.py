@@ -50,7 +50,9 @@ class Rows:
             return self._completed(record, value, envelope, rows)
         size = len(value) + len(record.key or b"") + envelope.size
         reply = self._reply(envelope.reply)
-        return Request(record, rows, (value,), self._shapes, reply, size, self._model, timeout=envelope.timeout)
+        request = Request(record, rows, (value,), self._shapes, reply, size, self._model, timeout=envelope.timeout)
+        request.state = envelope.state
+        return request
 
     def _completed(self, record: Record, value: bytes, envelope: Envelope, rows: int) -> Request:
         """The same for a model whose other inputs have defaults."""
@@ -58,7 +60,10 @@ class Rows:
         judged = self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
         size = memory(judged) + len(record.key or b"") + envelope.size
         reply = self._reply(envelope.reply)
-        return Request(record, rows, judged.tensors, judged.shapes, reply, size, self._model, timeout=envelope.timeout)
+        tensors, shapes = judged.tensors, judged.shapes
+        request = Request(record, rows, tensors, shapes, reply, size, self._model, timeout=envelope.timeout)
+        request.state = envelope.state
+        return request
 
     def may_begin(self, length: int, envelope: Envelope) -> bool:
         """Whether a value of so many bytes may be the first of a run."""
@@ -76,8 +81,10 @@ class Rows:
         except Reject:
             return None
         # All fields at once, each with those of its kind: half the time that asking each envelope takes.
-        _, are_rows, replies, _, _, sizes_of_headers, faults, timeouts = zip(*envelopes, strict=True)
+        _, are_rows, replies, _, _, sizes_of_headers, faults, timeouts, states = zip(*envelopes, strict=True)
         if not all(are_rows) or any(faults) or any([reply.content_type != OCTETS for reply in replies]):  # noqa: C419
+            return None
+        if any(states):
             return None
         around = [length + size for size in sizes_of_headers]
         if len(envelopes) < len(records):

@@ -1,6 +1,7 @@
 """`inference-worker check`: everything a worker does before it joins its group, and all that is wrong at once.
 
-Loads and runs the model, asks the cluster, tries the clients. Joins no group, writes no record, and changes nothing.
+Loads and runs the model, asks the cluster, tries the clients. Joins no group, writes no record, and changes nothing:
+`--create-topics` alone makes something.
 Each part is looked at even where another cannot be: a missing model says nothing about the cluster.
 """
 
@@ -10,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from worker.assembly import batch_policy
@@ -24,18 +25,21 @@ from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.limits import Limit
 from worker.core.failures import Stop
 from worker.core.records import Array
+from worker.core.tensors.signature import Signature
 from worker.inference import Model, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.advice import advice
 from worker.kafka.cluster.capabilities import capabilities, try_clients
+from worker.kafka.cluster.creation import create_missing
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
 from worker.kafka.cluster.survey import survey
 from worker.kafka.transactions.transactional_id import cost_of_a_kill
-from worker.settings import DeliverySettings, KafkaSettings, Settings
+from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts
+from worker.state import layout_of
 from worker.telemetry import try_address
 from worker.terminal.command_line import CLOSING
 from worker.terminal.open_axes import open_axes
@@ -47,7 +51,7 @@ RUNS, RUNS_SECONDS = 5, 2.0
 
 def check(order: CheckOrder) -> int:
     """The exit code of a worker with these settings, as far as its start goes: 0, it would serve."""
-    report = examined(order.config)
+    report = examined(order.config, creates_topics=order.create_topics)
     if order.as_json:
         print_json(report.as_json())
     else:
@@ -55,15 +59,16 @@ def check(order: CheckOrder) -> int:
     return report.exit_code
 
 
-def examined(config_path: Path | None) -> Report:
+def examined(config_path: Path | None, *, creates_topics: bool = False) -> Report:
     """All that can be found out. What a worker's start would raise is a problem in the report."""
     report = Report(f"inference-worker check --json{'' if config_path is None else f' --config {config_path}'}")
     parts = load_parts(config_path, os.environ)
     report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
     report.settings = list(effective(parts.settings)) if parts.settings else ()
-    model = None if parts.scoring is None else _look_at_model(parts.scoring, report)
+    state = None if parts.settings is None else parts.settings.state
+    model = None if parts.scoring is None else _look_at_model(parts.scoring, report, state)
     if parts.kafka is not None:
-        _look_at_cluster(parts.kafka, parts.delivery, report)
+        _look_at_cluster(parts.kafka, parts.delivery, report, creates_topics=creates_topics)
         if model is not None:
             _look_at_room(model, parts.kafka, report)
     if parts.settings is not None:
@@ -83,16 +88,16 @@ def _look_at_telemetry(settings: Settings, report: Report) -> None:
         report.add(stop)
 
 
-def _look_at_model(settings: ScoringSettings, report: Report) -> Model | None:
+def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettings | None = None) -> Model | None:
     batching = settings.batching
     began = time.monotonic()
     try:
         model = load_as_set(settings.model, batching)
+        signature, remembered = _without_state(model.signature, state)
     except Stop as stop:
         report.add(stop)
         return None
     seconds = time.monotonic() - began
-    signature = model.signature
     row = model.blank(1)
     report.examples = {encoding: encode_request(signature, row, encoding) for encoding in encodings(signature)}
     raw = signature.raw_input
@@ -114,10 +119,20 @@ def _look_at_model(settings: ScoringSettings, report: Report) -> Model | None:
         padded=[f"{axis.name} to {', '.join(map(str, axis.boundaries))}" for axis in signature.axes],
         doubt=found.doubt,
         closed_by=CLOSING.get(full.why),
+        state=remembered,
     )
     if found.why is not None:
         report.warnings.append(Finding(found.why))
     return model
+
+
+def _without_state(signature: Signature, state: StateSettings | None) -> tuple[Signature, Sequence[str]]:
+    """What is left for requests and answers, and what is remembered of each key. Raises `BadConfiguration`."""
+    if state is None or not state.tensors:
+        return signature, ()
+    layout, left = layout_of(signature, state.tensors, state.initial, with_answer=state.answer)
+    tensors = [f"{tensor.spec} from {tensor.output}" for tensor in layout.tensors]
+    return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
 
 
 def _full_batch(policy: BatchPolicy, row: Mapping[str, Array]) -> Limit:
@@ -149,13 +164,18 @@ def _run_seconds(model: Model, rows: int) -> float:
     return statistics.median(times)
 
 
-def _look_at_cluster(kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report) -> None:
+def _look_at_cluster(
+    kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report, *, creates_topics: bool
+) -> None:
     wanted = wanted_transactions(kafka, delivery)
     report.delivery = delivery_facts(delivery, wanted) if delivery else None
     if wanted and not wanted.name.is_stable:
         report.warnings.append(Finding(cost_of_a_kill(wanted.timeout_ms)))
     try:
-        _ask(kafka, connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic), wanted, report)
+        contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
+        if creates_topics:
+            report.created = create_missing(kafka, contact, START_TIMEOUT)
+        _ask(kafka, contact, wanted, report)
     except Stop as stop:
         report.add(stop)
 

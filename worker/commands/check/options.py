@@ -19,6 +19,9 @@ class CheckOrder:
 
     config: Config = None
     as_json: AsJson = False
+    create_topics: Annotated[
+        bool, typer.Option("--create-topics", help="First make the topics that are missing, states compacted.")
+    ] = False
     show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their defaults, too.")] = False
 
 

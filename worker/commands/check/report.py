@@ -26,7 +26,8 @@ class ModelFacts:
     `run_seconds`: row count → median time of one inference; `open_axes`: the length in those runs of each axis that the
     model's file leaves open, by input and axis. `fixed_rows`: what short batches are padded to, for a model exported
     for one number of rows; `padded`: each padded axis and its buckets. `doubt`: which outputs did not show that rows
-    are independent. `closed_by`: the setting that closes a full batch, where that is not MAX_BATCH_SIZE.
+    are independent. `closed_by`: the setting that closes a full batch, where that is not MAX_BATCH_SIZE. `state`: what
+    the model remembers of each key.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ModelFacts:
     padded: Sequence[str] = ()
     doubt: str | None = None
     closed_by: str | None = None
+    state: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Report:
     model: ModelFacts | None = None
     examples: dict[Encoding, EncodedRequest] = field(default_factory=dict)
     cluster: ClusterFacts | None = None
+    created: Mapping[str, int] = field(default_factory=dict)  # topics made, with their partitions
     problems: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
     exit_code: int = 0
@@ -107,6 +110,7 @@ class Report:
             "delivery": None if self.delivery is None else asdict(self.delivery),
             "model": None if self.model is None else asdict(self.model),
             "examples": {encoding.value: _example(example) for encoding, example in self.examples.items()},
+            "created": dict(self.created),
             "cluster": None if self.cluster is None else asdict(self.cluster),
         }
 

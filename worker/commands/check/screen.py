@@ -48,6 +48,9 @@ class _ReportPage:
             self._section("Delivery", delivery_rows(report.delivery))
         if report.cluster is not None:
             self._cluster(report.cluster, report.delivery)
+        if report.created:
+            made = [(topic, count(partitions, "partition")) for topic, partitions in report.created.items()]
+            self._section("Topics created", made)
         if report.examples and report.settings:
             self._examples(report)
         self._findings("Warnings", "yellow", report.warnings)
@@ -122,6 +125,7 @@ class _ReportPage:
 
 def _model(model: ModelFacts) -> list[Row]:
     rows = [("takes", ", ".join(model.takes)), ("gives", ", ".join(model.gives))]
+    rows += [("remembers", tensor) for tensor in model.state]
     if model.fixed_rows is not None:
         rows.append(("batches", f"of exactly {model.fixed_rows} rows: short ones are padded, none is larger"))
     rows += [("padded", axis) for axis in model.padded]

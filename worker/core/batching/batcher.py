@@ -151,7 +151,16 @@ class Batcher:
         bucket = self._of_model.get(request.shapes) or self._learn(request)
         rows = self._policy.piece_rows(request, bucket.limit.rows)
         for piece in (request,) if rows == request.rows else cut(request, rows):
+            if self._auto is not None:
+                self._auto.arrived(now, bucket.shapes, piece.rows)
             self._place(bucket, piece, now)
+
+    def add_late(self, request: Request, now: float) -> None:
+        """Find company for a request that was held back: its batch is due at once."""
+        bucket = self._bucket_of(request)
+        self._place(bucket, request, now)
+        if (group := bucket.group) is not None and now < group.due_at:
+            self._bring_forward(group, now)
 
     def room(self, run: Run) -> int:
         """How many of the run's records to add at once: what the open group still takes, else as many as a batch does.
@@ -279,8 +288,6 @@ class Batcher:
                 self._fill(group, group.limit.why)
 
     def _place(self, bucket: Bucket, request: Request, now: float) -> None:
-        if self._auto is not None:
-            self._auto.arrived(now, bucket.shapes, request.rows)
         group = bucket.group
         if group is not None and (why := self._overflow(group, request)):
             self._fill(group, why)
@@ -314,8 +321,11 @@ class Batcher:
         """Bring forward when it is due, if its most urgent request needs that."""
         latest = group.deadline - self._expected(group.bucket.shapes, group.rows)
         if latest < group.due_at:
-            group.due_at = latest
-            heappush(self._dues, (latest, group.age))
+            self._bring_forward(group, latest)
+
+    def _bring_forward(self, group: Group, due_at: float) -> None:
+        group.due_at = due_at
+        heappush(self._dues, (due_at, group.age))
 
     def _first_open(self) -> Group | None:
         while self._dues:

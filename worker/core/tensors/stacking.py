@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, Tensor
+from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, RunStates, Tensor
 from worker.core.tensors.padding import misfit, own_parts, padded
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -70,7 +70,7 @@ class Stacker:
         for request in batch.requests:
             start, stop = stop, stop + request.rows
             # One is built per request: this saves 0.1 µs over the class's own constructor.
-            predicted.append(tuple.__new__(Prediction, (request, outputs, start, stop)))
+            predicted.append(tuple.__new__(Prediction, (request, outputs, start, stop, None)))
         return self._parted(batch, predicted, guilty)
 
     def _split_padded(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
@@ -145,10 +145,13 @@ def halve(batch: Batch) -> list[Batch]:
     middle = len(requests) // 2
     first, second = requests[:middle], requests[middle:]
     rows = sum(r.rows for r in first)
-    return [
-        Batch(first, {name: a[:rows] for name, a in batch.feeds.items()}, rows, batch.closed_by),
-        Batch(second, {name: a[rows:] for name, a in batch.feeds.items()}, batch.rows - rows, batch.closed_by),
-    ]
+    return [_part(batch, first, slice(rows)), _part(batch, second, slice(rows, None))]
+
+
+def _part(batch: Batch, requests: Sequence[Request], at: slice) -> Batch:
+    feeds = {name: array[at] for name, array in batch.feeds.items()}
+    states = {name: array[at] for name, array in batch.states.items()}
+    return Batch(requests, feeds, len(range(batch.rows)[at]), batch.closed_by, states)
 
 
 def cut(request: Request, rows: int) -> list[Request]:
@@ -161,7 +164,7 @@ def cut(request: Request, rows: int) -> list[Request]:
         size = math.ceil(request.size * (stop - start) / request.rows)
         record, shapes, reply, place = request.record, request.shapes, request.reply, request.place
         piece = Request(record, stop - start, tensors, shapes, reply, size, request.model, place, reassembly)
-        piece.deadline = request.deadline
+        piece.deadline, piece.state = request.deadline, request.state
         pieces.append(piece)
         reassembly.expect(pieces[-1])
     return pieces
@@ -180,13 +183,14 @@ class Pieces:
     garbage collector comes by.
     """
 
-    __slots__ = ("_missing", "_parts", "is_over", "request")
+    __slots__ = ("_missing", "_parts", "carried", "is_over", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self._parts: dict[int, tuple[Array, ...]] = {}  # in the order of the rows
         self._missing = 0
         self.is_over = False
+        self.carried: Sequence[Array] | None = None
 
     def expect(self, piece: Request) -> None:
         """The piece with the next rows."""
@@ -201,12 +205,15 @@ class Pieces:
             self._finish()
             return outcome
         self._parts[id(piece)] = outcome.outputs
+        if outcome.states is not None:
+            self.carried = outcome.states.row((outcome.stop or 0) - 1)
         self._missing -= 1
         if self._missing:
             return None
         parts = self._finish()
         try:
-            return Prediction(self.request, tuple(np.concatenate(rows) for rows in zip(*parts, strict=True)))
+            whole = tuple(np.concatenate(rows) for rows in zip(*parts, strict=True))
+            return Prediction(self.request, whole, states=None if self.carried is None else RunStates(self.carried))
         except ValueError:
             return reject(self.request, RunFailure(PIECES_DIFFER))
 

@@ -236,7 +236,7 @@ class InferenceLanes:
         began = self._started[lane] = self._clock()
         used = self._processor_clock()
         try:
-            outcome = self._model.probe() if batch is None else self._model.run(batch.feeds)
+            outcome = self._model.probe() if batch is None else self._model.run(batch.all_feeds)
             used, seconds = self._processor_clock() - used, self._clock() - began
         finally:
             self._started[lane] = None

@@ -3,7 +3,8 @@
 | resource | operation | without it |
 |---|---|---|
 | request topics | Read | refused at start |
-| response topic, dead-letter topic | Write | refused at start |
+| response topic, dead-letter topic, changelog | Write | refused at start |
+| changelog | Read | refused at start |
 | the group | Read | refused at start |
 | exactly once: the transactional id | Write | refused at start |
 | response topic, dead-letter topic | DescribeConfigs | their size limit is assumed, unless MAX_MESSAGE_BYTES tells it |
@@ -16,6 +17,7 @@ Kafka 2.8. Transactional ids are ruled by their common beginning, since each rep
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from worker.kafka.transactions.transactional_id import TransactionalId
@@ -23,6 +25,10 @@ from worker.settings import Connection, KafkaSettings
 
 # Of a topic that is to be created: as many replicas can share one, and the examples in `docs/` have as many.
 PARTITIONS = 12
+NO_CONFIGS: Mapping[str, str] = {}
+# Of the changelog. What was written in the last hour is not compacted: at least once, a worker that follows one that
+# was killed needs the state before what it will apply again.
+CHANGELOG_CONFIGS: Mapping[str, str] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
 
 
 class Finding(NamedTuple):
@@ -55,6 +61,7 @@ def needed(kafka: KafkaSettings) -> list[Right]:
     return [
         *(Right("REQUEST_TOPICS", "topic", topic, "Read") for topic in kafka.request_topics),
         *(Right(setting, "topic", topic, "Write") for setting, topic in written(kafka).items()),
+        *([Right("CHANGELOG_TOPIC", "topic", kafka.changelog_topic, "Read")] if kafka.changelog_topic else []),
         Right("GROUP_ID", "group", kafka.group_id, "Read"),
     ]
 
@@ -89,6 +96,8 @@ def written(kafka: KafkaSettings) -> dict[str, str]:
     topics = {"RESPONSE_TOPIC": kafka.response_topic}
     if kafka.dead_letter_topic is not None:
         topics["DEAD_LETTER_TOPIC"] = kafka.dead_letter_topic
+    if kafka.changelog_topic is not None:
+        topics["CHANGELOG_TOPIC"] = kafka.changelog_topic
     return topics
 
 
@@ -108,11 +117,15 @@ def acl_command(kafka: Connection, right: Right) -> str:
     )
 
 
-def create_command(kafka: Connection, topic: str) -> str:
+def create_command(
+    kafka: Connection, topic: str, partitions: int = PARTITIONS, configs: Mapping[str, str] = NO_CONFIGS
+) -> str:
     """The line that creates it. Its reader may want another number of partitions, and adds the login as above."""
     server = kafka.bootstrap_servers.split(",")[0].strip()
+    settings = "".join(f" --config {key}={value}" for key, value in configs.items())
     return (
-        f"kafka-topics.sh --bootstrap-server {server} --create --topic {shlex.quote(topic)} --partitions {PARTITIONS}"
+        f"kafka-topics.sh --bootstrap-server {server} --create --topic {shlex.quote(topic)} --partitions {partitions}"
+        f"{settings}"
     )
 
 

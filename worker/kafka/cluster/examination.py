@@ -26,7 +26,17 @@ from confluent_kafka.admin._topic import TopicDescription
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.errors import words_of
-from worker.kafka.cluster.access import Finding, Right, create_command, missing, needed, used, written
+from worker.kafka.cluster.access import (
+    CHANGELOG_CONFIGS,
+    PARTITIONS,
+    Finding,
+    Right,
+    create_command,
+    missing,
+    needed,
+    used,
+    written,
+)
 from worker.kafka.cluster.admin_answers import described_group, record_limits
 from worker.kafka.cluster.api_versions import fences_by_group, known_requests
 from worker.kafka.cluster.membership import Membership, choose_membership
@@ -55,6 +65,7 @@ class Topics:
     max_bytes: Mapping[str, int]
     membership: Membership
     notes: tuple[str, ...] = ()
+    changelog: str | None = None
 
     @property
     def largest_message(self) -> int:
@@ -123,11 +134,33 @@ class _Examination:
         can_administer = not self._is_mock and self._is_reachable()
         if can_administer:
             self._check_access()
+        self._check_changelog(partitions)
         if self._problems:
             return StartVerdict(tuple(self._problems), None, can_administer)
         limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        return StartVerdict((), Topics(partitions, limits, membership, tuple(self._notes)), can_administer)
+        changelog = self._kafka.changelog_topic
+        topics = Topics(partitions, limits, membership, tuple(self._notes), changelog)
+        return StartVerdict((), topics, can_administer)
+
+    def _check_changelog(self, partitions: Mapping[str, int]) -> None:
+        """Each partition of requests has one of states."""
+        changelog, (requests, *_) = self._kafka.changelog_topic, self._kafka.request_topics
+        if changelog is None or not partitions[requests]:
+            return
+        there, needed_there = partitions[changelog], partitions[requests]
+        if there and there != needed_there:
+            self._problems.append(
+                Finding(
+                    f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has {there} partitions and {requests} has "
+                    f"{needed_there}: the states of keys that moved with the new partitions would be missing; name a "
+                    "new changelog, with which every key begins anew, or export the states and import them there",
+                    self._create_changelog(needed_there),
+                )
+            )
+
+    def _create_changelog(self, partitions: int) -> str:
+        return create_command(self._kafka, self._kafka.changelog_topic or "", partitions, CHANGELOG_CONFIGS)
 
     def _is_reachable(self) -> bool:
         """Whether any broker listens where it says that it does: only the first contact goes where we were told."""
@@ -188,6 +221,13 @@ class _Examination:
             )
 
     def _why_unusable(self, setting: str, topic: str, error: KafkaError) -> Finding:
+        if error.code() == ABSENT and setting == "CHANGELOG_TOPIC":
+            partitions = len(self._metadata(self._kafka.request_topics[0]).partitions) or PARTITIONS
+            return Finding(
+                f"WORKER_KAFKA__CHANGELOG_TOPIC: there is no topic {topic} for the states of keys; create it, or let "
+                "`inference-worker check --create-topics` do so",
+                self._create_changelog(partitions),
+            )
         if error.code() == ABSENT:
             return Finding(
                 f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another",

@@ -42,6 +42,7 @@ class KafkaSink:
         self._watcher = watcher
         self._unacknowledged = Unacknowledged()
         self._partitions: Mapping[str, int] = topics.partitions
+        self._changelog = topics.changelog
         self._log = ClientLog(logger)
         self._receipts = Receipts()
         self._overflow: deque[tuple[Message, Receipt]] = deque()
@@ -112,14 +113,14 @@ class KafkaSink:
 
     def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
         """Hand them to the client. Returns those that its queue has no room for. Raises `KafkaFatal` as `send` does."""
-        produce, partitions = self._producer.produce, self._partitions
+        produce, partitions, changelog = self._producer.produce, self._partitions, self._changelog
         waiting = iter(fields_of(messages))
         for topic, key, value, headers, source in waiting:
-            partition = partition_of(topic, key, source, partitions)
+            partition = partition_of(topic, key, source, partitions, changelog)
             try:
                 produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
-                return [Message(topic, key, value, headers, source), *map(Message._make, waiting)]
+                return [Message(topic, key, value, headers or [], source), *map(Message._make, waiting)]
             except Exception as error:
                 self._hear_refusal()
                 receipt.refuse(f"the producer does not take a record for {topic}: {error.__cause__ or error}")

@@ -54,6 +54,7 @@ class KafkaTransactions:
         self._unacknowledged = Unacknowledged()
         self._log = ClientLog(logger)
         self._partitions = topics.partitions
+        self._changelog = topics.changelog
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
         self._statistics: str | None = None  # the last, not yet told
         self._is_ready = self._is_open = False
@@ -151,7 +152,7 @@ class KafkaTransactions:
         self._committer = self._new_committer(why)
 
     def _new_producer(self) -> TransactionalProducer:
-        return TransactionalProducer(self._config, self._partitions, self._log, self._on_statistics)
+        return TransactionalProducer(self._config, self._partitions, self._log, self._on_statistics, self._changelog)
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs in whichever thread serves the client; the loop's tells it."""

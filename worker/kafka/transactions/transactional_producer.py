@@ -50,10 +50,16 @@ class TransactionalProducer:
     """What goes wrong in `begin`, `send` and `serve` is found in `failure`; the other calls return what went wrong."""
 
     def __init__(
-        self, config: Config, partitions: Mapping[str, int], log: ClientLog, on_statistics: Callable[[str], None]
+        self,
+        config: Config,
+        partitions: Mapping[str, int],
+        log: ClientLog,
+        on_statistics: Callable[[str], None],
+        changelog: str | None = None,
     ) -> None:
         """Raises `BadConfiguration`."""
         self._partitions = partitions
+        self._changelog = changelog
         self._found = _Found()
         self.opened_at = 0.0  # monotonic seconds
         callbacks = {"on_delivery": self._found.on_report, "stats_cb": on_statistics}
@@ -79,14 +85,15 @@ class TransactionalProducer:
     def send(self, messages: Sequence[Message], place: Place) -> None:
         """Put a place's messages into the transaction; dropped when that has failed already."""
         produce, partitions, found = self._client.produce, self._partitions, self._found
+        changelog = self._changelog
         for topic, key, value, headers, source in fields_of(messages):
             if found.failure is not None:
                 return
-            partition = partition_of(topic, key, source, partitions)
+            partition = partition_of(topic, key, source, partitions, changelog)
             try:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
-                self._send_late(Message(topic, key, value, headers, source), place, partition)
+                self._send_late(Message(topic, key, value, headers or [], source), place, partition)
             except Exception as error:  # noqa: BLE001  # a SystemError too, from a producer that is broken
                 self._refused(topic, place, trouble_of(error).text)
 

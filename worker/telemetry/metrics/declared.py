@@ -33,6 +33,21 @@ RECORDS_IN_FLIGHT = Metric(
 )
 ROWS_IN_FLIGHT = Metric("rows_in_flight", MetricKind.GAUGE, "How many rows do they hold?")
 BYTES_IN_FLIGHT = Metric("in_flight_bytes", MetricKind.GAUGE, "How much memory do they hold?", "bytes")
+STATES = Metric("states", MetricKind.GAUGE, "Of how many keys does this replica hold a state? Without state: 0.")
+STATE_BYTES = Metric("state_bytes", MetricKind.GAUGE, "How much memory do their tensors hold?", "bytes")
+RESTORING = Metric(
+    "restoring_partitions", MetricKind.GAUGE, "How many partitions wait for their states to be read back?"
+)
+RESTORE = Metric(
+    "restore_seconds",
+    MetricKind.HISTOGRAM,
+    "How long does it take to read a partition's states back?",
+    "seconds",
+    bounds=SECONDS,
+)
+WAITING_FOR_KEY = Metric(
+    "requests_waiting_for_key", MetricKind.GAUGE, "How many requests wait for an earlier one of their key?"
+)
 RECORDS_LIMIT = Metric(
     "records_in_flight_limit", MetricKind.GAUGE, "How many requests may be in flight? MAX_INFLIGHT_RECORDS."
 )

@@ -1,0 +1,166 @@
+"""State by key: what it costs beside a model without, and how long a partition takes to be restored.
+
+python -m tests.bench.states serve              rows/s of a small model without and with state, interleaved
+python -m tests.bench.states restore 1000000    seconds and memory for so many states of 256 bytes
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from confluent_kafka import Producer
+from onnx import helper, numpy_helper
+
+from tests.kafka.broker import any_broker
+from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.kafka.scene import Scene
+from tests.models import gru
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Partition
+from worker.core.tensors.specs import TensorSpec
+from worker.kafka import ChangelogRestorer
+from worker.settings import load
+from worker.state import KeyStates, StateLayout
+from worker.state.layout import StateTensor
+
+ROWS = ("content-type", b"application/octet-stream")
+COMPACTED = {"cleanup.policy": "compact"}
+PORTION = 10_000
+
+
+def without_state(model: bytes, inputs: int = 4, hidden: int = 16) -> bytes:
+    """The same network, whose state is always zeros: as dear to run."""
+    made = onnx.load_from_string(model)
+    graph = made.graph
+    graph.input.remove(next(value for value in graph.input if value.name == "h_in"))
+    graph.output.remove(next(value for value in graph.output if value.name == "h_out"))
+    graph.initializer.append(numpy_helper.from_array(np.zeros((inputs, hidden), np.float32), "zeros"))
+    graph.node.insert(0, helper.make_node("MatMul", ["x", "zeros"], ["h_in"]))
+    return bytes(made.SerializeToString())
+
+
+def rate(kafka: Cluster, guarantee: str, requests: Sequence[Sent], *, has_state: bool) -> float:
+    """Rows a second from the first tenth to the end of what lies in the topic."""
+    model = gru() if has_state else without_state(gru())
+    settings = {"BATCHING__MAX_BATCH_SIZE": "64", "DELIVERY__GUARANTEE": guarantee}
+    with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=model) as scene:
+        if has_state:
+            scene.settings["STATE__TENSORS"] = '{"h_in": "h_out"}'
+            scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic("states", partitions=4, config=COMPACTED)
+        kafka.produce(scene.topic, requests)
+        replica = scene.start()
+        began, done_then = 0.0, 0
+        while (done := sum(scene.committed().values())) < len(requests):
+            if not began and done > len(requests) / 10:
+                began, done_then = time.monotonic(), done
+            time.sleep(0.02)
+        found = (done - done_then) / (time.monotonic() - began)
+        replica.terminate()
+        replica.exit_code()
+        return found
+
+
+def serve(kafka: Cluster, rows: int, keys: int, rounds: int) -> None:
+    """Both guarantees, with and without state in turn."""
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((rows, 4)).astype("<f4")
+    requests = [
+        Sent(b"key-%d" % key, value.tobytes(), [ROWS])
+        for key, value in zip(rng.integers(0, keys, rows), values, strict=True)
+    ]
+    for guarantee in ("exactly_once", "at_least_once"):
+        found: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(rounds):
+            for has_state, rates in found.items():
+                rates.append(rate(kafka, guarantee, requests, has_state=has_state))
+        without, with_state = (statistics.median(found[has_state]) for has_state in (False, True))
+        say(f"{guarantee}: {without:,.0f}/s without state, {with_state:,.0f}/s with: {with_state / without:.2f}")
+
+
+def restore(kafka: Cluster, count: int) -> None:
+    """One partition with so many keys."""
+    layout = StateLayout((StateTensor(TensorSpec("h", "FP32", (64,)), "next"),), (np.zeros(64, "<f4"),))
+    requests, changelog = kafka.create_topic("requests"), kafka.create_topic("states", config=COMPACTED)
+    write_states(kafka, changelog, layout, count)
+    settings = load(
+        None,
+        {
+            "WORKER_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+            "WORKER_KAFKA__REQUEST_TOPICS": requests,
+            "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+            "WORKER_KAFKA__GROUP_ID": fresh("group"),
+            "WORKER_MODEL__PATH": "model.onnx",
+        },
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    restorer = ChangelogRestorer(settings.kafka, changelog, layout, logging.getLogger(__name__), is_exact=True)
+    states = KeyStates(layout, OffsetLedger(), restorer, clock=time.monotonic)
+    began, longest = time.monotonic(), 0.0
+    states.assigned([Partition(requests, 0)])
+    while states.restoring:
+        turn = time.monotonic()
+        if not states.restore_some():
+            time.sleep(0.001)
+        longest = max(longest, time.monotonic() - turn)
+    seconds = time.monotonic() - began
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+    say(f"{states.keys:,} states in {seconds:.1f} s, {memory:,} MiB; the longest turn took {longest * 1000:.0f} ms")
+    restorer.close(1.0)
+
+
+def write_states(kafka: Cluster, changelog: str, layout: StateLayout, count: int) -> None:
+    """A state for each of so many keys."""
+    producer = Producer({**kafka.login, "linger.ms": "20"})
+    rng = np.random.default_rng(0)
+    for start in range(0, count, PORTION):
+        offsets = np.arange(start, min(start + PORTION, count))
+        tensors = rng.standard_normal((len(offsets), 64)).astype("<f4")
+        ones = np.ones(len(offsets), np.int64)
+        for offset, value in zip(offsets.tolist(), layout.written(offsets, ones, ones, [tensors]), strict=True):
+            while True:
+                try:
+                    producer.produce(changelog, value, b"key-%d" % offset, 0)
+                except BufferError:
+                    producer.poll(0.05)
+                else:
+                    break
+        producer.poll(0)
+    producer.flush()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.states", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=["serve", "restore"])
+    parser.add_argument("count", type=int, nargs="?", default=400_000, help="requests, or states")
+    parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    broker = any_broker()
+    try:
+        kafka = Cluster(broker.bootstrap_servers)
+        kafka.wait_until_coordinating()
+        if asked.what == "restore":
+            restore(kafka, asked.count)
+        else:
+            serve(kafka, asked.count, asked.keys, asked.rounds)
+    finally:
+        broker.remove()
+
+
+if __name__ == "__main__":
+    main()

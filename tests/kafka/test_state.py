@@ -1,0 +1,150 @@
+"""State by key over a real Kafka: answers and states are those of a serial replay, whatever dies in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from tests.kafka.cluster import MORTAL, Cluster, Sent
+from tests.kafka.publisher import Acknowledged
+from tests.kafka.scene import Scene
+from tests.models import gru, running_mean
+
+RAW = ("content-type", b"application/octet-stream")
+MEAN_STATE = {"sum_in": "sum_out", "count_in": "count_out"}
+MEAN_SETTINGS = {"STATE__TENSORS": json.dumps(MEAN_STATE)}
+PARTITIONS = 4
+
+
+def number(value: float, key: bytes, *headers: tuple[str, bytes]) -> Sent:
+    """A request of the running mean: one row, or more."""
+    return Sent(key, np.array([value], "<f8").tobytes(), [RAW, *headers])
+
+
+class StatefulScene(Scene):
+    """A scene whose replicas keep states in a changelog."""
+
+    def __init__(
+        self,
+        kafka: Cluster,
+        folder: Path,
+        settings: Mapping[str, str] = MEAN_SETTINGS,
+        *,
+        model: bytes | None = None,
+        guarantee: str = "exactly_once",
+    ) -> None:
+        super().__init__(kafka, folder, settings, guarantee=guarantee, model=model or running_mean(), session=MORTAL)
+        self.changelog = kafka.create_topic("states", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+        self.settings["KAFKA__CHANGELOG_TOPIC"] = self.changelog
+        self.settings["DELIVERY__GUARANTEE"] = guarantee
+
+
+class Serial:
+    """The model run for one request after the other, with a state for each key."""
+
+    def __init__(self, model: bytes, pairs: Mapping[str, str], visible: str, dtype: str) -> None:
+        self._session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+        self._pairs, self._visible, self._dtype = pairs, visible, dtype
+        self._zeros = {
+            at.name: np.zeros((1, *at.shape[1:]), {"tensor(double)": "<f8", "tensor(int64)": "<i8"}.get(at.type, "<f4"))
+            for at in self._session.get_inputs()
+            if at.name in pairs
+        }
+        self.states: dict[bytes, dict[str, np.ndarray]] = {}
+
+    def run(self, key: bytes, value: bytes) -> np.ndarray:
+        """The answer to rows of one key, one step after the other."""
+        answers = []
+        for row in np.frombuffer(value, self._dtype).reshape(-1, self._session.get_inputs()[0].shape[1]):
+            state = self.states.get(key, self._zeros)
+            names = [self._visible, *self._pairs.values()]
+            answer, *after = self._session.run(names, {"x": row[None], **state})
+            self.states[key] = dict(zip(self._pairs, after, strict=True))
+            answers.append(answer)
+        return np.concatenate(answers)
+
+    def state_bytes(self, key: bytes) -> bytes:
+        """As it stands behind the head of a changelog value."""
+        return b"".join(self.states[key][name].tobytes() for name in self._pairs)
+
+
+def last_states(kafka: Cluster, changelog: str) -> dict[bytes, bytes | None]:
+    """What a reader of the changelog ends with, without the heads."""
+    records = sorted(kafka.read_all(changelog), key=lambda read: (read.partition, read.offset))
+    return {read.key or b"": read.value and read.value[24:] for read in records}
+
+
+def expect_serial(scene: StatefulScene, acknowledged: Acknowledged, serial: Serial, tolerance: float = 0.0) -> None:
+    """Fail the test unless all answers, in order, and all last states are those of a serial replay."""
+    requests = sorted(acknowledged.items(), key=lambda item: item[0])
+    answers = {answer.source: answer for answer in scene.answers()}
+    for position, sent in requests:
+        found = answers[position]
+        assert not found.is_error, found
+        expected = serial.run(sent.key or b"", sent.value or b"")
+        got = np.frombuffer(found.value or b"", expected.dtype).reshape(expected.shape)
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+    kept = last_states(scene.kafka, scene.changelog)
+    assert kept.keys() == serial.states.keys()
+    for key, value in kept.items():
+        if tolerance:
+            np.testing.assert_allclose(
+                np.frombuffer(value or b"", "<f4"), np.frombuffer(serial.state_bytes(key), "<f4"), tolerance, tolerance
+            )
+        else:
+            assert value == serial.state_bytes(key), key
+
+
+def mean_serial() -> Serial:
+    return Serial(running_mean(), MEAN_STATE, "mean", "<f8")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_answers_and_states_are_those_of_a_serial_replay(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """10,000 requests of 300 keys with a Zipf skew; a second replica joins, and the first one leaves, in between."""
+    rng = np.random.default_rng(1)
+    keys = [b"key-%d" % key for key in rng.zipf(1.3, 10_000) % 300]
+    requests = [number(float(value), key) for value, key in zip(rng.integers(0, 1000, 10_000), keys, strict=True)]
+    with StatefulScene(kafka, tmp_path, guarantee=guarantee) as scene:
+        first = scene.replica()
+        acknowledged = scene.publish(requests[:4000])
+        scene.replica()
+        acknowledged |= scene.publish(requests[4000:7000])
+        first.terminate()
+        acknowledged |= scene.publish(requests[7000:])
+        expect_serial(scene, acknowledged, mean_serial())
+        scene.verdict().expect_clean()
+
+
+def test_a_gru_remembers(kafka: Cluster, tmp_path: Path) -> None:
+    """A recurrent net one step at a time; requests of several rows are sequences."""
+    rng = np.random.default_rng(2)
+    keys = [b"key-%d" % key for key in rng.zipf(1.3, 4000) % 100]
+    rows = [rng.standard_normal((1 + 2 * (n % 10 == 0), 4)).astype("<f4") for n in range(4000)]
+    requests = [Sent(key, row.tobytes(), [RAW]) for key, row in zip(keys, rows, strict=True)]
+    settings = {"STATE__TENSORS": '{"h_in": "h_out"}'}
+    with StatefulScene(kafka, tmp_path, settings, model=gru()) as scene:
+        scene.replicas(2)
+        acknowledged = scene.publish(requests)
+        expect_serial(scene, acknowledged, Serial(gru(), {"h_in": "h_out"}, "y", "<f4"), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+def test_a_killed_replica_leaves_no_wrong_state(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Killed three times under load, and followed by another: no request is applied twice, and none is left out."""
+    rng = np.random.default_rng(3)
+    with StatefulScene(kafka, tmp_path, guarantee=guarantee) as scene:
+        acknowledged: Acknowledged = {}
+        for _ in range(3):
+            replica = scene.replica()
+            batch = [number(float(v), b"key-%d" % k) for v, k in rng.integers(0, 50, (3000, 2))]
+            acknowledged |= scene.publish(batch)
+            scene.wait_for_progress(100)
+            replica.kill()
+        scene.replica()
+        expect_serial(scene, acknowledged, mean_serial())

@@ -1,0 +1,379 @@
+"""A worker among fakes whose model remembers the sum of each key: it answers and keeps what a serial replay would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
+from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, TransactionFate
+from worker.core.batching.back_pressure import Bounds
+from worker.core.records import Partition, Record
+
+both = pytest.mark.parametrize("exactly_once", [False, True])
+joined = pytest.mark.parametrize("joins", [False, True])
+
+
+def world(*partitions: Partition, **more: Any) -> World:
+    """One with state, whose partitions are restored."""
+    return World(has_state=True, **more).start(*(partitions or (P0,)))
+
+
+def of(offset: int, *values: float, key: bytes = b"k", state: str | None = None, at: float | None = None) -> Record:
+    """A request of these rows."""
+    found = record(offset, *values, key=key, at=at)
+    return found if state is None else found._replace(headers=(("state", state.encode()),))
+
+
+def answers(world: World) -> dict[str, list[float] | str]:
+    """By source, the last one: the rows, or the code of an error."""
+    found: dict[str, list[float] | str] = {}
+    for message in world.broker.answers:
+        if message.topic != "responses":
+            continue
+        headers = {name: (value or b"").decode() for name, value in message.headers}
+        is_ok = headers["status"] == "ok"
+        found[headers["source"]] = np.frombuffer(message.value or b"", "<f4").tolist() if is_ok else "error"
+    return found
+
+
+def kept(world: World) -> dict[bytes, float]:
+    """What a reader of the changelog ends with."""
+    states: dict[bytes, float] = {}
+    for message in world.broker.answers:
+        if message.topic == CHANGELOG:
+            states.pop(message.key or b"", None)
+            if message.value is not None:
+                states[message.key or b""] = float(np.frombuffer(message.value[-4:], "<f4")[0])
+    return states
+
+
+def in_memory(world: World) -> dict[bytes, float]:
+    """What the worker would run the next request of each key on."""
+    assert world.states is not None
+    return {
+        key: float(world.states._slabs[0][slot, 0])
+        for index in world.states._index.values()
+        for key, slot in index.items()
+    }
+
+
+def served(world: World, *records: Record) -> dict[str, list[float] | str]:
+    world.broker.append(*records)
+    for _ in range(20):
+        world.turn_for(1.0)
+        if not world.ledger.records:
+            break
+    assert not world.ledger.records
+    return answers(world)
+
+
+def name(offset: int, partition: Partition = P0) -> str:
+    return f"{partition}/{offset}"
+
+
+@both
+@joined
+def test_requests_of_one_key_run_one_after_the_other(*, exactly_once: bool, joins: bool) -> None:
+    """Each from the state that the one before it left; other keys run beside them."""
+    w = world(exactly_once=exactly_once, joins=joins)
+
+    found = served(w, of(0, 1), of(1, 2), of(2, 10, key=b"b"), of(3, 3), of(4, 20, key=b"b"))
+
+    assert found == {name(0): [1], name(1): [3], name(2): [10], name(3): [6], name(4): [30]}
+    assert kept(w) == in_memory(w) == {b"k": 6, b"b": 30}
+
+
+def test_of_requests_that_travel_as_one_each_frees_its_own_key() -> None:
+    """Only one of them is waited for."""
+    w = world(joins=True)
+
+    found = served(w, of(0, 1, key=b"a"), of(1, 2, key=b"b"), of(2, 3, key=b"a"), of(3, 4, key=b"c"))
+
+    assert found == {name(0): [1], name(1): [2], name(2): [4], name(3): [4]}
+
+
+@joined
+def test_no_batch_has_a_key_twice(*, joins: bool) -> None:
+    """However many of its requests wait."""
+    w = world(joins=joins)
+
+    served(w, *(of(n, 1, key=b"%d" % (n % 3)) for n in range(12)))
+
+    for closed, _ in w.events.closed:
+        keys = [k for r in closed.requests for k in getattr(r, "keys", [r.record.key])]
+        assert len(set(keys)) == len(keys)
+    assert kept(w) == {b"0": 4, b"1": 4, b"2": 4}
+
+
+@both
+def test_rows_of_a_request_are_steps(*, exactly_once: bool) -> None:
+    """The answer has a row for each; the next request goes on from the last."""
+    w = world(exactly_once=exactly_once)
+
+    found = served(w, of(0, 1, 2, 3), of(1, 4), of(2, 7, 8, key=b"b"))
+
+    assert found == {name(0): [1, 3, 6], name(1): [10], name(2): [7, 15]}
+    assert kept(w) == {b"k": 10, b"b": 15}
+
+
+@pytest.mark.parametrize("bad", [POISON, NONSENSE, SPOILT])
+@joined
+def test_a_request_that_fails_leaves_the_state_as_it_was(*, bad: float, joins: bool) -> None:
+    """Alone, or in the middle of a sequence; its neighbours and those behind it get their results."""
+    w = world(joins=joins)
+
+    found = served(w, of(0, 1), of(1, bad), of(2, 2, bad, 3), of(3, 5, key=b"b"), of(4, 4))
+
+    assert found == {name(0): [1], name(1): "error", name(2): "error", name(3): [5], name(4): [5]}
+    assert kept(w) == in_memory(w) == {b"k": 5, b"b": 5}
+
+
+@joined
+def test_a_row_that_is_not_finite_does_not_spoil_its_neighbours(*, joins: bool) -> None:
+    """Side by side in one batch, each of another key."""
+    w = world(joins=joins)
+
+    found = served(w, *(of(n, SPOILT if n == 1 else n + 1, key=b"%d" % n) for n in range(4)))
+
+    assert found == {name(0): [1], name(1): "error", name(2): [3], name(3): [4]}
+    assert kept(w) == {b"0": 1, b"2": 3, b"3": 4}
+
+
+@both
+def test_a_request_may_read_begin_anew_or_delete(*, exactly_once: bool) -> None:
+    """`read` writes nothing, `reset` begins without a state, `delete` leaves none."""
+    w = world(exactly_once=exactly_once)
+
+    found = served(
+        w, of(0, 1), of(1, 2, state="read"), of(2, 3), of(3, 4, state="reset"), of(4, 5, state="delete"), of(5, 6)
+    )
+
+    assert found == {name(0): [1], name(1): [3], name(2): [4], name(3): [4], name(4): [9], name(5): [6]}
+    assert kept(w) == in_memory(w) == {b"k": 6}
+    served(w, of(6, 1, state="delete"))
+    assert kept(w) == in_memory(w) == {}
+
+
+@joined
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_what_a_transaction_took_back_is_taken_back_here(*, joins: bool, is_committed: bool) -> None:
+    """Also where its end was in doubt and it had been committed: then nothing is applied twice."""
+    w = world(P0, P1, exactly_once=True, joins=joins)
+    served(w, of(0, 1), of(1, 100, key=b"b"), of(2, 7, key=b"gone"))
+    fates = iter([TransactionFate(is_committed=is_committed, failure="no answer")])
+    w.transactions.fate = lambda: next(fates, TransactionFate())
+
+    more = [record(0, 9, partition=P1, key=b"p1"), record(1, 9, partition=P1, key=b"p1")]
+    found = served(w, of(3, 2), of(4, 3), of(5, 1, key=b"new"), of(6, 1, key=b"gone", state="delete"), of(7, 4), *more)
+
+    assert w.events.counted["rewound"]
+    assert [found[name(n)] for n in range(8)] == [[1], [100], [7], [3], [6], [1], [8], [10]]
+    assert found[name(1, P1)] == [18]
+    assert kept(w) == in_memory(w) == {b"k": 10, b"b": 100, b"new": 1, b"p1": 18}
+
+
+@both
+@pytest.mark.parametrize("how", ["revoke", "lose"])
+def test_states_leave_with_their_partition_and_come_back_with_it(*, exactly_once: bool, how: str) -> None:
+    """Nothing of it is taken before its states are there."""
+    w = world(P0, P1, exactly_once=exactly_once)
+    served(w, of(0, 1), record(0, 5, partition=P1, key=b"p1"))
+    getattr(w.source, how)(P0)
+    w.turn(3)
+    assert in_memory(w) == {b"p1": 5}
+
+    w.restorer.is_slow = True
+    w.source.assign(P0)
+    w.broker.append(of(1, 2))
+    w.turn_for(0.5)
+    assert name(1) not in answers(w)
+    assert w.states is not None
+    assert w.states.restoring == 1
+    w.restorer.is_slow = False
+    w.turn_for(0.5)
+
+    assert answers(w)[name(1)] == [3]
+    assert w.events.restored_keys[-1][:2] == (P0, 1)
+
+
+def test_a_partition_that_leaves_while_it_is_restored_is_not_restored() -> None:
+    """What was found for it belongs to an earlier assignment."""
+    w = world()
+    served(w, of(0, 1))
+    w.source.revoke(P0)
+    w.turn(2)
+    w.restorer.is_slow = True
+    w.source.assign(P0)
+    w.turn(2)
+    w.source.revoke(P0)
+    w.turn(2)
+    w.restorer.is_slow = False
+    w.source.assign(P0)
+
+    assert served(w, of(1, 2))[name(1)] == [3]
+    assert len(w.events.restored_keys) == 2
+
+
+def test_what_a_lane_gives_back_of_a_partition_that_left_is_not_written() -> None:
+    """It came to an end after the partition had gone, and its next owner runs it."""
+    w = world(P0)
+    w.lanes.seconds = lambda: 5.0
+    w.broker.append(of(0, 1))
+    w.turn_for(0.1)
+    w.source.lose(P0)
+    w.turn_for(6.0)
+
+    assert in_memory(w) == {}
+
+
+@joined
+def test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(*, joins: bool) -> None:
+    """A worker that follows one that was killed begins with the states as of the committed offset."""
+    first = world(joins=joins)
+    served(first, of(0, 1), of(1, 5, key=b"b"))
+    first.broker.append(of(2, 2), of(3, 3), of(4, 1, key=b"b", state="delete"), of(5, 9, key=b"new"))
+    committed = dict(first.broker.committed)
+    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
+    first.turn_for(1.0)
+    assert first.broker.committed == committed
+
+    second = World(has_state=True, joins=joins, broker=first.broker).start(P0)
+    second.turn_for(1.0)
+
+    found = answers(second)
+    assert [found[name(n)] for n in range(6)] == [[1], [5], [3], [6], [6], [9]]
+    assert kept(second) == in_memory(second) == {b"k": 6, b"new": 9}
+
+
+def test_at_least_once_without_the_state_before_a_request_is_not_applied_twice() -> None:
+    """The changelog was compacted: the request that comes again is refused, and the state has it in it."""
+    first = world()
+    served(first, of(0, 1))
+    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
+    first.broker.append(of(1, 2))
+    first.turn_for(1.0)
+    states = [message for message in first.broker.answers if message.topic == CHANGELOG]
+    first.broker.answers = [message for message in first.broker.answers if message is not states[0]]
+
+    second = World(has_state=True, broker=first.broker).start(P0)
+    second.turn_for(1.0)
+    assert "cannot be repeated" in second.events.rejections[-1].message
+    assert served(second, of(2, 3), of(3, 1, key=b"b"))[name(2)] == [6]
+    assert answers(second)[name(3)] == [1]
+
+
+def test_a_state_is_forgotten_when_it_was_not_used_for_its_time() -> None:
+    """By the requests' timestamps; a tombstone follows when newer ones come."""
+    w = world(ttl=10.0)
+
+    found = served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 9, key=b"b", at=105.0), of(3, 4, at=115.5))
+    assert [found[name(n)] for n in range(4)] == [[1], [3], [9], [4]]
+    assert kept(w) == {b"k": 4, b"b": 9}
+
+    for at in range(3):
+        served(w, of(4 + at, 1, key=b"c", at=200.0))
+    assert kept(w) == in_memory(w) == {b"c": 3}
+    assert served(w, of(7, 5, key=b"c"))[name(7)] == [8]  # no timestamp: it forgets nothing
+
+
+def test_times_survive_a_restore() -> None:
+    """A state is as old after it as before."""
+    w = world(ttl=10.0, exactly_once=True)
+    served(w, of(0, 1, at=100.0), of(1, 2, key=b"b", at=109.0))
+    w.source.revoke(P0)
+    w.turn(2)
+    w.source.assign(P0)
+
+    found = served(w, of(2, 5, at=111.0), of(3, 5, key=b"b", at=111.0))
+
+    assert (found[name(2)], found[name(3)]) == ([5], [7])
+
+
+def test_a_tombstone_that_was_taken_back_is_not_sent_again() -> None:
+    """The state it was for may have come back with the transaction."""
+    w = world(ttl=10.0, exactly_once=True)
+    served(w, of(0, 1, at=100.0))
+    fates = iter([TransactionFate(is_committed=False, failure="refused")])
+    w.transactions.fate = lambda: next(fates, TransactionFate())
+
+    served(w, of(1, 2, at=105.0), of(2, 1, key=b"b", at=250.0), of(3, 1, key=b"b", at=250.0))
+
+    assert answers(w)[name(1)] == [3]
+    assert in_memory(w).keys() >= {b"b"}
+
+
+def test_a_key_without_a_state_may_be_refused() -> None:
+    """Unless it begins anew; later steps of a sequence have the state of the earlier ones."""
+    w = world(missing="refuse", ttl=10.0)
+
+    found = served(w, of(0, 1, at=1.0), of(1, 1, 2, state="reset", at=1.0), of(2, 4, 5, at=2.0), of(3, 1, at=60.0))
+
+    assert [found[name(n)] for n in range(4)] == ["error", [1, 3], [7, 12], "error"]
+
+
+@joined
+def test_a_run_with_a_key_without_a_state_is_refused_record_by_record(*, joins: bool) -> None:
+    """Its neighbours get their results."""
+    w = world(missing="refuse", joins=joins)
+    served(w, *(of(n, n, key=b"%d" % n, state="reset") for n in range(3)))
+
+    found = served(w, *(of(3 + n, 1, key=b"%d" % n) for n in range(4)))
+
+    assert [found[name(3 + n)] for n in range(4)] == [[1], [2], [3], "error"]
+
+
+def test_a_sequence_of_a_suspect_partition_runs_step_by_step() -> None:
+    """Alone, as any record of it; the state goes on."""
+    w = World(has_state=True)
+    w.broker.attempts[P0] = SUSPECT_FROM, False
+    w.broker.append(of(0, 1, 2), of(1, 3))
+    w.start(P0)
+    w.turn_for(3.0)
+
+    assert answers(w) == {name(0): [1, 3], name(1): [6]}
+    assert kept(w) == {b"k": 6}
+
+
+def test_many_keys_find_room() -> None:
+    """Slots are given again, and there are more when they are needed."""
+    w = world(bounds=Bounds(records=5000, rows=5000, size=1 << 20))
+    served(w, *(of(n, 5000 + n, key=b"%d" % n) for n in range(3000)))
+    served(w, *(of(3000 + n, 1, key=b"%d" % n, state="delete") for n in range(10)))
+    served(w, *(of(3010 + n, n, key=b"again-%d" % n) for n in range(10)))
+
+    assert w.states is not None
+    assert w.states.keys == 3000
+    assert w.states.size == 12_000
+    assert in_memory(w) == {b"%d" % n: 5000 + n for n in range(10, 3000)} | {b"again-%d" % n: n for n in range(10)}
+
+
+def test_what_is_committed_is_not_kept_to_be_taken_back() -> None:
+    """However many batches there were."""
+    w = world(exactly_once=True)
+    for n in range(80):
+        served(w, of(n, 1, key=b"%d" % (n % 3)))
+
+    assert w.states is not None
+    assert len(w.states._undos) < 70
+
+
+def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:
+    """And one that was new and deleted in a transaction that is taken back leaves nothing."""
+    w = world(exactly_once=True, ttl=1000.0)
+    served(w, of(0, 1), of(1, 1, key=b"b"), of(2, 1, state="delete"), of(3, 1, key=b"b"))
+    w.source.revoke(P0)
+    w.turn(2)
+    compacted = [m for m in w.broker.answers if m.topic != CHANGELOG or m.key != b"k" or m.value is None]
+    w.broker.answers = compacted
+    w.source.assign(P0)
+    served(w, of(4, 1, key=b"c"))
+    assert in_memory(w) == {b"b": 2, b"c": 1}
+
+    fates = iter([TransactionFate(is_committed=False, failure="refused")])
+    w.transactions.fate = lambda: next(fates, TransactionFate())
+    served(w, of(5, 1, key=b"d"), of(6, 1, key=b"d", state="delete"))
+
+    assert in_memory(w) == kept(w) == {b"b": 2, b"c": 1}

@@ -1,0 +1,135 @@
+"""What a model may have as state, and how it stands in the changelog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders import P0, signature, spec
+from worker.core.failures import BadConfiguration
+from worker.core.tensors.signature import Signature
+from worker.state import Restoration, StateLayout, layout_of
+
+LSTM = signature(
+    spec("x", dims=(4,)),
+    spec("h", dims=(2, 3)),
+    spec("c", "FP64"),
+    outputs=(spec("y"), spec("h_out", dims=(None, 3)), spec("c_out", "FP64")),
+)
+PAIRS = {"h": "h_out", "c": "c_out"}
+
+
+def layout(initial: float | Path = 0.0) -> StateLayout:
+    return layout_of(LSTM, PAIRS, initial, with_answer=False)[0]
+
+
+def test_requests_bring_what_is_no_state() -> None:
+    """And answers hold what is none, unless they are to hold all."""
+    _, left = layout_of(LSTM, PAIRS, 0.0, with_answer=False)
+    _, with_answer = layout_of(LSTM, PAIRS, 0.0, with_answer=True)
+
+    assert [t.name for t in left.inputs] == ["x"]
+    assert [t.name for t in left.outputs] == ["y"]
+    assert [t.name for t in with_answer.outputs] == ["y", "h_out", "c_out"]
+
+
+@pytest.mark.parametrize(
+    ("model", "pairs", "why"),
+    [
+        (LSTM, {"z": "h_out"}, "no input z; it takes x, h, c"),
+        (LSTM, {"h": "z"}, "no output z; it gives y, h_out, c_out"),
+        (LSTM, {"c": "h_out"}, "cannot be the next c"),
+        (LSTM, {"h": "y"}, "cannot be the next h"),
+        (LSTM, {"h": "h_out", "c": "h_out"}, "cannot be the next c"),
+        (signature(spec("x"), spec("s", dims=(None,)), outputs=(spec("t", dims=(None,)),)), {"s": "t"}, "one size"),
+        (signature(spec("x"), spec("s", "BYTES"), outputs=(spec("t", "BYTES"),)), {"s": "t"}, "strings"),
+        (signature(spec("s"), outputs=(spec("y"), spec("t"))), {"s": "t"}, "all of the model's inputs"),
+        (signature(spec("x"), spec("s"), outputs=(spec("t"),)), {"s": "t"}, "WORKER_STATE__ANSWER=true"),
+        (signature(spec("x"), spec("s"), spec("r"), outputs=(spec("t"),)), {"s": "t", "r": "t"}, "an output twice"),
+    ],
+)
+def test_what_cannot_be_state_is_refused_with_the_cure(model: Signature, pairs: dict[str, str], why: str) -> None:
+    """At the start, before any request."""
+    with pytest.raises(BadConfiguration, match=why):
+        layout_of(model, pairs, 0.0, with_answer=False)
+
+
+def test_a_key_without_a_state_begins_as_is_set(tmp_path: Path) -> None:
+    """With a number, or with what stands in a file."""
+    np.savez(tmp_path / "both.npz", h=np.full((2, 3), 7, "<f4"), c=np.array([0.5]))
+    np.save(tmp_path / "one.npy", np.array([3.0], "<f4"))
+    single = signature(spec("x"), spec("s"), outputs=(spec("y"), spec("t")))
+
+    h, c = layout(tmp_path / "both.npz").initial
+    (s,) = layout_of(single, {"s": "t"}, tmp_path / "one.npy", with_answer=False)[0].initial
+
+    assert (h.tolist(), c.tolist(), s.tolist()) == ([[7] * 3] * 2, [0.5], [3.0])
+    assert [first.tolist() for first in layout(2.0).initial] == [[[2] * 3] * 2, [2]]
+
+
+def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """Another shape, another type, an array that is missing, or no such file at all."""
+    np.savez(tmp_path / "missing.npz", h=np.zeros((2, 3), "<f4"))
+    np.save(tmp_path / "wrong.npy", np.zeros((3, 2), "<f4"))
+    (tmp_path / "text.npy").write_text("0")
+
+    for name, why in {"missing.npz": "no array for c", "wrong.npy": "shape", "text.npy": "no array for h"}.items():
+        with pytest.raises(BadConfiguration, match=why):
+            layout(tmp_path / name)
+
+
+def test_what_is_written_is_read_back() -> None:
+    """A head of 24 bytes, and the tensors in the order in which they are set."""
+    h, c = np.arange(12, dtype="<f4").reshape(2, 2, 3), np.array([[1.5], [2.5]])
+
+    values = layout().written(np.array([4, 9]), np.array([-1, 1000]), np.array([True, False]), [h, c])
+    rows = layout().read([value or b"" for value in values])
+
+    assert {len(value or b"") for value in values} == {24 + 6 * 4 + 8}
+    assert (values[0] or b"")[24:] == h[0].tobytes() + c[0].tobytes()
+    assert (rows["offset"].tolist(), rows["time"].tolist(), rows["flags"].tolist()) == ([4, 9], [-1, 1000], [1, 0])
+    assert (rows["s0"].tolist(), rows["s1"].tolist()) == (h.tolist(), c.tolist())
+    assert not len(layout().read([]))
+
+
+def test_the_changelog_of_another_model_is_refused() -> None:
+    """By its length, or by what says which tensors they are."""
+    (other,) = layout_of(
+        signature(spec("x"), spec("h", dims=(8,)), outputs=(spec("y"), spec("h_out", dims=(8,)))),
+        {"h": "h_out"},
+        0.0,
+        with_answer=False,
+    )[0].written(np.array([0]), np.array([0]), np.array([True]), [np.zeros((1, 8), "<f4")])
+    assert other is not None
+
+    with pytest.raises(ValueError, match="a state of 24 bytes"):
+        layout().read([other[:24], other])
+    with pytest.raises(ValueError, match="other tensors"):
+        layout().read([other])
+
+
+def test_at_least_once_only_what_is_committed_counts() -> None:
+    """Of a key whose earlier state is gone, what is left comes with the last portion."""
+    restoration = Restoration(P0, 0, one_number(), committed=10)
+
+    portion = restoration.states([b"a", b"b", b"a", b"new"], [value(3), value(12), value(11), value(13, is_first=True)])
+    gone = restoration.forgotten([b"c", b"d"], [9, 10])
+    last = restoration.last()
+
+    assert (portion.keys, gone.keys) == ([b"a"], [b"c"])
+    assert (last.keys, last.is_last) == ([b"b", b"a"], True)
+
+
+def one_number() -> StateLayout:
+    return layout_of(
+        signature(spec("x"), spec("s"), outputs=(spec("y"), spec("t"))), {"s": "t"}, 0.0, with_answer=False
+    )[0]
+
+
+def value(offset: int, *, is_first: bool = False) -> bytes:
+    (written,) = one_number().written(
+        np.array([offset]), np.array([0]), np.array([is_first]), [np.zeros((1, 1), "<f4")]
+    )
+    return written or b""

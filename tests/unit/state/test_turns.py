@@ -1,0 +1,121 @@
+"""One request of a key at a time, seen from the batcher."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import P0, P1, POLICY, record, request
+from tests.fakes import MODEL
+from worker.core.batching.batcher import Batcher
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Partition, Reply, Request
+from worker.core.runs import Run, run_of
+from worker.state import KeyTurns
+
+
+class Rig:
+    """Turns before a batcher."""
+
+    def __init__(self) -> None:
+        self.ledger = OffsetLedger()
+        self.batcher = Batcher(POLICY)
+        self.turns = KeyTurns(self.batcher)
+
+    def add(self, offset: int, key: bytes, *, rows: int = 1, partition: Partition = P0) -> Request:
+        made = request(offset, rows=rows, partition=partition)
+        made.record = made.record._replace(key=key)
+        made.place = self.ledger.track(made.record, rows, 4, 0.0)
+        self.turns.add(made, 1.0)
+        return made
+
+    def running(self) -> list[int]:
+        """The offsets that the batcher gives away."""
+        found: list[int] = []
+        while (group := self.batcher.drain()) is not None:
+            found += [one.record.offset for one in group.requests]
+        return found
+
+
+def run(*keys: bytes, rows_each: int = 1) -> Run:
+    records = [record(n, key=key, partition=P1) for n, key in enumerate(keys)]
+    count = len(keys)
+    values = [b"\0" * 4 * rows_each] * count
+    return run_of(records, values, rows_each, ((1,),), [Reply("raw")] * count, [4] * count, MODEL)
+
+
+def test_the_next_of_a_key_goes_when_the_one_before_it_is_concluded() -> None:
+    """And is due at once, for it has waited already."""
+    rig = Rig()
+    first, _second, _other = rig.add(0, b"a"), rig.add(1, b"a"), rig.add(2, b"b")
+    assert (rig.running(), rig.turns.waiting, rig.turns.backlog) == ([0, 2], 1, 0)
+
+    rig.turns.concluded([first], 5.0)
+
+    assert (rig.batcher.next_due, rig.turns.waiting) == (5.0, 0)
+    assert rig.running() == [1]
+
+
+def test_what_is_let_go_brings_the_open_batch_forward() -> None:
+    """Those in it wait no longer either."""
+    rig = Rig()
+    first = rig.add(0, b"a")
+    rig.add(1, b"a")
+    rig.running()
+    rig.add(2, b"b")
+
+    rig.turns.concluded([first], 1.001)
+
+    assert rig.batcher.next_due == 1.001
+
+
+def test_what_is_concluded_after_its_partition_left_frees_nothing() -> None:
+    """The key belongs to the next assignment."""
+    rig = Rig()
+    first = rig.add(0, b"a")
+    rig.add(1, b"a")
+    rig.turns.forget([P0])
+    rig.ledger.forget([P0])
+    assert rig.turns.waiting == 0
+    rig.turns.concluded([first], 2.0)
+
+    rig.add(0, b"a")
+    rig.add(1, b"a")
+    rig.turns.concluded([first], 3.0)
+
+    assert rig.running() == [0]
+
+
+def test_a_line_that_is_new_has_its_keys_free() -> None:
+    """Whatever was taken in an earlier assignment."""
+    rig = Rig()
+    rig.add(0, b"a")
+    rig.ledger.forget([P0])
+
+    rig.add(0, b"a")
+
+    assert rig.running() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "taken", "room"),
+    [
+        ([b"a", b"b", b"c"], [], 4),
+        ([b"a", b"b", b"a", b"c"], [], 2),
+        ([b"a", b"b", b"c"], [b"c"], 2),
+        ([b"a", b"b"], [b"a"], 1),
+        ([b"a", b"b", b"c", b"d", b"e"], [], 4),
+    ],
+)
+def test_a_run_is_taken_up_to_the_first_key_that_is_taken(keys: list[bytes], taken: list[bytes], room: int) -> None:
+    """Or as far as a batch goes; at least one of it, which waits then."""
+    rig = Rig()
+    for offset, key in enumerate(taken):
+        rig.add(offset, key, partition=P1)
+
+    assert rig.turns.room(run(*keys)) == room
+    assert rig.turns.shapes(run(*keys)) == ((1,),)
+
+
+def test_of_requests_of_several_rows_each_goes_alone() -> None:
+    """Their rows wait for one another."""
+    assert Rig().turns.room(run(b"a", b"b", rows_each=2)) == 1

@@ -1,0 +1,34 @@
+"""State by key: what a model remembers of each key from one request to the next.
+
+    request ─▶ `KeyTurns` (one of a key at a time) ─▶ batcher ─▶ `StatefulStacker`: one gather of all states
+      ─▶ one inference ─▶ `KeyStates.conclude`: one write of all states ─▶ changelog, beside the answers
+
+| module | what it owns |
+|---|---|
+| `layout` | which inputs and outputs of the model are state, and how a state stands in the changelog |
+| `states` | the states in memory, what an abort takes back, and what is being restored |
+| `turns` | the requests that wait for an earlier one of their key |
+| `stacker` | state into the batch, and out of what the model gave |
+| `changes` | the changelog's messages |
+| `restoring` | which of them count when they are read back |
+
+Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.
+"""
+
+from worker.state.changes import StatefulEncoder
+from worker.state.layout import StateLayout, layout_of
+from worker.state.restoring import Restoration, RestoredRows
+from worker.state.stacker import StatefulStacker
+from worker.state.states import KeyStates
+from worker.state.turns import KeyTurns
+
+__all__ = [
+    "KeyStates",
+    "KeyTurns",
+    "Restoration",
+    "RestoredRows",
+    "StateLayout",
+    "StatefulEncoder",
+    "StatefulStacker",
+    "layout_of",
+]

@@ -1,0 +1,55 @@
+"""The next states as messages for the changelog: they go the way of the answers, and with them.
+
+So exactly once the states, the answers and the offsets are in one transaction; at least once no offset is committed
+before its states are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from worker.core.message_runs import MessageRun, MessageRuns
+from worker.core.records import Message, Outcome, Prediction, Record, StateUse
+from worker.core.runs import Run
+from worker.state.states import KeyStates
+
+OFFSET = "offset"  # header of a record that says that a key is forgotten
+
+
+class Encoder(Protocol):
+    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
+
+
+class StatefulEncoder:
+    """Writes the messages of an outcome: its answer, and what it leaves to the next request of its key."""
+
+    def __init__(self, encoder: Encoder, states: KeyStates, topic: str) -> None:
+        self._encoder = encoder
+        self._states = states
+        self._topic = topic
+
+    def encode(self, outcome: Outcome) -> Sequence[Message]:
+        """The answer's messages, and one for each key whose state was written."""
+        messages = self._encoder.encode(outcome)
+        if not isinstance(outcome, Prediction) or outcome.states is None or outcome.request.state is StateUse.READ:
+            return messages
+        expired = self._states.taken_expired(outcome.request.record.partition)
+        if expired:  # first: one of them may be written again
+            messages = [*messages, *self._forgotten(outcome.request.record, expired)]
+        return MessageRuns((messages, self._changes(outcome)))
+
+    def _forgotten(self, record: Record, keys: Iterable[bytes]) -> list[Message]:
+        headers: list[tuple[str, bytes | None]] = [(OFFSET, b"%d" % record.offset)]
+        return [Message(self._topic, key, None, headers, record.partition.number) for key in keys]
+
+    def _changes(self, prediction: Prediction) -> Sequence[Message]:
+        request, _, _, stop, states = prediction
+        if request.state is StateUse.DELETE:
+            return self._forgotten(request.record, [request.record.key or b""])
+        assert states is not None
+        number = request.record.partition.number
+        keys: Sequence[bytes | None] = request.keys if isinstance(request, Run) else (request.record.key,)
+        last = len(states.values) if stop is None else stop
+        values = states.values[last - len(keys) : last]
+        return MessageRun(self._topic, keys, values, [None] * len(values), number)

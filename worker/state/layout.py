@@ -1,0 +1,178 @@
+"""Which tensors of a model are state, and how one key's state stands in the changelog.
+
+A changelog value is a head of 24 bytes and then each tensor, little-endian, row-major, in the order of
+`STATE__TENSORS`. All values of one layout are equally long, so thousands are read as one array (`schemas/README.md`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.core.failures import BadConfiguration
+from worker.core.records import Array
+from worker.core.tensors.buckets import Axis, Spot
+from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import TensorSpec
+
+VARIABLE = "WORKER_STATE__TENSORS"
+FORMAT = 1  # of a changelog value
+FIRST = 1  # a flag: the key had no state before this one
+
+# Of a record without a timestamp.
+NO_TIME = -1
+
+
+class StateTensor(NamedTuple):
+    """One tensor that a model takes from a key's last request, and gives to its next. No batch axis in `spec.dims`."""
+
+    spec: TensorSpec  # the input
+    output: str
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    """The tensors of one key's state. `initial` are those of a key that has none: one array of shape `dims` each."""
+
+    tensors: tuple[StateTensor, ...]
+    initial: tuple[Array, ...]
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """What tells a changelog of another model's state from ours."""
+        said = ";".join(f"{t.spec.name}:{t.output}:{t.spec.datatype}:{_dims(t.spec)}" for t in self.tensors)
+        return zlib.crc32(said.encode())
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """One changelog value."""
+        head = [
+            ("format", "u1"),
+            ("flags", "u1"),
+            ("spare", "<u2"),
+            ("layout", "<u4"),
+            ("offset", "<i8"),
+            ("time", "<i8"),
+        ]
+        return np.dtype([*head, *((f"s{at}", t.spec.dtype, _dims(t.spec)) for at, t in enumerate(self.tensors))])
+
+    def written(self, offsets: Array, times: Array, firsts: Array, states: Sequence[Array]) -> list[bytes | None]:
+        """Changelog values: one for each row of `states`, one array of shape (rows, *dims) per tensor.
+
+        `offsets` are of the requests that gave them, `times` their last use in milliseconds since the epoch, `firsts`
+        whether the key had no state before.
+        """
+        values = np.empty(len(offsets), self.dtype)
+        values["format"], values["flags"], values["spare"], values["layout"] = FORMAT, firsts, 0, self.fingerprint
+        values["offset"], values["time"] = offsets, times
+        for at, rows in enumerate(states):
+            values[f"s{at}"] = rows
+        whole, length = values.tobytes(), self.dtype.itemsize
+        return [whole[start : start + length] for start in range(0, len(whole), length)]
+
+    def read(self, values: Sequence[bytes]) -> NDArray[Any]:
+        """Those values as rows of `dtype`. Raises `ValueError` when one of them is of another layout."""
+        length = self.dtype.itemsize
+        if set(map(len, values)) - {length}:
+            odd = next(len(value) for value in values if len(value) != length)
+            raise ValueError(f"a state of {odd} bytes, where this model's has {length}")
+        rows = np.frombuffer(b"".join(values), self.dtype)
+        if len(rows) and not ((rows["format"] == FORMAT) & (rows["layout"] == self.fingerprint)).all():
+            raise ValueError("a state of other tensors than this model's")
+        return rows
+
+
+def layout_of(
+    signature: Signature, pairs: Mapping[str, str], initial: float | Path, *, with_answer: bool
+) -> tuple[StateLayout, Signature]:
+    """The state of a model, and the signature that is left for its requests and answers.
+
+    `pairs` name an output for each input. Raises `BadConfiguration` for what the model cannot have as state.
+    """
+    inputs = {spec.name: spec for spec in signature.inputs}
+    outputs = {spec.name: spec for spec in signature.outputs}
+    for name, output in pairs.items():
+        _check_pair(name, output, inputs, outputs)
+    if len(set(pairs.values())) < len(pairs):
+        raise BadConfiguration(f"{VARIABLE}: names an output twice; each input has an output of its own")
+    left = tuple(spec for spec in signature.inputs if spec.name not in pairs)
+    given = signature.outputs if with_answer else tuple(s for s in signature.outputs if s.name not in pairs.values())
+    if not left:
+        raise BadConfiguration(f"{VARIABLE}: takes all of the model's inputs; a request must bring one")
+    if not given:
+        raise BadConfiguration(
+            f"{VARIABLE}: takes all of the model's outputs, and an answer would hold nothing; set "
+            "WORKER_STATE__ANSWER=true to answer with the state"
+        )
+    tensors = tuple(StateTensor(inputs[name], output) for name, output in pairs.items())
+    layout = StateLayout(tensors, tuple(_initial(tensor.spec, initial) for tensor in tensors))
+    axes = tuple(_moved(axis, signature, left, given) for axis in signature.axes)
+    return layout, replace(signature, inputs=left, outputs=given, axes=axes)
+
+
+def _moved(axis: Axis, signature: Signature, left: Sequence[TensorSpec], given: Sequence[TensorSpec]) -> Axis:
+    """The padded axis where inputs and outputs stand now; those that are state have none."""
+    inputs = {
+        Spot(left.index(spec), dimension): value
+        for (at, dimension), value in axis.inputs.items()
+        if (spec := signature.inputs[at]) in left
+    }
+    outputs = [
+        Spot(given.index(spec), dimension) for at, dimension in axis.outputs if (spec := signature.outputs[at]) in given
+    ]
+    return replace(axis, inputs=inputs, outputs=outputs)
+
+
+def _check_pair(name: str, output: str, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]) -> None:
+    if name not in inputs:
+        raise BadConfiguration(f"{VARIABLE}: the model has no input {name}; it takes {', '.join(inputs)}")
+    if output not in outputs:
+        raise BadConfiguration(f"{VARIABLE}: the model has no output {output}; it gives {', '.join(outputs)}")
+    takes, gives = inputs[name], outputs[output]
+    if takes.is_text:
+        raise BadConfiguration(f"{VARIABLE}: input {name} holds strings; a state is made of numbers")
+    if None in takes.dims:
+        raise BadConfiguration(
+            f"{VARIABLE}: input {name} is {takes}, and a state has one size; export the model with only the batch axis "
+            "dynamic there, as the first axis"
+        )
+    is_alike = len(takes.dims) == len(gives.dims) and all(
+        there in (None, here) for here, there in zip(takes.dims, gives.dims, strict=True)
+    )
+    if takes.datatype != gives.datatype or not is_alike:
+        raise BadConfiguration(
+            f"{VARIABLE}: output {output} ({gives}) cannot be the next {name} ({takes}): types and shapes must be "
+            "equal but for the batch axis, which comes first"
+        )
+
+
+def _initial(spec: TensorSpec, initial: float | Path) -> Array:
+    """Raises `BadConfiguration` for a file that does not fit."""
+    dims = _dims(spec)
+    if not isinstance(initial, Path):
+        return np.full(dims, initial, spec.dtype)
+    try:
+        found = np.load(initial, allow_pickle=False)
+        array = found[spec.name] if isinstance(found, np.lib.npyio.NpzFile) else found
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise BadConfiguration(
+            f"WORKER_STATE__INITIAL: {initial} has no array for {spec.name} that can be read: {error}; give a number, "
+            "an .npy, or an .npz with an array for each input by name"
+        ) from None
+    if array.dtype != spec.dtype or array.shape != dims:
+        raise BadConfiguration(
+            f"WORKER_STATE__INITIAL: {initial} has {array.dtype} of shape {array.shape} for {spec.name}, which is "
+            f"{spec.dtype} of shape {dims} without the batch axis"
+        )
+    return np.ascontiguousarray(array)
+
+
+def _dims(spec: TensorSpec) -> tuple[int, ...]:
+    return tuple(d for d in spec.dims if d is not None)

@@ -1,0 +1,96 @@
+"""State into a batch, and out of what the model gave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from worker.core.failures import Code, RunFailure
+from worker.core.records import Array, Batch, ClosedBy, Prediction, Rejection, Request, RunStates, StateUse
+from worker.core.runs import Run
+from worker.core.tensors.specs import TensorSpec
+from worker.core.tensors.stacking import Refused, Split, Stacker
+from worker.state.states import KeyStates
+
+# At least once, after a crash, where the changelog was compacted meanwhile.
+APPLIED = (
+    "it was applied to the state of its key before, and its answer cannot be repeated: the state before it is gone"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulStacker(Stacker):
+    """A stacker of a model with state. `signature` is what requests bring and answers hold.
+
+    `gives` are all outputs of the model, in the order in which a run gives them.
+    """
+
+    gives: tuple[TensorSpec, ...] = ()
+    states: KeyStates = field(kw_only=True)
+    refuse_missing: bool = False
+
+    def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
+        """One batch of these requests with their keys' states; rejections for those that may not run."""
+        unfit: list[Refused] = []
+        if self.refuse_missing or self.states.is_unsure:
+            unfit = [(r, Rejection(r.record, *why, r.reply)) for r in requests if (why := self._unfit(r)) is not None]
+            gone = {id(request) for request, _ in unfit}
+            requests = [r for r in requests if id(r) not in gone]
+        batch, refused = super(StatefulStacker, self).stack(requests, closed_by)
+        if batch is not None:
+            batch = replace(batch, states=self.states.gather(batch.requests))
+        return batch, unfit + refused
+
+    def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
+        """Each request's own part of every output, with its key's next state, or a rejection."""
+        by_name = dict(zip([spec.name for spec in self.gives], outputs, strict=True))
+        states = tuple([by_name[tensor.output] for tensor in self.states.layout.tensors])
+        for tensor, state in zip(self.states.layout.tensors, states, strict=True):
+            if state.shape != (batch.rows, *batch.states[tensor.spec.name].shape[1:]):
+                return RunFailure(
+                    f"output {tensor.output}: expected the next {tensor.spec.name} of {batch.rows} rows, "
+                    f"shape {state.shape} came out"
+                )
+        visible = [by_name[spec.name] for spec in self.signature.outputs]
+        split = super(StatefulStacker, self).split(batch, visible)
+        if isinstance(split, RunFailure):
+            return split
+        spoilt = self._spoilt(batch, states)
+        predicted = self._with_states(batch, split.predicted, RunStates(states))
+        if spoilt:
+            predicted = [prediction for prediction in predicted if id(prediction.request) not in spoilt]
+        refused = [refused for refused in split.refused if id(refused[0]) not in spoilt]
+        return Split(predicted, [*refused, *spoilt.values()])
+
+    def _with_states(self, batch: Batch, predicted: list[Prediction], states: RunStates) -> list[Prediction]:
+        if not self.signature.axes:
+            return [tuple.__new__(Prediction, (*prediction[:4], states)) for prediction in predicted]
+        # Cut from what was padded, each has arrays of its own, and no place among the rows of the run.
+        rows = {id(request): row for row, request in enumerate(batch.requests)}
+        return [p._replace(states=RunStates(states.row(rows[id(p.request)]))) for p in predicted]
+
+    def _spoilt(self, batch: Batch, states: Sequence[Array]) -> dict[int, Refused]:
+        """Requests that would leave NaN or infinity to the next of their key, by identity."""
+        if not self.refuse_non_finite_output or all(s.dtype.kind != "f" or np.isfinite(s).all() for s in states):
+            return {}
+        spoilt: dict[int, Refused] = {}
+        start = 0
+        for request in batch.requests:
+            rows = slice(start, start + request.rows)
+            start += request.rows
+            if not all(s.dtype.kind != "f" or np.isfinite(s[rows]).all() for s in states):
+                why = "the model's next state holds NaN or infinity; the state stays as it was"
+                spoilt[id(request)] = (request, Rejection(request.record, Code.INTERNAL, why, request.reply))
+        return spoilt
+
+    def _unfit(self, request: Request) -> tuple[Code, str] | None:
+        """Why the states of a request's keys do not let it run."""
+        is_later_step = request.reassembly is not None and request.reassembly.carried is not None
+        if is_later_step or request.state is StateUse.RESET:
+            return None
+        records = request.records if isinstance(request, Run) else (request.record,)
+        if self.refuse_missing and not all(map(self.states.has, records)):
+            return Code.NOT_FOUND, "its key has no state, and WORKER_STATE__MISSING is refuse"
+        return (Code.INTERNAL, APPLIED) if any(map(self.states.is_ahead, records)) else None

@@ -1,0 +1,451 @@
+"""The states of all keys of the partitions that are ours, in memory: one slab per tensor, a row per key.
+
+    keys ─▶ slots ─▶ one gather for a batch ┈▶ inference ┈▶ one write for a batch ─▶ changelog
+
+Slot 0 holds the state of a key that has none, so a batch is gathered without asking which keys are new. What is written
+can be taken back until the group has committed it: exactly once, an abort makes the partition be read again from where
+it was committed, and each request read again first undoes what it had written.
+
+A partition's requests do not come before its states have (`is_restoring`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count, repeat
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Array, Line, Outcome, Partition, Place, Prediction, Record, Request, StateUse
+from worker.core.runs import Run
+from worker.state.layout import NO_TIME, StateLayout
+from worker.state.restoring import RestoredRows
+
+NO_OFFSET = -1
+_SMALLEST = 1024  # slots
+RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
+# A state is dropped when the newest record of its partition is so much later than its TTL allows, seconds: a record
+# that comes late, with an older timestamp, finds it until then.
+LATENESS = 60
+MOST_MORE = 65_536  # slots, at once
+SWEPT_AT_ONCE = 256  # slots, with each batch
+_FEWEST_UNDOS = 64  # batches, before it is looked which of them are committed
+
+
+class Restorer(Protocol):
+    """What reads the states of a partition back. None of these waits."""
+
+    def begin(self, partition: Partition, attempt: int) -> None:
+        """Read the states of this one; what is found for it names the attempt."""
+
+    def forget(self, partitions: Sequence[Partition]) -> None: ...
+
+    def found(self) -> RestoredRows | None:
+        """The next portion; None while there is none. Raises `Stop` when they cannot be read."""
+
+
+class _Mark(NamedTuple):
+    """Rows `start` to `stop` of an undo: those of one place's requests."""
+
+    line: Line
+    keys: Sequence[bytes]
+    offsets: Sequence[int]
+    start: int
+    stop: int
+    is_deleted: bool
+
+
+@dataclass(slots=True)
+class _Undo:
+    """How the keys of one batch stood before it wrote. `had`: which of them had a state."""
+
+    marks: list[_Mark]
+    had: NDArray[np.bool_]
+    rows: _Rows
+
+    def is_over(self) -> bool:
+        """Whether all of it is committed, or of partitions that left."""
+        return all(mark.line.committed > mark.offsets[-1] for mark in self.marks)
+
+
+class _Rows(NamedTuple):
+    """Some keys' states, each with the offset that wrote it and the time of its last use."""
+
+    states: Sequence[Array]
+    offsets: Array
+    times: Array
+
+
+class KeyStates:
+    """Owned by the loop. Bytes of a state in memory: its tensors, 16 more, and some 200 for its key."""
+
+    def __init__(
+        self,
+        layout: StateLayout,
+        ledger: OffsetLedger,
+        restorer: Restorer,
+        *,
+        ttl: float | None = None,
+        can_take_back: bool = True,
+        tell_restored: Callable[[Partition, int, float], object] = lambda *_: None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """`ttl`: seconds of record time after which an unused state is none. `can_take_back`: aborts may come.
+
+        `tell_restored` is called with each partition that is restored, its keys, and the seconds it took.
+        """
+        self.layout = layout
+        self._ledger = ledger
+        self._restorer = restorer
+        self._tell_restored = tell_restored
+        self._clock = clock
+        self._attempts = count()
+        self._ttl_ms = None if ttl is None else round(ttl * 1000)
+        self._can_take_back = can_take_back
+        self._index: dict[Partition, dict[bytes, int]] = {}
+        self._free: list[int] = []
+        self._used = 1  # slots that were ever given, that of no state among them
+        self._slabs = [np.empty((_SMALLEST, *first.shape), first.dtype) for first in layout.initial]
+        for slab, first in zip(self._slabs, layout.initial, strict=True):
+            slab[0] = first
+        self._offsets = np.full(_SMALLEST, NO_OFFSET, np.int64)
+        self._times = np.full(_SMALLEST, NO_TIME, np.int64)
+        # Where states are forgotten: whose each slot is, where the next look begins, and what was found.
+        self._owners: list[tuple[Partition, bytes] | None] = [None] * (_SMALLEST if ttl is not None else 0)
+        self._next_look = 1
+        self._newest: dict[Partition, int] = {}  # of the timestamps that came, milliseconds
+        self._expired: dict[Partition, list[bytes]] = {}
+        self._undos: list[_Undo] = []
+        self._look_at = _FEWEST_UNDOS
+        self._rewound: set[Partition] = set()
+        self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
+        self._is_unsure: set[Partition] = set()  # some of its states were written by requests that come again
+
+    @property
+    def keys(self) -> int:
+        """Keys that have a state."""
+        return sum(map(len, self._index.values()))
+
+    @property
+    def size(self) -> int:
+        """Bytes of their tensors."""
+        return self.keys * sum(first.nbytes for first in self.layout.initial)
+
+    # Into a batch
+
+    def gather(self, requests: Sequence[Request]) -> Mapping[str, Array]:
+        """The state of each row of a batch of these, by the name of its input: arrays of shape (rows, *dims).
+
+        Each row is of a key of its own.
+        """
+        slots: list[int] = []
+        carried: list[tuple[int, Sequence[Array]]] = []
+        for request in requests:
+            index = self._index.get(request.record.partition, {})
+            if isinstance(request, Run):
+                slots += map(index.get, request.keys, repeat(0))
+                continue
+            if request.reassembly is not None and request.reassembly.carried is not None:
+                carried.append((len(slots), request.reassembly.carried))
+            starts_anew = request.state is StateUse.RESET
+            slots.append(0 if starts_anew or request.record.key is None else index.get(request.record.key, 0))
+        found = np.array(slots, np.intp)
+        if self._ttl_ms is not None:
+            found[self._is_forgotten(found, _times_of(requests), self._ttl_ms)] = 0
+        states = [slab.take(found, axis=0) for slab in self._slabs]
+        for at, rows in carried:
+            for state, row in zip(states, rows, strict=True):
+                state[at] = row
+        return {tensor.spec.name: state for tensor, state in zip(self.layout.tensors, states, strict=True)}
+
+    def has(self, record: Record) -> bool:
+        """Whether the key of this record has a state that counts for it."""
+        slot = self._index.get(record.partition, {}).get(record.key or b"", 0)
+        if slot and self._ttl_ms is not None:
+            times = np.array([_time_of(record)])
+            return not self._is_forgotten(np.array([slot]), times, self._ttl_ms)[0]
+        return bool(slot)
+
+    def is_ahead(self, record: Record) -> bool:
+        """Whether the state of this record's key has this record in it, or a later one, and the one before is gone."""
+        if record.partition not in self._is_unsure:
+            return False
+        slot = self._index[record.partition].get(record.key or b"", 0)
+        return bool(self._offsets[slot] >= record.offset)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether `is_ahead` may be true of a record."""
+        return bool(self._is_unsure)
+
+    def _is_forgotten(self, slots: Array, now: Array, ttl_ms: int) -> Array:
+        times = self._times[slots]
+        forgotten: Array = (times != NO_TIME) & (now != NO_TIME) & (now - times > ttl_ms)
+        return forgotten
+
+    # Out of what the model gave
+
+    def conclude(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
+        """Write what these outcomes leave behind. Those whose place is not ours any more leave nothing."""
+        groups: dict[int, list[tuple[Place, Prediction]]] = {}
+        for place, outcome in outcomes:
+            if not isinstance(outcome, Prediction) or outcome.states is None or not self._ledger.knows(place):
+                continue
+            if outcome.request.state is not StateUse.READ:
+                groups.setdefault(id(outcome.states), []).append((place, outcome))
+        for group in groups.values():
+            self._write(group)
+        if self._ttl_ms is not None:
+            self._sweep(self._ttl_ms)
+
+    def taken_expired(self, partition: Partition) -> Sequence[bytes]:
+        """Keys whose states were forgotten since the last call, because no request used them for so long."""
+        return self._expired.pop(partition, ())
+
+    def _sweep(self, ttl_ms: int) -> None:
+        """Look at some states, and forget those that are too old for any request to come."""
+        at = slice(self._next_look, min(self._next_look + SWEPT_AT_ONCE, self._used))
+        self._next_look = at.stop if at.stop < self._used else 1
+        if not self._newest:
+            return
+        too_old = max(self._newest.values()) - ttl_ms - LATENESS * 1000
+        times = self._times[at]
+        for slot in (np.flatnonzero((times != NO_TIME) & (times < too_old)) + at.start).tolist():
+            owner = self._owners[slot]
+            if owner is not None and self._times[slot] < self._newest[owner[0]] - ttl_ms - LATENESS * 1000:
+                self._drop_key(*owner)
+                self._expired.setdefault(owner[0], []).append(owner[1])
+
+    def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
+        """What predictions of one run leave behind."""
+        marks: list[_Mark] = []
+        rows: list[int] = []  # of the run
+        times: list[int] = []
+        before: list[int] = []  # slots
+        for place, (request, _, start, stop, _) in group:
+            if isinstance(request, Run):
+                records: Sequence[Record] = request.records
+                keys: Sequence[bytes] = request.keys
+                rows += range(start, start + len(records))
+            else:
+                records, keys = (request.record,), (request.record.key or b"",)
+                rows.append(-1 if stop is None else stop - 1)
+            offsets = [record[1] for record in records]
+            times += map(_time_of, records)
+            is_deleted = request.state is StateUse.DELETE
+            marks.append(_Mark(place.line, keys, offsets, len(before), len(before) + len(keys), is_deleted))
+            before += map(self._index.setdefault(place.line.partition, {}).get, keys, repeat(0))
+        given = group[0][1].states
+        assert given is not None
+        found, count = np.array(before, np.intp), len(given.arrays[0])
+        is_whole = len(rows) == count and rows[0] == 0  # as nearly always: then the rows are in order
+        used = np.maximum(np.array(times, np.int64), self._times[found])
+        arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
+        if self._ttl_ms is not None:
+            for mark in marks:
+                partition = mark.line.partition
+                newest = max(times[mark.start : mark.stop])
+                self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
+        written = _Rows(arrays, np.array([offset for mark in marks for offset in mark.offsets], np.int64), used)
+        self._store(marks, found, written)
+        values: list[bytes | None] = self.layout.written(written.offsets, used, found == 0, arrays)
+        if is_whole:
+            given.values = values
+        else:
+            given.values = given.values or [None] * count
+            for row, value in zip(rows, values, strict=True):
+                given.values[row] = value
+
+    def _store(self, marks: list[_Mark], before: NDArray[np.intp], rows: _Rows) -> None:
+        if self._can_take_back:
+            old = _Rows([slab.take(before, axis=0) for slab in self._slabs], self._offsets[before], self._times[before])
+            self._remember(_Undo(marks, before != 0, old))
+        self._put(before if before.all() else self._slots_of(marks, before), rows)
+        for mark in marks:
+            if mark.is_deleted:
+                self._drop_key(mark.line.partition, mark.keys[0])
+
+    def _slots_of(self, marks: Iterable[_Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of all keys; one that has none gets one."""
+        slots = before.copy()
+        for mark in marks:
+            index = self._index[mark.line.partition]
+            for at, key in enumerate(mark.keys, mark.start):
+                if not slots[at]:
+                    slots[at] = index[key] = self._new_slot(mark.line.partition, key)
+        return slots
+
+    def _put(self, slots: NDArray[np.intp], rows: _Rows) -> None:
+        for slab, state in zip(self._slabs, rows.states, strict=True):
+            slab[slots] = state
+        self._offsets[slots] = rows.offsets
+        self._times[slots] = rows.times
+
+    def _drop_key(self, partition: Partition, key: bytes) -> None:
+        slot = self._index.get(partition, {}).pop(key, None)
+        if slot is not None:
+            self._free.append(slot)
+            if self._ttl_ms is not None:
+                self._owners[slot] = None
+
+    def _new_slot(self, partition: Partition, key: bytes) -> int:
+        if self._free:
+            slot = self._free.pop()
+        else:
+            if self._used == len(self._offsets):
+                self._grow()
+            slot = self._used
+            self._used += 1
+        if self._ttl_ms is not None:
+            self._owners[slot] = partition, key
+        return slot
+
+    def _grow(self) -> None:
+        """In place, where the system moves no memory for it, and by little: a turn of the loop waits for this."""
+        count = len(self._offsets)
+        more = min(count, MOST_MORE)
+        for array in (*self._slabs, self._offsets, self._times):  # nothing refers into them: gathers are copies
+            array.resize((count + more, *array.shape[1:]), refcheck=False)
+        self._owners += [None] * more if self._ttl_ms is not None else ()
+
+    # Taken back
+
+    def _remember(self, undo: _Undo) -> None:
+        self._undos.append(undo)
+        if len(self._undos) >= self._look_at:
+            self._undos = [undo for undo in self._undos if not undo.is_over()]
+            self._look_at = max(_FEWEST_UNDOS, 2 * len(self._undos))
+
+    def rewind(self, partitions: Collection[Partition]) -> None:
+        """These will be read again from where the group stands: what their records wrote since is taken back then."""
+        self._rewound.update(partitions)
+        for partition in partitions:
+            self._expired.pop(partition, None)
+
+    @property
+    def is_rewound(self) -> bool:
+        """Whether `take_back` has to look at records before they are decoded."""
+        return bool(self._rewound)
+
+    def take_back(self, records: Iterable[Record]) -> None:
+        """The first of these of a partition that was rewound says where the group stands: later writes are undone."""
+        for record in records:
+            if record.partition in self._rewound:
+                self._rewound.remove(record.partition)
+                self._undo(record.partition, record.offset)
+
+    def _undo(self, partition: Partition, offset: int) -> None:
+        """Undo what the partition's records from this offset on have written, the last first."""
+        for undo in reversed(self._undos):
+            for mark in undo.marks:
+                if mark.line.partition == partition:
+                    self._undo_mark(undo, mark, offset)
+            undo.marks = [mark for mark in undo.marks if mark.line.partition != partition]
+        self._undos = [undo for undo in self._undos if undo.marks]
+
+    def _undo_mark(self, undo: _Undo, mark: _Mark, offset: int) -> None:
+        index = self._index[mark.line.partition]
+        for at, key, wrote in zip(range(mark.start, mark.stop), mark.keys, mark.offsets, strict=True):
+            if wrote < offset:
+                continue
+            if not undo.had[at]:
+                self._drop_key(mark.line.partition, key)
+                continue
+            if key not in index:
+                index[key] = self._new_slot(mark.line.partition, key)
+            row = slice(at, at + 1)
+            before = _Rows([state[row] for state in undo.rows.states], undo.rows.offsets[row], undo.rows.times[row])
+            self._put(np.array([index[key]]), before)
+
+    # Partitions come and go
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        """These are ours: nothing of them may be taken until their states are here."""
+        for partition in partitions:
+            attempt = next(self._attempts)
+            self._restoring[partition] = attempt, self._clock()
+            self._restorer.begin(partition, attempt)
+
+    def is_restoring(self, partition: Partition) -> bool:
+        """Whether states of this partition may be missing."""
+        return partition in self._restoring
+
+    @property
+    def restoring(self) -> int:
+        """Partitions whose states are not all here."""
+        return len(self._restoring)
+
+    def restore_some(self) -> bool:
+        """Take over some of what was found, for a few milliseconds. Whether there was any."""
+        if not self._restoring:
+            return False
+        until = self._clock() + RESTORE_SLICE
+        found = self._restorer.found()
+        has_some = found is not None
+        while found is not None:
+            if self._restoring.get(found.partition, (None,))[0] == found.attempt:
+                self._restore(found)
+            found = self._restorer.found() if self._clock() < until else None
+        return has_some
+
+    def _restore(self, found: RestoredRows) -> None:
+        """The last of a key counts, but for those of the last portion."""
+        partition, _, keys, rows, is_last = found
+        index = self._index.setdefault(partition, {})
+        if rows is None:
+            for key in keys:
+                self._drop_key(partition, key)
+        elif is_last:
+            new = [at for at, key in enumerate(keys) if key not in index]
+            self._is_unsure |= {partition} if new else set()
+            self._take_over(partition, [keys[at] for at in new], rows[new])
+        else:
+            self._take_over(partition, keys, rows)
+        if is_last:
+            _, since = self._restoring.pop(partition)
+            self._tell_restored(partition, len(index), self._clock() - since)
+
+    def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
+        index = self._index[partition]
+        slots = np.empty(len(keys), np.intp)
+        for at, key in enumerate(keys):
+            slot = index.get(key)
+            if slot is None:
+                slot = index[key] = self._new_slot(partition, key)
+            slots[at] = slot
+        if self._ttl_ms is not None and len(rows):
+            self._newest[partition] = max(int(rows["time"].max()), self._newest.get(partition, NO_TIME))
+        states = [rows[f"s{at}"] for at in range(len(self._slabs))]
+        self._put(slots, _Rows(states, rows["offset"], rows["time"]))
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """These are not ours any more."""
+        self._rewound.difference_update(partitions)
+        self._is_unsure.difference_update(partitions)
+        self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
+        for undo in self._undos:
+            undo.marks = [mark for mark in undo.marks if mark.line.partition not in partitions]
+        self._undos = [undo for undo in self._undos if undo.marks]
+        for partition in partitions:
+            self._newest.pop(partition, None)
+            self._expired.pop(partition, None)
+            slots = self._index.pop(partition, {}).values()
+            self._free += slots
+            for slot in slots if self._ttl_ms is not None else ():
+                self._owners[slot] = None
+
+
+def _time_of(record: Record) -> int:
+    time = record[5]
+    return NO_TIME if time is None else time
+
+
+def _times_of(requests: Iterable[Request]) -> Array:
+    times: list[int] = []
+    for request in requests:
+        times += map(_time_of, request.records if isinstance(request, Run) else (request.record,))
+    return np.array(times, np.int64)

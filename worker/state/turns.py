@@ -1,0 +1,122 @@
+"""One request of a key at a time: the others wait here, in order, and hold up no other key.
+
+    decoded ─▶ its key is free ─▶ batcher
+          └──▶ its key is taken: waits ─▶ (the earlier one is concluded) ─▶ batcher
+
+Stands before the batcher, so that a batch never holds two requests of one key, and runs of one key never overlap. A
+request of several rows is a sequence: each row waits for the one before it. What was let go
+waits for no company: it has waited already.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from itertools import repeat
+
+from worker.core.batching.batcher import Batcher
+from worker.core.records import Line, Partition, Request
+from worker.core.runs import Run
+from worker.core.tensors.buckets import Shapes
+from worker.core.tensors.stacking import cut
+
+# Keys of one partition that are taken, each with the requests that wait for it; None: none does.
+_Taken = dict[bytes, deque[Request] | None]
+
+
+class KeyTurns:
+    """The stage before the batcher. Owns the requests that wait."""
+
+    def __init__(self, batcher: Batcher) -> None:
+        self._batcher = batcher
+        self._lines: dict[Partition, tuple[Line, _Taken]] = {}
+        self.waiting = 0  # requests, or rows of a sequence
+
+    @property
+    def backlog(self) -> int:
+        """Full groups that wait for a lane."""
+        return self._batcher.backlog
+
+    def shapes(self, request: Request) -> Shapes:
+        """Those of the batch that the request will share."""
+        return self._batcher.shapes(request)
+
+    def room(self, run: Run) -> int:
+        """How many of the run's records to add at once: up to the first whose key is taken. At least one."""
+        if run.rows_each > 1:
+            return 1
+        most = self._batcher.room(run)
+        keys = run.keys[:most]
+        line = self._lines.get(run.record.partition)
+        taken = line[1] if line is not None else {}
+        if len(set(keys)) == len(keys) and taken.keys().isdisjoint(keys):
+            return most
+        firsts = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+        return max(1, next(at for at, key in enumerate(keys) if key in taken or firsts[key] < at))
+
+    def add(self, request: Request, now: float) -> None:
+        """Find the request company, once its key is free."""
+        taken = self._taken(request)
+        if isinstance(request, Run):
+            taken.update(dict.fromkeys(request.keys))
+            self._batcher.add(request, now)
+            return
+        key = request.record.key or b""
+        first, *rest = [request] if request.rows == 1 else cut(request, 1)
+        if key in taken:
+            self._wait(taken, key, (first, *rest))
+            return
+        taken[key] = None
+        if rest:
+            self._wait(taken, key, rest)
+        self._batcher.add(first, now)
+
+    def concluded(self, requests: Iterable[Request], now: float) -> None:
+        """These have their outcomes: the next request of each of their keys may go on."""
+        for request in requests:
+            assert request.place is not None
+            found = self._lines.get(request.record.partition)
+            if found is None or found[0] is not request.place.line:
+                continue
+            taken = found[1]
+            if isinstance(request, Run):
+                waiting = list(map(taken.pop, request.keys, repeat(None)))
+                if any(waiting):
+                    for key, queue in zip(request.keys, waiting, strict=True):
+                        if queue:
+                            taken[key] = queue
+                            self._release(taken, key, now)
+            else:
+                self._release(taken, request.record.key or b"", now)
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """Drop what waits of these partitions."""
+        for partition in partitions:
+            _, taken = self._lines.pop(partition, (None, {}))
+            self.waiting -= sum(len(waiting) for waiting in taken.values() if waiting)
+        self._batcher.forget(partitions)
+
+    def _taken(self, request: Request) -> _Taken:
+        assert request.place is not None
+        line = request.place.line
+        found = self._lines.get(line.partition)
+        if found is None or found[0] is not line:
+            found = self._lines[line.partition] = (line, {})
+        return found[1]
+
+    def _wait(self, taken: _Taken, key: bytes, requests: Collection[Request]) -> None:
+        waiting = taken.get(key)
+        if waiting is None:
+            waiting = taken[key] = deque()
+        waiting.extend(requests)
+        self.waiting += len(requests)
+
+    def _release(self, taken: _Taken, key: bytes, now: float) -> None:
+        waiting = taken.get(key)
+        while waiting:
+            request = waiting.popleft()
+            self.waiting -= 1
+            if request.reassembly is None or not request.reassembly.is_over:  # else an earlier row of it failed
+                self._batcher.add_late(request, now)
+                return
+        taken.pop(key, None)
