@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -25,7 +26,7 @@ from worker.settings import KafkaSettings
 
 PATIENCE = 30.0
 LOGGER = logging.getLogger("librdkafka")
-GZIP = b"\x1f\x8b\x08"  # how packed data begins
+GZIP = rb"\x1f\x8b\x08"  # how packed data begins
 CONSUMER = MEMBERSHIPS["kafka-consumer"]
 
 
@@ -244,12 +245,13 @@ def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(own_broker: JvmBroke
 
 
 def damage(broker: JvmBroker, topic: str) -> None:
-    """Flip bits in the middle of the log's packed batch."""
+    """Flip bits in the middle of the log's packed batches: one, or more where the producer was slow."""
     (segment,) = (broker.data / f"{topic}-0").glob("*.log")
     content = bytearray(segment.read_bytes())
-    assert content.count(GZIP) == 1
-    at = content.index(GZIP) + 20
-    content[at : at + 8] = bytes(byte ^ 0xFF for byte in content[at : at + 8])
+    packed = [found.start() for found in re.finditer(GZIP, content)]
+    assert packed
+    for at in packed:
+        content[at + 20 : at + 28] = bytes(byte ^ 0xFF for byte in content[at + 20 : at + 28])
     segment.write_bytes(content)
 
 
