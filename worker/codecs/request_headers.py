@@ -78,7 +78,7 @@ class Envelopes:
     """Reads headers. Remembers the forms and the names that come again and again, and then reads only what differs.
 
     A publisher's requests have the same names and forms, and each its own ids: read whole, a content type and an id
-    cost 2.3 to 4.2 µs, so 1.8 (measured). What is odd in any way is read whole each time.
+    cost 2.3 to 4.2 µs, so 1.8 (measured 2026). What is odd in any way is read whole each time.
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 
 
-class Model(Protocol):
+class ProbedModel(Protocol):
     """What is asked of a model: `inference.Model` has it."""
 
     @property
@@ -24,7 +24,7 @@ class Model(Protocol):
     def probe(self) -> Sequence[Array] | RunFailure: ...
 
 
-def lack_of_room(model: Model, wire: Wire) -> list[str]:
+def lack_of_room(model: ProbedModel, wire: Wire) -> list[str]:
     """What is too long of a row's request, and of its answer; with the cure. Empty where all fits, or nothing runs.
 
     Of a row on which the model runs: an axis that its file leaves open may be shorter there than in any request.

@@ -40,7 +40,7 @@ _LENGTH = struct.Struct("<I")  # before each string in binary form
 
 
 # The numbers as `struct` knows them. It takes only numbers, and booleans for 1 and 0, and refuses what is out of range:
-# packing 256 floats costs 3 µs, looking at the type of each and numpy's conversion 13 (measured).
+# packing 256 floats costs 3 µs, looking at the type of each and numpy's conversion 13 (measured 2026).
 _FORMATS = {
     "INT8": "b",
     "INT16": "h",

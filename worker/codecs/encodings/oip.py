@@ -52,7 +52,7 @@ class Question(NamedTuple):
     binary: bool | None
 
 
-class Bounds(NamedTuple):
+class TensorCounts(NamedTuple):
     """How many inputs and outputs the model has, and whether an input is of strings: what its requests can need.
 
     A value holds a thing of its own every two or three bytes, if its publisher likes. Python takes 50 to 600 bytes and
@@ -73,7 +73,7 @@ class Bounds(NamedTuple):
         return cls(inputs, outputs, has_text, inputs + 1, outputs + 1)
 
 
-ANY_MODEL = Bounds(1000, 1000, True, 1001, 1001)  # where the model of a request is not known
+ANY_MODEL = TensorCounts(1000, 1000, True, 1001, 1001)  # where the model of a request is not known
 
 # JSON of so many bytes and few arrays is parsed as it is: the worst such value costs 0.15 ms and 0.3 MiB.
 SMALL = 6 * 1024

@@ -17,7 +17,7 @@ import orjson
 from worker.codecs.encodings import json_numbers
 from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values
 from worker.codecs.encodings.json_numbers import Frame, frame_of
-from worker.codecs.encodings.oip import SMALL, Bounds, Claim, Output, Question, WantedOutput, checked_id
+from worker.codecs.encodings.oip import SMALL, Claim, Output, Question, TensorCounts, WantedOutput, checked_id
 from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire_contract import HEAD_LENGTH
 from worker.core.failures import Reject
@@ -32,14 +32,14 @@ _NOTHING = memoryview(b"")
 class JsonBody:
     """A parsed JSON object, and the bytes that came behind it. Nothing in it is trusted."""
 
-    def __init__(self, document: Object, tail: memoryview, numbers: Mapping[str, bytes], bounds: Bounds) -> None:
+    def __init__(self, document: Object, tail: memoryview, numbers: Mapping[str, bytes], bounds: TensorCounts) -> None:
         self._document = document
         self._tail = tail
         self._numbers = numbers
         self._bounds = bounds
 
     @classmethod
-    def parse(cls, value: bytes, head_length: int | None, bounds: Bounds) -> JsonBody:
+    def parse(cls, value: bytes, head_length: int | None, bounds: TensorCounts) -> JsonBody:
         """Raises `Reject` for what is no JSON object, or has more in it than any request."""
         text, tail = value, _NOTHING
         if head_length is not None:
@@ -137,7 +137,7 @@ def _has_few(text: bytes, bracket: bytes) -> bool:
     return False
 
 
-def _checked_frame(head: bytes, bounds: Bounds) -> Frame:
+def _checked_frame(head: bytes, bounds: TensorCounts) -> Frame:
     """The head apart from its numbers. Raises `Reject` where what is left is more than any request needs."""
     frame = frame_of(head, bounds.most_inputs)
     most = _TINY + _MOST_FOR_EACH * (bounds.inputs + bounds.outputs)

@@ -3,7 +3,7 @@
 What is taken and not settled is bounded in records, rows and bytes. At the bound the worker takes no more, but it must
 still glance at Kafka, because rebalance callbacks run only in a poll and a poll may bring a record: those go to a small
 reserve. When that is used up too, fetching pauses until half of every bound is free. Pausing is the slow path: it
-throws away what the client has prefetched (19 times slower when done for every batch: measured).
+throws away what the client has prefetched (19 times slower when done for every batch, measured 2026).
 
 The bound is for a broker that is away and for partitions that wait for a straggler. A worker that is merely behind
 stays far below it, because the loop takes no more while full groups wait for a lane: the backlog belongs to the

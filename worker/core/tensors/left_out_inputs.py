@@ -29,7 +29,7 @@ MAX_FILLED_BYTES = 16 * 1024 * 1024
 _TEXT_BYTES = 64  # of one string in memory, as everywhere
 
 
-class Axis(NamedTuple):
+class InputAxis(NamedTuple):
     """One axis of an input, counted with the batch axis."""
 
     input: str
@@ -44,7 +44,7 @@ class Filling:
     """
 
     spec: TensorSpec
-    lengths: tuple[int | tuple[Axis, ...], ...]
+    lengths: tuple[int | tuple[InputAxis, ...], ...]
     _made: dict[int, bytes] = field(default_factory=dict, compare=False, repr=False)  # by size, no more than is filled
 
     def make(self, rows: int, given: Mapping[str, NamedTensor]) -> tuple[tuple[int, ...], Tensor]:
@@ -85,8 +85,8 @@ def filling_of(spec: TensorSpec, inputs: Sequence[TensorSpec]) -> Filling:
     return Filling(spec, tuple(_axes(spec, at, others) if dim is None else dim for at, dim in enumerate(spec.dims)))
 
 
-def _axes(spec: TensorSpec, at: int, others: Sequence[TensorSpec]) -> tuple[Axis, ...]:
+def _axes(spec: TensorSpec, at: int, others: Sequence[TensorSpec]) -> tuple[InputAxis, ...]:
     symbol = spec.symbol(at)
     if symbol is None:
-        return tuple(Axis(other.name, at + 1) for other in others if len(other.dims) == len(spec.dims))
-    return tuple(Axis(other.name, other.symbols.index(symbol) + 1) for other in others if symbol in other.symbols)
+        return tuple(InputAxis(other.name, at + 1) for other in others if len(other.dims) == len(spec.dims))
+    return tuple(InputAxis(other.name, other.symbols.index(symbol) + 1) for other in others if symbol in other.symbols)

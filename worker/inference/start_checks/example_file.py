@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from worker.codecs.encodings.elements import to_bytes
-from worker.codecs.encodings.oip import Bounds, judge
+from worker.codecs.encodings.oip import TensorCounts, judge
 from worker.codecs.encodings.oip_json import JsonBody
 from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration, Reject
@@ -61,7 +61,7 @@ def _given(content: bytes, signature: Signature) -> ExampleRows:
 
 def _of_request(content: bytes, signature: Signature) -> Judged:
     try:
-        return judge(signature, JsonBody.parse(content, None, Bounds.of(signature)).question())
+        return judge(signature, JsonBody.parse(content, None, TensorCounts.of(signature)).question())
     except RecursionError:  # a shape of a thousand brackets
         raise Reject("it is nested too deeply") from None
     except Reject as no:

@@ -17,7 +17,7 @@ def partition_of(
 ) -> int:
     """The partition that a message goes to; `partitions` counts those of each topic, `source` is the request's own.
 
-    A state goes to that one, whoever chose it for the key.
+    A state goes to that one, whatever its key hashes to.
 
     An empty key goes by the request's partition too: not every client counts it as a key, order holds either way.
     """
