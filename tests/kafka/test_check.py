@@ -85,6 +85,28 @@ def test_a_deployment_that_starts_is_told_from_every_side(deployment: Deployment
     assert max(map(len, prose)) <= 80
 
 
+def test_topics_that_are_missing_are_made_when_asked_for(kafka: Cluster, tmp_path: Path) -> None:
+    """The changelog compacted, and all with as many partitions as the request topic; a second time nothing is made."""
+    requests, name = kafka.create_topic("requests", partitions=3), fresh("made")
+    model = models.save(models.running_mean(), tmp_path)
+    deployment = {
+        **environment(kafka.bootstrap_servers, model),
+        "WORKER_KAFKA__REQUEST_TOPICS": requests,
+        "WORKER_KAFKA__RESPONSE_TOPIC": name,
+        "WORKER_KAFKA__GROUP_ID": name,
+        "WORKER_STATE__TENSORS": '{"sum_in": "sum_out", "count_in": "count_out"}',
+    }
+    refused = check(deployment)
+    made, again = (check(deployment, "--create-topics", "--json") for _ in range(2))
+
+    assert (refused.exit_code, made.exit_code, again.exit_code) == (2, 0, 0), made.output
+    report = json.loads(made.stdout)
+    assert report["created"] == {name: 3, f"{name}-state": 3}
+    assert "compact" not in "".join(warning["text"] for warning in report["warnings"])
+    assert json.loads(again.stdout)["created"] == {}
+    assert (kafka.partitions(name), kafka.partitions(f"{name}-state")) == (3, 3)
+
+
 def test_what_only_a_consumer_refuses_is_a_problem_among_others(deployment: Deployment) -> None:
     """The report comes all the same, with all that was found before."""
     config = {"WORKER_KAFKA__CONFIG": '{"fetch.max.bytes": 1}'}

@@ -76,6 +76,22 @@ def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
     assert not {"nothing-1", "nothing-2", "nothing-3"} & set(kafka.admin.list_topics(timeout=TIMEOUT).topics)
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact,delete"])
+def test_a_changelog_that_deletes_states_is_refused(kafka: Cluster, policy: str) -> None:
+    """Only a compacted one keeps the last state of each key; the line that mends it comes along."""
+    requests, answers = kafka.create_topic("requests", partitions=2), kafka.create_topic("answers")
+    states = kafka.create_topic("states", partitions=2, config={"cleanup.policy": policy})
+    config = settings(kafka, requests, response_topic=answers, changelog_topic=states)
+
+    verdict = judge(config, connect(config, LOGGER, TIMEOUT, answers))
+
+    (problem,) = verdict.problems
+    assert f"{states} has cleanup.policy={policy}, which deletes the states" in problem.text
+    assert problem.command.endswith(
+        f"--entity-name {states} --add-config cleanup.policy=compact,min.compaction.lag.ms=3600000"
+    )
+
+
 def test_a_missing_topic_comes_with_the_line_that_creates_it(kafka: Cluster) -> None:
     """Ready to paste, beside the sentence."""
     config = settings(kafka, "nothing-1", response_topic="nothing-2")

@@ -129,6 +129,16 @@ def create_command(
     )
 
 
+def alter_command(kafka: Connection, topic: str, configs: Mapping[str, str]) -> str:
+    """The line that sets these of an existing topic. Its reader adds the login as above."""
+    server = kafka.bootstrap_servers.split(",")[0].strip()
+    settings = ",".join(f"{key}={value}" for key, value in configs.items())
+    return (
+        f"kafka-configs.sh --bootstrap-server {server} --alter --entity-type topics --entity-name {shlex.quote(topic)} "
+        f"--add-config {settings}"
+    )
+
+
 def principal(kafka: Connection) -> str:
     """The name by which the broker most likely knows us; in angle brackets where only the broker's operator knows."""
     if kafka.sasl_mechanism == "OAUTHBEARER":

@@ -42,7 +42,7 @@ def advice(kafka: KafkaSettings, found: Survey, topics: Topics | None) -> list[F
 
 
 def _compacted(topic: TopicFacts) -> Iterator[Finding]:
-    if "compact" not in _config(topic, "cleanup.policy"):
+    if "compact" not in _config(topic, "cleanup.policy") or topic.setting == "CHANGELOG_TOPIC":
         return
     if topic.setting == "REQUEST_TOPICS":
         why = "a request is dropped unanswered once a newer one has its key, and a null value is taken for a request"

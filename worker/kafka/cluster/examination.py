@@ -31,13 +31,14 @@ from worker.kafka.cluster.access import (
     PARTITIONS,
     Finding,
     Right,
+    alter_command,
     create_command,
     missing,
     needed,
     used,
     written,
 )
-from worker.kafka.cluster.admin_answers import described_group, record_limits
+from worker.kafka.cluster.admin_answers import described_group, record_limits, topic_configs
 from worker.kafka.cluster.api_versions import fences_by_group, known_requests
 from worker.kafka.cluster.membership import Membership, choose_membership
 from worker.settings import KafkaSettings
@@ -135,6 +136,8 @@ class _Examination:
         if can_administer:
             self._check_access()
         self._check_changelog(partitions)
+        if can_administer and not self._problems:
+            self._check_compaction()
         if self._problems:
             return StartVerdict(tuple(self._problems), None, can_administer)
         limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
@@ -156,6 +159,24 @@ class _Examination:
                     f"{needed_there}: the states of keys that moved with the new partitions would be missing; name a "
                     "new changelog, with which every key begins anew, or export the states and import them there",
                     self._create_changelog(needed_there),
+                )
+            )
+
+    def _check_compaction(self) -> None:
+        """Any other policy deletes the states of keys for which no request came for a while."""
+        if (changelog := self._kafka.changelog_topic) is None:
+            return
+        config = topic_configs(self._admin, [changelog], ["cleanup.policy"], self._timeout)[changelog]
+        if config is None:
+            self._notes.append(
+                f"the broker does not tell whether the changelog {changelog} is compacted; grant DESCRIBE_CONFIGS on it"
+            )
+        elif (policy := config.get("cleanup.policy")) != "compact":
+            self._problems.append(
+                Finding(
+                    f"WORKER_KAFKA__CHANGELOG_TOPIC: {changelog} has cleanup.policy={policy}, which deletes the states "
+                    "of keys that no request wrote for a while; set it to compact",
+                    alter_command(self._kafka, changelog, CHANGELOG_CONFIGS),
                 )
             )
 
