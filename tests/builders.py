@@ -227,7 +227,7 @@ class World:
             states=self.states,
             turns=self.turns,
         )
-        self.admission = self.worker._admission
+        self.admission = self.worker._steps._admission
         self.quarantine = self.worker._quarantine
 
     def _at_least_once(self) -> AtLeastOnce:

@@ -109,8 +109,8 @@ class Assembled:
             tracing=None,
             closing=self.closing,
         )
-        nouns = [self.worker._dispatch, self.worker._outcomes, self.worker._quarantine]
-        decoding = self.worker._admission._decoding
+        nouns = [self.worker._dispatch, self.worker._steps._outcomes, self.worker._quarantine]
+        decoding = self.worker._steps._admission._decoding
         self.held: dict[str, Any] = {
             name: part for noun in [decoding, *nouns, self.worker] for name, part in vars(noun).items()
         }

@@ -16,6 +16,7 @@ from worker.loop.decoding import Decoding
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
+from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
 from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source, States
@@ -99,12 +100,22 @@ def compose(  # noqa: PLR0913  # names every part once
         delivery=delivery,
         events=events,
     )
-    return Worker(
-        source=source,
+    steps = Steps(
         offsets=offsets,
         admission=admission,
         dispatch=dispatch,
         outcomes=outcomes,
+        quarantine=quarantine,
+        ledger=ledger,
+        delivery=delivery,
+        events=events,
+        clock=clock,
+        states=states,
+    )
+    return Worker(
+        source=source,
+        steps=steps,
+        dispatch=dispatch,
         quarantine=quarantine,
         ledger=ledger,
         delivery=delivery,

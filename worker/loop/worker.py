@@ -1,11 +1,8 @@
-"""The one thread of control: from request records to answers and commits.
+"""The one thread of control: which step is taken when, as partitions come and go, until all is drained.
 
-    source.poll → codec.decode → ledger.track → batcher.add/due → lanes.submit ┈(thread)┈ lanes.finished
-      → ledger.answer → codec.encode → sink.send ┈(delivery report)┈ ledger.settle → commit
-
-`Worker.turn()` goes once round. Inference overlaps all of it, because a lane runs its batch outside the GIL while the
-loop takes, stacks the next batch and produces the last one. What is briefer than the way to a lane and back runs here,
-in `lanes.submit`. What each step does is decided by the noun it calls; the order of the steps is decided here.
+`Worker.turn()` goes once round the steps of `steps.py`. Inference overlaps all of it, because a lane runs its batch
+outside the GIL while the loop takes, stacks the next batch and produces the last one. What is briefer than the way to a
+lane and back runs on this thread, in `lanes.submit`.
 """
 
 from __future__ import annotations
@@ -17,34 +14,25 @@ from math import inf
 from worker.core.failures import DeadlineMissed, Stop
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
-from worker.loop.admission import Admission
 from worker.loop.conduct import LANE_SLICE, SHORTEST_WAIT, Conduct
 from worker.loop.dispatch import Dispatch
-from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
-from worker.loop.suspects import IsolatedRun
-from worker.ports import Delivery, Events, Offsets, Signals, Source, States
+from worker.loop.steps import Steps
+from worker.ports import Delivery, Events, Signals, Source, States
 
 LEAVE_AFTER = 0.5  # of a drain's time: then what has not begun is left to its next owner
 WITHDRAW_TIMEOUT = 1.0  # for the group to take back the note of an isolated run, seconds
-LOOK_AGAIN_AFTER = 1.0  # how often the source is asked how far it has come, seconds
-REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
 
 
 class Worker:
-    """Owns the order of the steps, and with its thread the consumer and the producer.
+    """Owns the order of the steps, and with its thread the consumer and the producer."""
 
-    Without `offsets` nothing is committed: no gap has to be committed past, and no answer is ever taken back.
-    """
-
-    def __init__(  # noqa: PLR0913  # the four nouns, and what each step of a turn, a drain and a revoke asks besides
+    def __init__(  # noqa: PLR0913  # the steps, and what a drain and a revoke ask besides
         self,
         *,
         source: Source,
-        offsets: Offsets | None,
-        admission: Admission,
+        steps: Steps,
         dispatch: Dispatch,
-        outcomes: Outcomes,
         quarantine: Quarantine,
         ledger: OffsetLedger,
         delivery: Delivery,
@@ -54,12 +42,9 @@ class Worker:
         clock: Callable[[], float],
         states: States | None = None,
     ) -> None:
-        self._states = states
         self._source = source
-        self._offsets = offsets
-        self._admission = admission
+        self._steps = steps
         self._dispatch = dispatch
-        self._outcomes = outcomes
         self._quarantine = quarantine
         self._ledger = ledger
         self._delivery = delivery
@@ -67,9 +52,9 @@ class Worker:
         self._signals = signals
         self._conduct = conduct
         self._clock = clock
-        self._next_look = 0.0
+        self._states = states
         self._drain_deadline = inf
-        self._is_draining = self._is_over = False
+        self._is_over = False
 
     def run(self) -> None:
         """Until told to stop; then drain and leave the group. Raises `Stop` when it cannot go on."""
@@ -92,83 +77,10 @@ class Worker:
 
     def turn(self) -> None:
         """Take in what arrived, hand out what is due, answer what is finished, record how far we are."""
-        has_news = self._take_in() or (self._states is not None and self._states.restore_some())
-        now = self._clock()
-        self._commit_past_gaps(now)
-        self._admission.pause_or_resume()
-        self._dispatch.is_company_near = self._admission.is_behind
-        self._hand_out(now)
-        self._answer_finished(0.0 if has_news else self._conduct.lane_slice)
-        self._record_progress()
-
-    def _take_in(self) -> bool:
-        records = self._admission.poll(self._clock())
-        if records:
-            self._admission.take(records, self._clock())
-        return bool(records)
-
-    def _commit_past_gaps(self, now: float) -> None:
-        if self._offsets is not None and now >= self._next_look and not self._quarantine.is_exclusive:
-            self._next_look = now + LOOK_AGAIN_AFTER
-            self._outcomes.commit_past_gaps(self._offsets.positions(), now)
-
-    def _hand_out(self, now: float) -> None:
-        if (run := self._quarantine.current) is not None:
-            is_exclusive = self._quarantine.advance(run, now)
-            self._pace()
-            if is_exclusive:
-                return
-        self._dispatch.hand_out(now)
-
-    def _answer_finished(self, timeout: float) -> None:
-        finished = self._dispatch.finished(timeout)
-        if finished:
-            now = self._clock()
-            self._dispatch.collect(finished, now)
-            if self._quarantine.current is None:  # whose next step may go on from what this one gave
-                self._hand_out(now)  # before the answers are written: a lane should not wait for that
-            for one in finished:
-                if halves := self._outcomes.conclude(one, now):
-                    self._dispatch.resubmit(halves, self._clock())
-        self._dispatch.probe_if_wanted()
-
-    def _record_progress(self) -> None:
-        if self._dispatch.is_idle and not self._admission.is_behind:
-            self._delivery.push()
-        now = self._clock()
-        astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps else 0.0)
-        self._outcomes.check()  # exactly once writes what waited for a transaction only now
-        if astray:
-            self._rewind(astray)
-        self._dispatch.look_back(now)
-        self._events.turned(now, self._ledger.records)
-
-    @property
-    def _only_kafka_helps(self) -> bool:
-        """Whether nothing can go on before Kafka has acknowledged something."""
-        return self._quarantine.awaits_kafka or (self._admission.is_full and not self._dispatch.in_flight)
-
-    def _rewind(self, partitions: Sequence[Partition]) -> None:
-        """Read again from where Kafka says these are. What of them still runs finds no line and is dropped."""
-        assert self._offsets is not None, "answers are taken back only with their offsets"
-        if (interrupted := self._forget(partitions)) is not None:
-            self._quarantine.withdraw(interrupted)
-        self._outcomes.take_back()
-        if self._states is not None:
-            self._states.rewind(partitions)
-        self._offsets.rewind(partitions)
-        self._events.rewound(partitions)
-
-    def _forget(self, partitions: Sequence[Partition]) -> IsolatedRun | None:
-        """Drop what waits of these. Returns the isolated run that this breaks off."""
-        self._admission.forget(partitions)
-        interrupted = self._quarantine.forget(partitions)
-        self._pace()
-        return interrupted
-
-    def _pace(self) -> None:
-        """Commits are urgent while a drain or an isolated run waits for them."""
-        self._delivery.commit_promptly(is_urgent=self._is_draining or self._quarantine.current is not None)
+        has_news = self._steps.take_in()
+        self._steps.hand_out(self._clock())
+        self._steps.answer_finished(0.0 if has_news else self._conduct.lane_slice)
+        self._steps.record_progress()
 
     # Partitions come and go
 
@@ -206,12 +118,12 @@ class Worker:
 
     def _let_go(self, partitions: Sequence[Partition], deadline: float) -> None:
         began = self._clock()
-        interrupted = self._forget(partitions)
+        interrupted = self._steps.forget(partitions)
         self._quarantine.release(partitions)
         try:
             while self._dispatch.holds(partitions) and self._clock() < min(deadline, self._stop_by()):
-                self._answer_finished(LANE_SLICE)
-                self._record_progress()
+                self._steps.answer_finished(LANE_SLICE)
+                self._steps.record_progress()
             unsettled = self._delivery.revoke(partitions, min(deadline, self._stop_by()))
             self._forget_states(partitions)
         finally:  # what ends us here is not the record whose isolated run is broken off
@@ -221,7 +133,7 @@ class Worker:
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """The partitions moved without us: forget, commit nothing. What still runs finds no line and is dropped."""
-        self._forget(partitions)
+        self._steps.forget(partitions)
         self._quarantine.release(partitions)
         unsettled = self._delivery.lost(partitions)
         self._forget_states(partitions)
@@ -241,10 +153,8 @@ class Worker:
         the group has taken the commit of what ran, for there are polls here to hear of that, unlike in a rebalance.
         """
         leave_at = self._stop_by() - (1 - LEAVE_AFTER) * self._conduct.drain_timeout
-        self._is_draining, is_leaving = True, False
-        self._admission.stop()
-        self._dispatch.drain()
-        self._pace()
+        is_leaving = False
+        self._steps.drain()
         while self._ledger.records or not self._delivery.is_idle:
             if self._clock() > self._stop_by():
                 raise DeadlineMissed(
@@ -252,15 +162,15 @@ class Worker:
                     "uncommitted and will be answered again"
                 )
             if self._clock() > leave_at and self._has_waiting:
-                self._forget(list(self._ledger.oldest_by_partition()))
+                self._steps.forget(list(self._ledger.oldest_by_partition()))
                 is_leaving = True
             if is_leaving and self._is_drained:
                 self._let_go(list(self._ledger.oldest_by_partition()), self._stop_by())
             # Polled for its callbacks: a record that still comes is its next owner's.
             self._source.poll(1, 0.0 if self._dispatch.in_flight else SHORTEST_WAIT)
-            self._hand_out(self._clock())
-            self._answer_finished(LANE_SLICE)
-            self._record_progress()
+            self._steps.hand_out(self._clock())
+            self._steps.answer_finished(LANE_SLICE)
+            self._steps.record_progress()
 
     def _stop_by(self) -> float:
         """When the drain must be over: never before a stop is asked for, at once when it is asked for again.

@@ -22,8 +22,8 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.loop.admission import Admission
 from worker.loop.quarantine import Quarantine
+from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
-from worker.loop.worker import Worker
 
 # The tests that may catch one.
 CRASH, SECOND, REBALANCE = "a crash in any state", "a second crash", "partitions that go and come"
@@ -138,8 +138,8 @@ def _forget_but_answer(self: OffsetLedger, partitions: Sequence[Partition]) -> i
 # Exactly once
 
 
-def _forget_to_read_again(self: Worker, partitions: Sequence[Partition]) -> None:
-    self._forget(partitions)
+def _forget_to_read_again(self: Steps, partitions: Sequence[Partition]) -> None:
+    self.forget(partitions)
     self._events.rewound(partitions)
 
 
@@ -186,12 +186,15 @@ def _run_before_it_is_noted(self: Quarantine, run: Any) -> bool:
     return True
 
 
-def _take_beside_an_isolated_run(self: Worker) -> bool:
+def _take_beside_an_isolated_run(self: Steps) -> bool:
     admission, now = self._admission, self._clock()
     room = 0 if self._dispatch.has_backlog else admission._intake.room()
-    records = self._source.poll(room, admission._patience(now)) if room else admission._glance(now)
+    records = admission._source.poll(room, admission._patience(now)) if room else admission._glance(now)
     if records:
         admission._decoding.take(records, self._clock())
+    self._commit_past_gaps(self._clock())
+    admission.pause_or_resume()
+    self._dispatch.is_company_near = admission.is_behind
     return bool(records)
 
 
@@ -214,7 +217,7 @@ AT_LEAST_ONCE = (
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
 LOOSE = (Mutant("a commit past a record that is not settled", LooseLedger, "settle", _settle_past_the_unsettled),)
 EXACTLY_ONCE = (
-    Mutant("no rewind after an abort", Worker, "_rewind", _forget_to_read_again),
+    Mutant("no rewind after an abort", Steps, "_rewind", _forget_to_read_again),
     Mutant("answers that wait survive a rewind", ExactlyOnce, "_drop_waiting", None),
     Mutant("what still runs is answered after a rewind", OffsetLedger, "forget", _forget_but_answer, REBALANCE),
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
@@ -225,7 +228,7 @@ EXACTLY_ONCE = (
     Mutant("a failed transaction counts as committed", ExactlyOnce, "_hear", _believe_in_success),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a record runs alone before it is noted", Quarantine, "_is_noted", _run_before_it_is_noted, KILLERS),
-    Mutant("others are decoded beside an isolated run", Worker, "_take_in", _take_beside_an_isolated_run, KILLERS),
+    Mutant("others are decoded beside an isolated run", Steps, "take_in", _take_beside_an_isolated_run, KILLERS),
     Mutant("an isolated run survives the rewind of its record", Suspects, "forget", None, KILLERS),
     Mutant("suspects do not run alone", Suspects, "suspect", None, KILLERS),
     Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),

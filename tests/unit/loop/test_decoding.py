@@ -33,8 +33,8 @@ def test_a_stage_may_hold_a_request_back() -> None:
         ledger=world.ledger,
         intake=Intake(BOUNDS, world.ledger, CHUNK),
         stage=stage,
-        punctuality=world.worker._outcomes._punctuality,
-        outcomes=world.worker._outcomes,
+        punctuality=world.worker._steps._outcomes._punctuality,
+        outcomes=world.worker._steps._outcomes,
     )
 
     decoding.take([record(0), record(1)], 1.0)

@@ -12,7 +12,7 @@ from worker.core.batching.back_pressure import RESERVE
 from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
-from worker.loop.worker import LOOK_AGAIN_AFTER, REPORT_WAIT
+from worker.loop.steps import LOOK_AGAIN_AFTER, REPORT_WAIT
 
 FAR = 1e9
 

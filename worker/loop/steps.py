@@ -1,0 +1,141 @@
+"""The steps of a turn: take in, hand out, answer, record; and what a rewind or a drain does to all four nouns.
+
+    source.poll → codec.decode → ledger.track → batcher.add/due → lanes.submit ┈(thread)┈ lanes.finished
+      → ledger.answer → codec.encode → sink.send ┈(delivery report)┈ ledger.settle → commit
+
+What a step does is decided by the noun it calls. `Worker` decides when a step is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Partition
+from worker.loop.admission import Admission
+from worker.loop.dispatch import Dispatch
+from worker.loop.outcomes import Outcomes
+from worker.loop.quarantine import Quarantine
+from worker.loop.suspects import IsolatedRun
+from worker.ports import Delivery, Events, Offsets, States
+
+LOOK_AGAIN_AFTER = 1.0  # how often the source is asked how far it has come, seconds
+REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
+
+
+class Steps:
+    """Owns the order of the calls within one step.
+
+    Without `offsets` nothing is committed: no gap has to be committed past, and no answer is ever taken back.
+    """
+
+    def __init__(  # noqa: PLR0913  # the four nouns, and what a step asks besides
+        self,
+        *,
+        offsets: Offsets | None,
+        admission: Admission,
+        dispatch: Dispatch,
+        outcomes: Outcomes,
+        quarantine: Quarantine,
+        ledger: OffsetLedger,
+        delivery: Delivery,
+        events: Events,
+        clock: Callable[[], float],
+        states: States | None,
+    ) -> None:
+        self._offsets = offsets
+        self._admission = admission
+        self._dispatch = dispatch
+        self._outcomes = outcomes
+        self._quarantine = quarantine
+        self._ledger = ledger
+        self._delivery = delivery
+        self._events = events
+        self._clock = clock
+        self._states = states
+        self._next_look = 0.0
+        self._is_draining = False
+
+    def take_in(self) -> bool:
+        """Take in the records that arrived, and some of the states. Whether there was anything."""
+        records = self._admission.poll(self._clock())
+        if records:
+            self._admission.take(records, self._clock())
+        has_news = bool(records) or (self._states is not None and self._states.restore_some())
+        self._commit_past_gaps(self._clock())
+        self._admission.pause_or_resume()
+        self._dispatch.is_company_near = self._admission.is_behind
+        return has_news
+
+    def hand_out(self, now: float) -> None:
+        """Give the lanes what is due, or the record that runs alone."""
+        if (run := self._quarantine.current) is not None:
+            is_exclusive = self._quarantine.advance(run, now)
+            self._pace()
+            if is_exclusive:
+                return
+        self._dispatch.hand_out(now)
+
+    def answer_finished(self, timeout: float) -> None:
+        """Conclude what the lanes have finished, waiting at most `timeout` seconds for the first."""
+        finished = self._dispatch.finished(timeout)
+        if finished:
+            now = self._clock()
+            self._dispatch.collect(finished, now)
+            if self._quarantine.current is None:  # whose next step may go on from what this one gave
+                self.hand_out(now)  # before the answers are written: a lane should not wait for that
+            for one in finished:
+                if halves := self._outcomes.conclude(one, now):
+                    self._dispatch.resubmit(halves, self._clock())
+        self._dispatch.probe_if_wanted()
+
+    def record_progress(self) -> None:
+        """Settle what Kafka has acknowledged and commit it, or read again what it has taken back."""
+        if self._dispatch.is_idle and not self._admission.is_behind:
+            self._delivery.push()
+        now = self._clock()
+        astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps else 0.0)
+        self._outcomes.check()  # exactly once writes what waited for a transaction only now
+        if astray:
+            self._rewind(astray)
+        self._dispatch.look_back(now)
+        self._events.turned(now, self._ledger.records)
+
+    def forget(self, partitions: Sequence[Partition]) -> IsolatedRun | None:
+        """Drop what waits of these. Returns the isolated run that this breaks off."""
+        self._admission.forget(partitions)
+        interrupted = self._quarantine.forget(partitions)
+        self._pace()
+        return interrupted
+
+    def drain(self) -> None:
+        """From now on nothing is taken, no batch waits for company, and commits are urgent."""
+        self._is_draining = True
+        self._admission.stop()
+        self._dispatch.drain()
+        self._pace()
+
+    def _commit_past_gaps(self, now: float) -> None:
+        if self._offsets is not None and now >= self._next_look and not self._quarantine.is_exclusive:
+            self._next_look = now + LOOK_AGAIN_AFTER
+            self._outcomes.commit_past_gaps(self._offsets.positions(), now)
+
+    @property
+    def _only_kafka_helps(self) -> bool:
+        """Whether nothing can go on before Kafka has acknowledged something."""
+        return self._quarantine.awaits_kafka or (self._admission.is_full and not self._dispatch.in_flight)
+
+    def _rewind(self, partitions: Sequence[Partition]) -> None:
+        """Read again from where Kafka says these are. What of them still runs finds no line and is dropped."""
+        assert self._offsets is not None, "answers are taken back only with their offsets"
+        if (interrupted := self.forget(partitions)) is not None:
+            self._quarantine.withdraw(interrupted)
+        self._outcomes.take_back()
+        if self._states is not None:
+            self._states.rewind(partitions)
+        self._offsets.rewind(partitions)
+        self._events.rewound(partitions)
+
+    def _pace(self) -> None:
+        """Commits are urgent while a drain or an isolated run waits for them."""
+        self._delivery.commit_promptly(is_urgent=self._is_draining or self._quarantine.current is not None)
