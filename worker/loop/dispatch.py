@@ -20,8 +20,8 @@ from worker.loop.conduct import Conduct
 from worker.loop.outcomes import Outcomes
 from worker.ports import Events, Lanes
 
-# While there is more to take, a group that is due waits so long for what the next poll brings, seconds. Without it what
-# a poll leaves over of full batches goes at once, in a batch of its own.
+# While there is more to take, only a group goes that was due so long before the last poll, seconds: others wait for what
+# the next poll brings. Without it what a poll leaves over of full batches goes at once, in a batch of its own.
 COMPANY_COMES_WITHIN = 0.0005
 
 
@@ -50,7 +50,7 @@ class Dispatch:
         self._conduct = conduct
         self._out: dict[int, Batch] = {}  # batches in the lanes, by identity
         self._is_draining = False
-        self.is_company_near = False  # more is there to be taken than the last poll brought
+        self.company_near_at: float | None = None  # of the last poll, if there is more to be taken than it brought
 
     @property
     def in_flight(self) -> int:
@@ -140,8 +140,8 @@ class Dispatch:
             return self._batcher.drain()
         if self._lanes.in_flight >= self._conduct.lanes:
             return self._batcher.ahead(now)
-        if self.is_company_near and not self._intake.is_full:
-            return self._batcher.due(now - COMPANY_COMES_WITHIN)
+        if self.company_near_at is not None and not self._intake.is_full:
+            return self._batcher.due(self.company_near_at - COMPANY_COMES_WITHIN)
         return self._batcher.due(now) or (self._batcher.pressed() if self._intake.is_full else None)
 
     def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:

@@ -62,9 +62,10 @@ class Steps:
         if records:
             self._admission.take(records, self._clock())
         has_news = bool(records) or (self._states is not None and self._states.restore_some())
-        self._commit_past_gaps(self._clock())
+        now = self._clock()
+        self._commit_past_gaps(now)
         self._admission.pause_or_resume()
-        self._dispatch.is_company_near = self._admission.is_behind
+        self._dispatch.company_near_at = now if self._admission.is_behind else None
         return has_news
 
     def hand_out(self, now: float) -> None:

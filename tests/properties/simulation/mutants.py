@@ -192,9 +192,9 @@ def _take_beside_an_isolated_run(self: Steps) -> bool:
     records = admission._source.poll(room, admission._patience(now)) if room else admission._glance(now)
     if records:
         admission._decoding.take(records, self._clock())
-    self._commit_past_gaps(self._clock())
+    self._commit_past_gaps(now)
     admission.pause_or_resume()
-    self._dispatch.is_company_near = admission.is_behind
+    self._dispatch.company_near_at = now if admission.is_behind else None
     return bool(records)
 
 

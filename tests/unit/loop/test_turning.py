@@ -255,6 +255,22 @@ def test_a_worker_that_is_behind_lets_its_answers_wait_for_company() -> None:
     assert world.sink.pushed == [12]
 
 
+def test_what_a_poll_leaves_over_waits_for_the_next_poll() -> None:
+    """However long the full batch before it runs on the loop's own thread."""
+    world = world_of(chunk=5, policy=dataclasses.replace(POLICY, linger=0.0))
+
+    def run_on_the_loop() -> float:
+        world.clock.now += 0.002
+        return 0.0
+
+    world.lanes.seconds = run_on_the_loop
+    world.broker.append(*[record(at) for at in range(12)])
+
+    world.turn_for(1.0)
+
+    assert [batch.rows for batch, _ in world.events.closed] == [4, 4, 4]
+
+
 @pytest.mark.parametrize(
     ("exactly_once", "order"), [(False, "partition"), (False, "key"), (False, "none"), (True, "partition")]
 )
