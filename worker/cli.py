@@ -23,6 +23,7 @@ from worker.tools.demo import options as demo
 from worker.tools.profile import options as profile
 from worker.tools.publish import options as publish
 from worker.tools.score import options as score
+from worker.tools.state import options as state
 from worker.version import VERSION
 
 app = typer.Typer(
@@ -77,6 +78,7 @@ def run(config: Config = None) -> None:
 check.register(app, end)
 score.register(app, end)
 dead_letters.register(app, end)
+state.register(app, end)
 publish.register(app, end)
 consume.register(app, end)
 demo.register(app, end)

@@ -17,7 +17,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from confluent_kafka import Consumer, Message
 from confluent_kafka.admin import AdminClient
@@ -25,6 +27,10 @@ from confluent_kafka.admin import AdminClient
 from tests.deploy.settings import settings_of
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
 from tests.readme import GUIDE, ROOT, Block, blocks_of
+from worker.core.tensors.specs import TensorSpec
+from worker.state import StateLayout
+from worker.state.layout import StateTensor
+from worker.tools.state.states_file import States, save
 
 PAGES = blocks_of(GUIDE)
 # What `make demo` prints is a picture of one machine, tested in `tests/integration/test_demo.py`; blocks without a name
@@ -272,6 +278,21 @@ def test_the_settings_of_state_hold(tmp_path: Path) -> None:
     assert settings.state.tensors == {"h_in": "h_out"}
     assert settings.delivery.guarantee == "exactly_once"
     assert settings.kafka.changelog_topic == "digits-state"
+
+
+def test_an_exported_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the page's own lines."""
+    layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (2,)), "h_out"),), (np.zeros(2, "<f4"),))
+    tensor = np.arange(4, dtype="<f4").reshape(2, 2)
+    states = States([b"a", b"bc"], np.array([0, 3]), 4, np.array([5, 6]), [tensor])
+    save(tmp_path / "states.npz", layout, states)
+    monkeypatch.chdir(tmp_path)
+    found: dict[str, Any] = {}
+
+    exec(block("states-file").text, found)  # noqa: S102  # the page's own words
+
+    assert (found["keys"], found["partitions"].tolist(), found["used_ms"].tolist()) == ([b"a", b"bc"], [0, 3], [5, 6])
+    assert found["states"].tolist() == tensor.tolist()
 
 
 @pytest.mark.skipif(shutil.which("mvn") is None, reason="no Maven: the page's broker is not tried")

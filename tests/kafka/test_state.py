@@ -37,9 +37,13 @@ class StatefulScene(Scene):
         *,
         model: bytes | None = None,
         guarantee: str = "exactly_once",
+        partitions: int = PARTITIONS,
     ) -> None:
-        super().__init__(kafka, folder, settings, guarantee=guarantee, model=model or running_mean(), session=MORTAL)
-        self.changelog = kafka.create_topic("states", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+        model = model or running_mean()
+        super().__init__(
+            kafka, folder, settings, guarantee=guarantee, model=model, partitions=partitions, session=MORTAL
+        )
+        self.changelog = kafka.create_topic("states", partitions=partitions, config={"cleanup.policy": "compact"})
         self.settings["KAFKA__CHANGELOG_TOPIC"] = self.changelog
         self.settings["DELIVERY__GUARANTEE"] = guarantee
 

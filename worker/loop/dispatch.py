@@ -20,8 +20,8 @@ from worker.loop.conduct import Conduct
 from worker.loop.outcomes import Outcomes
 from worker.ports import Events, Lanes
 
-# While there is more to take, only a group goes that was due so long before the last poll, seconds: others wait for what
-# the next poll brings. Without it what a poll leaves over of full batches goes at once, in a batch of its own.
+# While there is more to take, a group waits for the next poll unless it was due so long before the last one, seconds.
+# Without it what a poll leaves over of full batches goes at once, in a batch of its own.
 COMPANY_COMES_WITHIN = 0.0005
 
 

@@ -21,7 +21,7 @@ End = Callable[[Callable[[], int]], Any]
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", help="TOML file with the tables kafka, model, batching, delivery, telemetry.", metavar="FILE"
+        "--config", help="TOML file with the tables kafka, model, state, batching, delivery, telemetry.", metavar="FILE"
     ),
 ]
 Brokers = Annotated[

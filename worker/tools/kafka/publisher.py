@@ -33,6 +33,9 @@ _ID_WITHIN = 5.0
 # No broker takes more in one request (`socket.request.max.bytes`).
 _LARGEST = 100_000_000
 
+PARTITIONER = "murmur2_random"  # Java's: one key, one partition, whichever client publishes it
+ANY_PARTITION = -1  # the partitioner's choice
+
 _TUNING: Config = {
     # Requests leave soon, so that a latency is not the publisher's own; under load they have company anyway.
     "linger.ms": 1,
@@ -43,7 +46,6 @@ _TUNING: Config = {
 _PROMISED: Config = {
     "enable.idempotence": True,
     "acks": "all",
-    "partitioner": "murmur2_random",  # Java's: one key, one partition, whichever client publishes it
     "message.timeout.ms": int(PATIENCE * 1000),
     "statistics.interval.ms": 100,
 }
@@ -55,7 +57,7 @@ class Publisher:
     `acknowledged` and `refused` count what the broker has said so far; `refusal` is its first reason, in words.
     """
 
-    def __init__(self, kafka: Connection, topic: str) -> None:
+    def __init__(self, kafka: Connection, topic: str, partitioner: str = PARTITIONER) -> None:
         """Raises `BadConfiguration` when no broker answers, or there is no such topic for us."""
         self._topic = topic
         self._failure: KafkaFatal | None = None
@@ -67,7 +69,8 @@ class Publisher:
         limit = min(record_limit(topic, reach(topic, kafka, "WRITE")) or _LARGEST, _LARGEST)
         # The topic limits a set of records as one: a single one that is too large is refused here, and costs no other.
         tuning = {**_TUNING, "batch.size": min(limit, 1_000_000)}
-        promised = {**_PROMISED, "message.max.bytes": max(limit, 1_000), "stats_cb": self._on_statistics}
+        limits = {"message.max.bytes": max(limit, 1_000)}
+        promised = {**_PROMISED, **limits, "partitioner": partitioner, "stats_cb": self._on_statistics}
         self._producer = open_client(Producer, kafka, tuning, promised, self._log)
         self._wait_for_id()
 
@@ -77,7 +80,12 @@ class Publisher:
         return len(self._producer)
 
     def publish(
-        self, value: bytes | None, key: bytes | None, headers: Headers, told: Callable[[str | None], None] | None = None
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        told: Callable[[str | None], None] | None = None,
+        partition: int = ANY_PARTITION,
     ) -> bool:
         """Hand over one record, which leaves within about a millisecond. False: there is no room before `poll`.
 
@@ -86,7 +94,7 @@ class Publisher:
         """
         reported = self._reported if told is None else partial(self._placed, told)
         try:
-            self._producer.produce(self._topic, value, key, headers=list(headers), on_delivery=reported)
+            self._producer.produce(self._topic, value, key, partition, headers=list(headers), on_delivery=reported)
         except BufferError:
             return False
         except KafkaException as error:

@@ -1,0 +1,121 @@
+"""The states as the changelog has them now: of each key the last one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition, Record
+from worker.core.tensors.signature import Signature
+from worker.settings import Settings, load
+from worker.state import StateLayout, layout_of
+from worker.terminal.terminal import progress
+from worker.tools.kafka.reader import Reader
+
+# One wait for records; short, so that a bar moves and a signal is seen.
+_READ_S = 0.2
+# Values looked at as one array.
+_PORTION = 8192
+
+
+class Stateful(NamedTuple):
+    """The settings of a worker whose model has state. `signature` is what is left for requests and answers."""
+
+    settings: Settings
+    layout: StateLayout
+    signature: Signature
+
+    @property
+    def changelog(self) -> str:
+        """The topic."""
+        assert self.settings.kafka.changelog_topic is not None
+        return self.settings.kafka.changelog_topic
+
+    @property
+    def requests(self) -> str:
+        """The topic whose keys have states."""
+        return self.settings.kafka.request_topics[0]
+
+
+class Found(NamedTuple):
+    """The last states of keys of one partition; `values` as they lie in the changelog."""
+
+    partition: int
+    keys: Sequence[bytes]
+    values: Sequence[bytes]
+
+
+def stateful(config: Path | None) -> Stateful:
+    """What the settings say. Raises `BadConfiguration`, also for a model without state."""
+    settings = load(config, os.environ)
+    if not settings.state.tensors:
+        raise BadConfiguration("WORKER_STATE__TENSORS: is empty, so the model has no state")
+    from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and the settings may be wrong
+
+    state = settings.state
+    given = inspect(settings.model).signature
+    layout, signature = layout_of(given, state.tensors, state.initial, with_answer=state.answer)
+    return Stateful(settings, layout, signature)
+
+
+def key_of(text: str, *, is_base64: bool) -> bytes:
+    """Raises `BadConfiguration` for what is not base64."""
+    if not is_base64:
+        return os.fsencode(text)
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise BadConfiguration(f"--base64: {text} is not base64: {error}") from None
+
+
+def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int | None = None) -> list[Found]:
+    """Of each partition, in their order; a key that was forgotten has none.
+
+    Raises `BadConfiguration` when the changelog cannot be read, and for a partition that it does not have.
+    """
+    with Reader(of.settings.kafka, of.changelog) as reader:
+        if only_partition is not None and Partition(of.changelog, only_partition) not in reader.ends:
+            raise BadConfiguration(f"--partition {only_partition}: {of.changelog} has {len(reader.ends)} partitions")
+        wanted = {at: first for at, first in reader.beginnings.items() if only_partition in {None, at.number}}
+        total = sum(reader.ends[at] - first for at, first in wanted.items())
+        kept: dict[Partition, dict[bytes, bytes]] = {at: {} for at in wanted}
+        reader.start_at(wanted)
+        with progress(f"reading {of.changelog}", total) as advance:
+            passed = 0
+            while not reader.has_reached_ends:
+                records = reader.read(_READ_S)
+                _keep(kept, [record for record in records if record.offset < reader.ends[record.partition]], only_key)
+                passed += len(records)
+                advance(passed)
+    return [Found(at.number, list(states), list(states.values())) for at, states in kept.items()]
+
+
+def _keep(kept: Mapping[Partition, dict[bytes, bytes]], records: Sequence[Record], only_key: bytes | None) -> None:
+    """The last value of each key."""
+    for record in records:
+        key = record.key or b""
+        if only_key not in {None, key}:
+            continue
+        if record.value is None:
+            kept[record.partition].pop(key, None)
+        else:
+            kept[record.partition][key] = record.value
+
+
+def rows_of(of: Stateful, values: Sequence[bytes]) -> Iterator[NDArray[Any]]:
+    """The values as arrays of the layout's `dtype`. Raises `BadConfiguration` for states of another model."""
+    for start in range(0, len(values), _PORTION):
+        try:
+            yield of.layout.read(values[start : start + _PORTION])
+        except ValueError as error:
+            raise BadConfiguration(
+                f"WORKER_KAFKA__CHANGELOG_TOPIC: {of.changelog} holds {error}; name the settings of the workers that "
+                "wrote it"
+            ) from None

@@ -1,0 +1,79 @@
+"""`inference-worker state import`: the states of a file as the last ones in the changelog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from worker.core.failures import BadConfiguration, Incomplete
+from worker.terminal.terminal import console, count, print_json, progress
+from worker.tools.dead_letters.texts import say
+from worker.tools.kafka.groups import members_of
+from worker.tools.kafka.publisher import ANY_PARTITION, PATIENCE, Publisher
+from worker.tools.kafka.reader import Reader
+from worker.tools.state.changelog import Stateful, stateful
+from worker.tools.state.options import ImportOrder
+from worker.tools.state.states_file import States, load_states
+
+# Of a state that no request of the request topic wrote: whatever comes is newer.
+NO_OFFSET = -1
+# States written as one array.
+_PORTION = 8192
+_WAIT = 0.05
+
+
+def bring_in(order: ImportOrder) -> int:
+    """0. Raises `BadConfiguration`, `KafkaFatal`, and `Incomplete` when some were not acknowledged."""
+    of = stateful(order.config)
+    states = load_states(order.file, of.layout)
+    partitions = _partitions(of)
+    if members := members_of(of.settings.kafka, of.settings.kafka.group_id):
+        raise BadConfiguration(
+            f"group {of.settings.kafka.group_id} has {count(members, 'member')}, which would not read what is imported "
+            "and write over it; stop its workers first"
+        )
+    keeps_partitions = states.partition_count == partitions
+    publisher = Publisher(of.settings.kafka, of.changelog, order.partitioner)
+    with progress(f"writing to {of.changelog}", len(states.keys)) as advance:
+        for at, value in enumerate(_values(of, states)):
+            partition = int(states.partitions[at]) if keeps_partitions else ANY_PARTITION
+            while not publisher.publish(value, states.keys[at], (), None, partition):
+                publisher.poll(_WAIT)
+            if not at % _PORTION:
+                publisher.poll()
+                advance(publisher.acknowledged)
+        waiting = publisher.flush(PATIENCE)
+    if waiting or publisher.refused:
+        raise Incomplete(
+            f"{count(waiting + publisher.refused, 'state')} of {len(states.keys):,} were not acknowledged"
+            f"{f': {publisher.refusal}' if publisher.refusal else ''}; the import may be begun again"
+        )
+    if order.as_json:
+        print_json({"file": str(order.file), "keys": len(states.keys), "keeps_partitions": keeps_partitions})
+    else:
+        where = "in the partitions they had" if keeps_partitions else f"partitioned anew by {order.partitioner}"
+        say(console(), f"{count(len(states.keys), 'key')} written to {of.changelog}, {where}")
+    return 0
+
+
+def _partitions(of: Stateful) -> int:
+    """Of both topics. Raises `BadConfiguration` where they differ, for then no worker starts."""
+    with Reader(of.settings.kafka, of.requests) as requests, Reader(of.settings.kafka, of.changelog) as changelog:
+        ours, theirs = len(requests.ends), len(changelog.ends)
+    if ours != theirs:
+        raise BadConfiguration(
+            f"WORKER_KAFKA__CHANGELOG_TOPIC: {of.changelog} has {theirs} partitions and {of.requests} has {ours}; name "
+            "a new changelog, make it with `check --create-topics`, and import into that"
+        )
+    return ours
+
+
+def _values(of: Stateful, states: States) -> Iterator[bytes | None]:
+    for start in range(0, len(states.keys), _PORTION):
+        some = slice(start, start + _PORTION)
+        used = states.used_ms[some]
+        no_request = np.full(len(used), NO_OFFSET, np.int64)
+        yield from of.layout.written(
+            no_request, used, np.ones(len(used), bool), [rows[some] for rows in states.tensors]
+        )

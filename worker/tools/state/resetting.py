@@ -1,0 +1,72 @@
+"""`inference-worker state reset`: a key forgotten by a request of its own.
+
+The request goes through the topic and is answered like any other, so it takes its turn behind those of its key that
+wait already. Its row is made up. The answer to it is of no use but to say that it is done.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+import numpy as np
+
+from worker.codecs.examples import encode_request, encodings, example_feeds
+from worker.core.failures import Incomplete
+from worker.core.records import Record
+from worker.terminal.terminal import console, print_json, printable
+from worker.tools.consume.reading import headers_of, read
+from worker.tools.dead_letters.texts import say
+from worker.tools.kafka.publisher import Publisher
+from worker.tools.kafka.reader import Reader
+from worker.tools.state.changelog import Stateful, key_of, last_states, stateful
+from worker.tools.state.options import ResetOrder
+
+_READ_S = 0.2
+
+
+def reset(order: ResetOrder) -> int:
+    """0. Raises `Incomplete` for a key without state, and where no answer came, or an error; `BadConfiguration`."""
+    of, key = stateful(order.config), key_of(order.key, is_base64=order.is_base64)
+    # Where it lies, whichever partitioner its publishers have.
+    partitions = [found.partition for found in last_states(of, only_key=key) if found.keys]
+    if not partitions:
+        raise Incomplete(f"{printable(order.key)}: {of.changelog} has no state of this key")
+    for partition in partitions:
+        answer = _asked(of, key, partition, order.timeout)
+        said = headers_of(answer.headers)
+        if said.get("status") != b"ok":
+            why = printable(read(answer).error or "an error that does not say why")
+            raise Incomplete(f"{printable(order.key)}: its state stays as it was: {why}")
+        source = said.get("source", b"").decode(errors="replace")
+        if order.as_json:
+            print_json({"key": order.key, "partition": partition, "forgotten_by": source})
+        else:
+            say(console(), f"{printable(order.key)}: forgotten by {printable(source)}; its next request begins anew")
+    return 0
+
+
+def _asked(of: Stateful, key: bytes, partition: int, timeout: float) -> Record:
+    """The answer to a request that forgets the key. Raises `Incomplete` when none came in time."""
+    kafka, name = of.settings.kafka, secrets.token_hex(8).encode()
+    request = _request(of)
+    with Reader(kafka, kafka.response_topic) as reader:
+        reader.start_at(reader.ends)
+        publisher = Publisher(kafka, of.requests)
+        headers = (*request[0], ("state", b"delete"), ("request-id", name))
+        publisher.publish(request[1], key, headers, None, partition)
+        publisher.flush(timeout)
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            for record in reader.read(_READ_S):
+                if headers_of(record.headers).get("request-id") == name:
+                    return record
+    raise Incomplete(
+        f"no answer within {timeout:g} s; the request lies in {of.requests}: a worker that comes to it forgets the key"
+    )
+
+
+def _request(of: Stateful) -> tuple[tuple[tuple[str, bytes], ...], bytes]:
+    feeds = example_feeds(of.signature, 1, np.random.default_rng(0))
+    made = encode_request(of.signature, feeds, encodings(of.signature)[0])
+    return made.headers, made.value

@@ -1,0 +1,110 @@
+"""States in a file: an `.npz` that NumPy reads.
+
+| array | dtype, shape | |
+|---|---|---|
+| `keys` | uint8 (bytes of all keys) | the keys, one behind the other |
+| `key_ends` | int64 (states) | where each ends in `keys` |
+| `partitions` | int32 (states) | of the request topic |
+| `partition_count` | int64 () | how many that had |
+| `used_ms` | int64 (states) | timestamp of the last request, milliseconds since the epoch; -1: none |
+| `state/<input>` | the input's (states, *dims) | one for each tensor of the state |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.core.damaged_files import DAMAGED
+from worker.core.failures import BadConfiguration
+from worker.core.records import Array
+from worker.state import StateLayout
+from worker.state.layout import NO_TIME
+
+PREFIX = "state/"
+_NUMBERS = {"key_ends": "i8", "partitions": "i4", "used_ms": "i8"}
+
+
+class States(NamedTuple):
+    """Those of all keys; `tensors` in the order of the layout, each of shape (states, *dims)."""
+
+    keys: Sequence[bytes]
+    partitions: Array
+    partition_count: int
+    used_ms: Array
+    tensors: Sequence[Array]
+
+
+def save(path: Path, layout: StateLayout, states: States) -> None:
+    """Write the file: whole, or not at all. Raises `BadConfiguration`."""
+    arrays = {f"{PREFIX}{at.spec.name}": array for at, array in zip(layout.tensors, states.tensors, strict=True)}
+    unfinished = path.with_name(f"{path.name}.part")
+    try:
+        with unfinished.open("wb") as file:
+            np.savez(
+                file,
+                allow_pickle=False,
+                keys=np.frombuffer(b"".join(states.keys), np.uint8),
+                key_ends=np.cumsum([len(key) for key in states.keys], dtype=np.int64),
+                partitions=states.partitions.astype(np.int32),
+                partition_count=np.int64(states.partition_count),
+                used_ms=states.used_ms.astype(np.int64),
+                **arrays,
+            )
+        unfinished.replace(path)
+    except OSError as error:
+        raise BadConfiguration(f"{path}: cannot be written: {error.strerror}") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load_states(path: Path, layout: StateLayout) -> States:
+    """Raises `BadConfiguration` for a file that is damaged, or holds states of another model."""
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise BadConfiguration(f"{path}: there is no such file") from None
+    except DAMAGED as error:
+        raise BadConfiguration(f"{path}: is not a file of states, or damaged: {error}") from error
+    if problem := next(_problems(arrays, layout), None):
+        raise BadConfiguration(f"{path}: {problem}")
+    whole, ends = arrays["keys"].tobytes(), arrays["key_ends"].tolist()
+    keys = [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    tensors = [arrays[f"{PREFIX}{tensor.spec.name}"] for tensor in layout.tensors]
+    return States(keys, arrays["partitions"], int(arrays["partition_count"]), arrays["used_ms"], tensors)
+
+
+def _problems(arrays: Mapping[str, Array], layout: StateLayout) -> Iterator[str]:
+    """Each means nothing without those before it."""
+    if lacking := sorted({"keys", "partition_count", *_NUMBERS} - arrays.keys()):
+        yield f"lacks {', '.join(lacking)}: not a file of states"
+    count = len(np.atleast_1d(arrays["key_ends"]))
+    for name, dtype in _NUMBERS.items():
+        if arrays[name].dtype != np.dtype(dtype) or arrays[name].shape != (count,):
+            yield f"{name}: expected {np.dtype(dtype)} of shape ({count},)"
+    yield from _wrong_numbers(arrays)
+    found = {name.removeprefix(PREFIX) for name in arrays if name.startswith(PREFIX)}
+    if found != (ours := {tensor.spec.name for tensor in layout.tensors}):
+        yield f"holds the state {', '.join(sorted(found)) or '(none)'}, where this model's is {', '.join(sorted(ours))}"
+    for tensor, first in zip(layout.tensors, layout.initial, strict=True):
+        name, shape = tensor.spec.name, (count, *first.shape)
+        array = arrays[f"{PREFIX}{name}"]
+        if array.dtype != first.dtype or array.shape != shape:
+            yield f"{name}: expected {first.dtype} of shape {shape}, found {array.dtype} of shape {array.shape}"
+
+
+def _wrong_numbers(arrays: Mapping[str, Array]) -> Iterator[str]:
+    keys, count = arrays["keys"], arrays["partition_count"]
+    steps = np.diff(arrays["key_ends"], prepend=0)
+    if keys.dtype != np.uint8 or (steps < 0).any() or int(steps.sum()) != keys.size:
+        yield "key_ends do not fit keys"
+    if count.shape != () or count.dtype.kind != "i":
+        yield "partition_count: expected one integer"
+    if not ((arrays["partitions"] >= 0) & (arrays["partitions"] < count)).all():
+        yield "partitions: expected numbers below partition_count"
+    if (arrays["used_ms"] < NO_TIME).any():
+        yield "used_ms: expected milliseconds since the epoch"
