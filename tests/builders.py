@@ -41,6 +41,7 @@ from worker.loop.suspects import Suspects
 from worker.state import KeyStates, KeyTurns, StatefulEncoder, StatefulStacker, StateLayout
 from worker.state.changes import Encoder
 from worker.state.layout import StateTensor
+from worker.state.stored_slots import Store
 
 P0 = Partition("requests", 0)
 P1 = Partition("requests", 1)
@@ -168,6 +169,8 @@ class World:
     has_state: bool = False  # of one number for each key: `summing_model`
     ttl: float | None = None
     missing: str = "zeros"
+    store: Store | None = None
+    most_in_memory: int = 0
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.broker, self.clock)
@@ -197,6 +200,8 @@ class World:
                 self.restorer,
                 ttl=self.ttl,
                 can_take_back=self.exactly_once,
+                store=self.store,
+                most_in_memory=self.most_in_memory,
                 tell_restored=self.events.restored,
                 clock=self.clock,
             )

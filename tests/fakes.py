@@ -702,6 +702,40 @@ def _message(topic: str, record: Record, value: bytes | None, status: str) -> Me
     return Message(topic, record.key, value, headers, record.partition.number)
 
 
+class FakeStore:
+    """States beside those in memory, in a dictionary."""
+
+    def __init__(self) -> None:
+        self.values: dict[Partition, dict[bytes, bytes]] = {}
+        self.gets: list[Sequence[bytes]] = []
+
+    @property
+    def keys(self) -> int:
+        return sum(map(len, self.values.values()))
+
+    def keys_of(self, partition: Partition) -> int:
+        return len(self.values.get(partition, {}))
+
+    def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        self.gets.append(keys)
+        return [self.values.get(partition, {}).get(key) for key in keys]
+
+    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        self.values.setdefault(partition, {}).update(
+            (key, value or b"") for key, value in zip(keys, values, strict=True)
+        )
+
+    def delete(self, partition: Partition, key: bytes) -> None:
+        self.values.get(partition, {}).pop(key, None)
+
+    def forget(self, partition: Partition) -> None:
+        self.values.pop(partition, None)
+
+    def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, bytes]]:
+        """The first ones, always: those that are not forgotten are in the way of the others."""
+        return list(self.values.get(partition, {}).items())[:most]
+
+
 class FakeRestorer:
     """Reads the changelog of the `Broker`, one portion a call. `committed`: at least once, where the group stands."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker import telemetry
@@ -43,12 +44,13 @@ from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
-from worker.state import KeyStates, KeyTurns, StatefulEncoder, StatefulStacker, layout_of
+from worker.state import KeyStates, KeyTurns, StatefulEncoder, StatefulStacker, StateLayout, layout_of
 from worker.state.changes import Encoder
 
 if TYPE_CHECKING:
     from worker.loop.worker import Worker
     from worker.ports import Delivery
+    from worker.stores import LocalStore
     from worker.telemetry.tracing.spans import Tracing
     from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 
@@ -159,16 +161,27 @@ def _stateful(
     assert kafka.changelog_topic is not None
     restorer = ChangelogRestorer(kafka, kafka.changelog_topic, layout, telemetry.kafka_logger(), is_exact=is_exact)
     closing.callback(restorer.close, GIVE_UP_TIMEOUT)
+    store = None if state.directory is None else _local_store(state.directory, layout, closing)
     states = KeyStates(
         layout,
         ledger,
         restorer,
         ttl=state.ttl_s,
         can_take_back=is_exact,
+        store=store,
+        most_in_memory=state.keys_in_memory,
         tell_restored=events.restored,
         clock=time.monotonic,
     )
     return _Stateful(states, signature)
+
+
+def _local_store(directory: Path, layout: StateLayout, closing: ExitStack) -> LocalStore:
+    from worker.stores import LocalStore  # noqa: PLC0415  # most workers have none
+
+    store = LocalStore(directory, layout.dtype.itemsize)
+    closing.callback(store.close)
+    return store
 
 
 def _stacker(settings: Settings, model: Model, stateful: _Stateful | None) -> Stacker:

@@ -2,6 +2,9 @@
 
 python -m tests.bench.states serve              rows/s of a small model without and with state, interleaved
 python -m tests.bench.states restore 1000000    seconds and memory for so many states of 256 bytes
+python -m tests.bench.states store 1000000      64 of so many read and written in the local store, one by one and at once
+
+With `--in-memory 100000` the states of so many keys are in memory, and the others in a directory.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +35,7 @@ from worker.kafka import ChangelogRestorer
 from worker.settings import load
 from worker.state import KeyStates, StateLayout
 from worker.state.layout import StateTensor
+from worker.stores import LocalStore
 
 ROWS = ("content-type", b"application/octet-stream")
 COMPACTED = {"cleanup.policy": "compact"}
@@ -49,13 +53,16 @@ def without_state(model: bytes, inputs: int = 4, hidden: int = 16) -> bytes:
     return bytes(made.SerializeToString())
 
 
-def rate(kafka: Cluster, guarantee: str, requests: Sequence[Sent], *, has_state: bool) -> float:
+def rate(kafka: Cluster, guarantee: str, requests: Sequence[Sent], in_memory: int | None, *, has_state: bool) -> float:
     """Rows a second from the first tenth to the end of what lies in the topic."""
     model = gru() if has_state else without_state(gru())
     settings = {"BATCHING__MAX_BATCH_SIZE": "64", "DELIVERY__GUARANTEE": guarantee}
     with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=model) as scene:
         if has_state:
             scene.settings["STATE__TENSORS"] = '{"h_in": "h_out"}'
+            if in_memory is not None:
+                scene.settings["STATE__DIRECTORY"] = f"{folder}/states"
+                scene.settings["STATE__KEYS_IN_MEMORY"] = str(in_memory)
             scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic("states", partitions=4, config=COMPACTED)
         kafka.produce(scene.topic, requests)
         replica = scene.start()
@@ -70,7 +77,7 @@ def rate(kafka: Cluster, guarantee: str, requests: Sequence[Sent], *, has_state:
         return found
 
 
-def serve(kafka: Cluster, rows: int, keys: int, rounds: int) -> None:
+def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | None) -> None:
     """Both guarantees, with and without state in turn."""
     rng = np.random.default_rng(0)
     values = rng.standard_normal((rows, 4)).astype("<f4")
@@ -82,12 +89,12 @@ def serve(kafka: Cluster, rows: int, keys: int, rounds: int) -> None:
         found: dict[bool, list[float]] = {False: [], True: []}
         for _ in range(rounds):
             for has_state, rates in found.items():
-                rates.append(rate(kafka, guarantee, requests, has_state=has_state))
+                rates.append(rate(kafka, guarantee, requests, in_memory, has_state=has_state))
         without, with_state = (statistics.median(found[has_state]) for has_state in (False, True))
         say(f"{guarantee}: {without:,.0f}/s without state, {with_state:,.0f}/s with: {with_state / without:.2f}")
 
 
-def restore(kafka: Cluster, count: int) -> None:
+def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
     """One partition with so many keys."""
     layout = StateLayout((StateTensor(TensorSpec("h", "FP32", (64,)), "next"),), (np.zeros(64, "<f4"),))
     requests, changelog = kafka.create_topic("requests"), kafka.create_topic("states", config=COMPACTED)
@@ -104,7 +111,11 @@ def restore(kafka: Cluster, count: int) -> None:
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     restorer = ChangelogRestorer(settings.kafka, changelog, layout, logging.getLogger(__name__), is_exact=True)
-    states = KeyStates(layout, OffsetLedger(), restorer, clock=time.monotonic)
+    folder = tempfile.TemporaryDirectory()
+    store = None if in_memory is None else LocalStore(Path(folder.name), layout.dtype.itemsize)
+    states = KeyStates(
+        layout, OffsetLedger(), restorer, store=store, most_in_memory=in_memory or 0, clock=time.monotonic
+    )
     began, longest = time.monotonic(), 0.0
     states.assigned([Partition(requests, 0)])
     while states.restoring:
@@ -116,6 +127,36 @@ def restore(kafka: Cluster, count: int) -> None:
     memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
     say(f"{states.keys:,} states in {seconds:.1f} s, {memory:,} MiB; the longest turn took {longest * 1000:.0f} ms")
     restorer.close(1.0)
+    folder.cleanup()
+
+
+def store(count: int, batches: int = 300) -> None:
+    """States of 256 bytes; each batch has 64 keys of its own."""
+    length, rows = 24 + 256, 64
+    rng, partition = np.random.default_rng(0), Partition("requests", 0)
+    keys, value = [b"key-%d" % key for key in range(count)], bytes(rng.bytes(length))
+    with tempfile.TemporaryDirectory() as folder:
+        local = LocalStore(Path(folder), length)
+        for start in range(0, count, PORTION):
+            local.put(partition, keys[start : start + PORTION], [value] * len(keys[start : start + PORTION]))
+        drawn = [[keys[at] for at in rng.choice(count, rows, replace=False)] for _ in range(batches)]
+
+        def one_by_one(some: Sequence[bytes]) -> None:
+            for key in some:
+                local.put(partition, [key], [value])
+
+        acts: dict[str, Callable[[Sequence[bytes]], object]] = {
+            "read one by one": lambda some: [local.get(partition, [key]) for key in some],
+            "read at once": lambda some: local.get(partition, some),
+            "written one by one": one_by_one,
+            "written at once": lambda some: local.put(partition, some, [value] * rows),
+        }
+        for name, act in acts.items():
+            began = time.perf_counter()
+            for some in drawn:
+                act(some)
+            say(f"{rows} of {count:,} {name}: {(time.perf_counter() - began) / batches * 1000:.2f} ms")
+        local.close()
 
 
 def write_states(kafka: Cluster, changelog: str, layout: StateLayout, count: int) -> None:
@@ -145,19 +186,23 @@ def say(line: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.states", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["serve", "restore"])
+    parser.add_argument("what", choices=["serve", "restore", "store"])
     parser.add_argument("count", type=int, nargs="?", default=400_000, help="requests, or states")
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--in-memory", type=int, metavar="KEYS", help="all, unless given")
     asked = parser.parse_args()
+    if asked.what == "store":
+        store(asked.count)
+        return
     broker = any_broker()
     try:
         kafka = Cluster(broker.bootstrap_servers)
         kafka.wait_until_coordinating()
         if asked.what == "restore":
-            restore(kafka, asked.count)
+            restore(kafka, asked.count, asked.in_memory)
         else:
-            serve(kafka, asked.count, asked.keys, asked.rounds)
+            serve(kafka, asked.count, asked.keys, asked.rounds, asked.in_memory)
     finally:
         broker.remove()
 

@@ -156,3 +156,30 @@ def test_a_killed_replica_leaves_no_wrong_state(kafka: Cluster, tmp_path: Path, 
                 replica = scene.replica()
             acknowledged = load.stop()
         expect_serial(scene, acknowledged, mean_serial())
+
+
+def test_states_beyond_memory_survive_a_kill(kafka: Cluster, tmp_path: Path) -> None:
+    """A third of the keys is in memory, the others in a directory, which the next replica does not trust."""
+    settings = {
+        **MEAN_SETTINGS,
+        "STATE__DIRECTORY": str(tmp_path / "states"),
+        "STATE__KEYS_IN_MEMORY": "1024",
+    }
+    picked = np.random.default_rng(4).integers(0, 3000, 65_536)
+    with StatefulScene(kafka, tmp_path, settings) as scene:
+
+        def make(count: int) -> tuple[str, Sent]:
+            return scene.topic, number(float(count % 50), b"key-%d" % picked[count % len(picked)])
+
+        replica = scene.replica()
+        with scene.publishing(2000, make) as load:
+            scene.wait_for_progress(1500)
+            assert replica.metric("inference_worker_states_loaded_total") > 0
+            replica.kill()
+            replica = scene.replica()
+            scene.wait_for_progress(1500)
+            acknowledged = load.stop()
+        expect_serial(scene, acknowledged, mean_serial())
+        keys = len({sent.key for sent in acknowledged.values()})
+        assert replica.metric("inference_worker_states") == keys > 2000
+        assert replica.metric("inference_worker_state_bytes") <= 16 * 1024

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
-from tests.fakes import CommitFate, TransactionFate
+from tests.fakes import CommitFate, FakeStore, TransactionFate
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.records import Partition, Record
@@ -79,13 +79,24 @@ def replayed(asked: Sequence[Ask]) -> tuple[dict[str, list[float] | str], dict[b
     fates=st.lists(st.sampled_from(FATES), max_size=5),
     most_rows=st.integers(1, 4),
     joins=st.booleans(),
+    in_memory_at_most=st.none() | st.integers(1, 4),
 )
 def test_exactly_once_all_is_as_in_a_serial_replay(
-    portions: list[tuple[list[Ask], str]], fates: list[TransactionFate], most_rows: int, *, joins: bool
+    portions: list[tuple[list[Ask], str]],
+    fates: list[TransactionFate],
+    most_rows: int,
+    *,
+    joins: bool,
+    in_memory_at_most: int | None,
 ) -> None:
-    """Each request is answered once, though transactions fail and partitions leave and come back."""
+    """Each request is answered once, though transactions fail and partitions leave and come back.
+
+    Wherever the states are: all in memory, or but a few, the others in a store.
+    """
     policy = BatchPolicy(max_rows=most_rows, max_bytes=1 << 20, linger=0.005)
-    world = World(has_state=True, exactly_once=True, joins=joins, policy=policy).start(P0, P1)
+    world = World(has_state=True, exactly_once=True, joins=joins, policy=policy, **stored(in_memory_at_most)).start(
+        P0, P1
+    )
     left = iter(fates)
     world.transactions.fate = lambda: next(left, TransactionFate())
 
@@ -101,12 +112,13 @@ def test_exactly_once_all_is_as_in_a_serial_replay(
     portions=st.lists(st.tuples(st.lists(asks, max_size=8), moves), min_size=1, max_size=4),
     commits=st.lists(st.booleans(), max_size=5),
     joins=st.booleans(),
+    in_memory_at_most=st.none() | st.integers(1, 4),
 )
 def test_at_least_once_the_last_answers_and_states_are_those_of_a_serial_replay(
-    portions: list[tuple[list[Ask], str]], commits: list[bool], *, joins: bool
+    portions: list[tuple[list[Ask], str]], commits: list[bool], *, joins: bool, in_memory_at_most: int | None
 ) -> None:
     """Though commits are lost, and with them how far the partitions were, which leave and come back."""
-    world = World(has_state=True, joins=joins).start(P0, P1)
+    world = World(has_state=True, joins=joins, **stored(in_memory_at_most)).start(P0, P1)
     left = iter(commits)
     world.source.commit_fate = lambda: CommitFate(is_taken=next(left, True))
 
@@ -115,6 +127,11 @@ def test_at_least_once_the_last_answers_and_states_are_those_of_a_serial_replay(
     expected, states = replayed(asked)
     assert answers(world) == expected
     assert in_memory(world) == kept(world) == states
+
+
+def stored(most: int | None) -> dict[str, Any]:
+    """Of how many keys the states are in memory; None: of all."""
+    return {} if most is None else {"store": FakeStore(), "most_in_memory": most}
 
 
 def publish_and_move(world: World, portions: list[tuple[list[Ask], str]]) -> list[Ask]:

@@ -19,7 +19,7 @@ from worker import app, assembly, telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.failures import Code, LimitLowered, TooManyRejections
+from worker.core.failures import BadConfiguration, Code, LimitLowered, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
 from worker.core.records import Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
@@ -30,6 +30,7 @@ from worker.loop.conduct import Conduct
 from worker.loop.worker import Worker
 from worker.settings import Settings, load
 from worker.signals import StopSignals
+from worker.state.stored_slots import StoredSlots
 
 ANSWERS_TAKE, LETTERS_TAKE = 300_000, 200_000
 SET = {
@@ -175,6 +176,24 @@ def test_a_model_of_so_many_rows_fills_batches_of_no_more(assemble: Callable[...
 def test_a_poll_brings_about_a_batch(assemble: Callable[..., Assembled], rows: str, records: int) -> None:
     """Enough to share a turn's own cost, few enough that no finished lane waits for long."""
     assert assemble(BATCHING__MAX_BATCH_SIZE=rows).held["_intake"]._chunk == records
+
+
+def test_states_lie_where_it_was_set(assemble: Callable[..., Assembled], tmp_path: Path) -> None:
+    """In memory those of so many keys, the others in the directory; no other replica may use it meanwhile."""
+    path = models.save(models.gru(), tmp_path, "gru")
+    set_so = {
+        "MODEL__PATH": str(path),
+        "STATE__TENSORS": '{"h_in": "h_out"}',
+        "STATE__DIRECTORY": str(tmp_path / "states"),
+        "STATE__KEYS_IN_MEMORY": "5000",
+    }
+
+    states = assemble(**set_so).held["_states"]
+
+    assert isinstance(states._slots, StoredSlots)
+    assert states._slots._most == 5000
+    with pytest.raises(BadConfiguration, match="another worker's, which runs"):
+        assemble(**set_so)
 
 
 @pytest.mark.parametrize("is_accelerated", [False, True])

@@ -834,6 +834,10 @@ def test_with_state_answers_are_exactly_once_and_states_have_a_topic() -> None:
     ("environ", "why"),
     [
         ({"WORKER_KAFKA__CHANGELOG_TOPIC": "c"}, "WORKER_KAFKA__CHANGELOG_TOPIC: has no effect without"),
+        (
+            WITH_STATE | {"WORKER_STATE__KEYS_IN_MEMORY": "5000"},
+            "WORKER_STATE__KEYS_IN_MEMORY: has no effect without WORKER_STATE__DIRECTORY",
+        ),
         ({"WORKER_STATE__TTL_S": "5"}, "WORKER_STATE__TTL_S: has no effect without WORKER_STATE__TENSORS"),
         (WITH_STATE | {"WORKER_KAFKA__REQUEST_TOPICS": "a,b"}, "with state there is one request topic"),
         (WITH_STATE | {"WORKER_KAFKA__CHANGELOG_TOPIC": "responses"}, "is also another topic of this worker"),

@@ -12,7 +12,15 @@ from pathlib import Path
 
 from worker.core.addresses import Url, host_and_port, is_loopback
 from worker.settings.kafka_sections import Connection, KafkaSettings
-from worker.settings.sections import FILL_SHARE, BatchingSettings, DeliverySettings, ModelSettings, Settings, variable
+from worker.settings.sections import (
+    FILL_SHARE,
+    BatchingSettings,
+    DeliverySettings,
+    ModelSettings,
+    Settings,
+    StateSettings,
+    variable,
+)
 
 LAST_PORT = 65_535
 # What we log in with, by PLAIN and SCRAM or by OAUTHBEARER.
@@ -240,10 +248,16 @@ def _state(settings: Settings) -> Iterator[str]:
         )
     if kafka.changelog_topic in (*kafka.request_topics, kafka.response_topic, kafka.dead_letter_topic):
         yield "WORKER_KAFKA__CHANGELOG_TOPIC: is also another topic of this worker; use one of its own"
-    if isinstance(state.initial, Path) and not state.initial.is_file():
-        yield f"WORKER_STATE__INITIAL: there is no file {state.initial}"
+    yield from _state_alone(state)
     for name in set(state.tensors) & set(settings.model.input_defaults):
         yield f"WORKER_MODEL__INPUT_DEFAULTS: {name} is state, and no request brings it; unset it there"
+
+
+def _state_alone(state: StateSettings) -> Iterator[str]:
+    if state.directory is None and "keys_in_memory" in state.model_fields_set:
+        yield "WORKER_STATE__KEYS_IN_MEMORY: has no effect without WORKER_STATE__DIRECTORY; set that, or unset it"
+    if isinstance(state.initial, Path) and not state.initial.is_file():
+        yield f"WORKER_STATE__INITIAL: there is no file {state.initial}"
 
 
 def model_conflicts(model: ModelSettings) -> Iterator[str]:

@@ -251,6 +251,16 @@ class StateSettings(Section):
         description="A state that no request used for so long, by the requests' timestamps, is forgotten; never unless "
         "set.",
     )
+    directory: Path | None = Field(
+        None,
+        description="Where states lie that do not fit into memory: a directory of this replica alone, on a quick disk. "
+        "Unless set, all are in memory.",
+    )
+    keys_in_memory: int = Field(
+        1_000_000,
+        ge=1024,
+        description="With DIRECTORY: of how many keys the states are in memory, those used lately.",
+    )
 
 
 class TelemetrySettings(Section):

@@ -1,10 +1,9 @@
-"""The states of all keys of the partitions that are ours, in memory: one slab per tensor, a row per key.
+"""The states of all keys of the partitions that are ours: read and written for a whole batch at once.
 
     keys ─▶ slots ─▶ one gather for a batch ┈▶ inference ┈▶ one write for a batch ─▶ changelog
 
-Slot 0 holds the state of a key that has none, so a batch is gathered without asking which keys are new. What is written
-can be taken back until the group has committed it: exactly once, an abort makes the partition be read again from where
-it was committed, and each request read again first undoes what it had written.
+What is written can be taken back until the group has committed it: exactly once, an abort makes the partition be read
+again from where it was committed, and what it had written behind that is undone.
 
 A partition's requests do not come before its states have (`is_restoring`).
 """
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, repeat
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,17 +21,18 @@ from numpy.typing import NDArray
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Line, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
+from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import RestoredRows
+from worker.state.slabs import Rows, Slabs
+from worker.state.stored_slots import Store, StoredSlots
 
-NO_OFFSET = -1
-_SMALLEST = 1024  # slots
 RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
 # A state is dropped when the newest record of its partition is so much later than its TTL allows, seconds: a record
 # that comes late, with an older timestamp, finds it until then.
 LATENESS = 60
-MOST_MORE = 65_536  # slots, at once
 SWEPT_AT_ONCE = 256  # slots, with each batch
+SWEPT_IN_STORE = 8  # keys of each partition, with each batch
 _FEWEST_UNDOS = 64  # batches, before it is looked which of them are committed
 
 
@@ -65,25 +65,17 @@ class _Undo:
 
     marks: list[_Mark]
     had: NDArray[np.bool_]
-    rows: _Rows
+    rows: Rows
 
     def is_over(self) -> bool:
         """Whether all of it is committed, or of partitions that left."""
         return all(mark.line.committed > mark.offsets[-1] for mark in self.marks)
 
 
-class _Rows(NamedTuple):
-    """Some keys' states, each with the offset that wrote it and the time of its last use."""
-
-    states: Sequence[Array]
-    offsets: Array
-    times: Array
-
-
 class KeyStates:
     """Owned by the loop. Bytes of a state in memory: its tensors, 16 more, and some 200 for its key."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each may be left out
         self,
         layout: StateLayout,
         ledger: OffsetLedger,
@@ -91,11 +83,14 @@ class KeyStates:
         *,
         ttl: float | None = None,
         can_take_back: bool = True,
+        store: Store | None = None,
+        most_in_memory: int = 0,
         tell_restored: Callable[[Partition, int, float], object] = lambda *_: None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`ttl`: seconds of record time after which an unused state is none. `can_take_back`: aborts may come.
 
+        With a `store`, `most_in_memory` keys are in memory, and the others there; without, all are in memory.
         `tell_restored` is called with each partition that is restored, its keys, and the seconds it took.
         """
         self.layout = layout
@@ -106,16 +101,13 @@ class KeyStates:
         self._attempts = count()
         self._ttl_ms = None if ttl is None else round(ttl * 1000)
         self._can_take_back = can_take_back
-        self._index: dict[Partition, dict[bytes, int]] = {}
-        self._free: list[int] = []
-        self._used = 1  # slots that were ever given, that of no state among them
-        self._slabs = [np.empty((_SMALLEST, *first.shape), first.dtype) for first in layout.initial]
-        for slab, first in zip(self._slabs, layout.initial, strict=True):
-            slab[0] = first
-        self._offsets = np.full(_SMALLEST, NO_OFFSET, np.int64)
-        self._times = np.full(_SMALLEST, NO_TIME, np.int64)
-        # Where states are forgotten: whose each slot is, where the next look begins, and what was found.
-        self._owners: list[tuple[Partition, bytes] | None] = [None] * (_SMALLEST if ttl is not None else 0)
+        self._slabs = Slabs(layout)
+        self._slots: KeySlots
+        if store is None:
+            self._slots = KeySlots(self._slabs, knows_owners=ttl is not None)
+        else:
+            self._slots = StoredSlots(self._slabs, layout, store, most_in_memory)
+        # Where states are forgotten: where the next look begins, and what was found.
         self._next_look = 1
         self._newest: dict[Partition, int] = {}  # of the timestamps that came, milliseconds
         self._expired: dict[Partition, list[bytes]] = {}
@@ -128,12 +120,17 @@ class KeyStates:
     @property
     def keys(self) -> int:
         """Keys that have a state."""
-        return sum(map(len, self._index.values()))
+        return self._slots.keys
 
     @property
     def size(self) -> int:
-        """Bytes of their tensors."""
-        return self.keys * sum(first.nbytes for first in self.layout.initial)
+        """Bytes of the tensors in memory."""
+        return self._slabs.given * sum(first.nbytes for first in self.layout.initial)
+
+    @property
+    def loads(self) -> int:
+        """States that were not in memory when a batch asked for them, so far."""
+        return self._slots.loads
 
     # Into a batch
 
@@ -142,21 +139,21 @@ class KeyStates:
 
         Each row is of a key of its own.
         """
+        self._slots.begin()
         slots: list[int] = []
         carried: list[tuple[int, Sequence[Array]]] = []
         for request in requests:
-            index = self._index.get(request.record.partition, {})
             if isinstance(request, Run):
-                slots += map(index.get, request.keys, repeat(0))
+                slots += self._slots.find(request.record.partition, request.keys)
                 continue
             if request.reassembly is not None and request.reassembly.carried is not None:
                 carried.append((len(slots), request.reassembly.carried))
             starts_anew = request.state is StateUse.RESET
-            slots.append(0 if starts_anew or request.record.key is None else index.get(request.record.key, 0))
+            slots += (0,) if starts_anew else self._slots.find(request.record.partition, (request.record.key or b"",))
         found = np.array(slots, np.intp)
         if self._ttl_ms is not None:
             found[self._is_forgotten(found, _times_of(requests), self._ttl_ms)] = 0
-        states = [slab.take(found, axis=0) for slab in self._slabs]
+        states = self._slabs.gather(found)
         for at, rows in carried:
             for state, row in zip(states, rows, strict=True):
                 state[at] = row
@@ -164,7 +161,7 @@ class KeyStates:
 
     def has(self, record: Record) -> bool:
         """Whether the key of this record has a state that counts for it."""
-        slot = self._index.get(record.partition, {}).get(record.key or b"", 0)
+        slot = self._slot_of(record)
         if slot and self._ttl_ms is not None:
             times = np.array([_time_of(record)])
             return not self._is_forgotten(np.array([slot]), times, self._ttl_ms)[0]
@@ -174,8 +171,10 @@ class KeyStates:
         """Whether the state of this record's key has this record in it, or a later one, and the one before is gone."""
         if record.partition not in self._is_unsure:
             return False
-        slot = self._index[record.partition].get(record.key or b"", 0)
-        return bool(self._offsets[slot] >= record.offset)
+        return bool(self._slabs.offsets[self._slot_of(record)] >= record.offset)
+
+    def _slot_of(self, record: Record) -> int:
+        return next(self._slots.find(record.partition, (record.key or b"",)))
 
     @property
     def is_unsure(self) -> bool:
@@ -183,7 +182,7 @@ class KeyStates:
         return bool(self._is_unsure)
 
     def _is_forgotten(self, slots: Array, now: Array, ttl_ms: int) -> Array:
-        times = self._times[slots]
+        times = self._slabs.times[slots]
         forgotten: Array = (times != NO_TIME) & (now != NO_TIME) & (now - times > ttl_ms)
         return forgotten
 
@@ -208,20 +207,27 @@ class KeyStates:
 
     def _sweep(self, ttl_ms: int) -> None:
         """Look at some states, and forget those that are too old for any request to come."""
-        at = slice(self._next_look, min(self._next_look + SWEPT_AT_ONCE, self._used))
-        self._next_look = at.stop if at.stop < self._used else 1
+        at = slice(self._next_look, min(self._next_look + SWEPT_AT_ONCE, self._slabs.used))
+        self._next_look = at.stop if at.stop < self._slabs.used else 1
         if not self._newest:
             return
         too_old = max(self._newest.values()) - ttl_ms - LATENESS * 1000
-        times = self._times[at]
+        times = self._slabs.times[at]
         for slot in (np.flatnonzero((times != NO_TIME) & (times < too_old)) + at.start).tolist():
-            owner = self._owners[slot]
-            if owner is not None and self._times[slot] < self._newest[owner[0]] - ttl_ms - LATENESS * 1000:
-                self._drop_key(*owner)
-                self._expired.setdefault(owner[0], []).append(owner[1])
+            if (owner := self._slots.owner(slot)) is not None:
+                self._forget_if_old(*owner, int(self._slabs.times[slot]), ttl_ms)
+        for partition in list(self._newest):
+            for key, time in self._slots.some_times(partition, SWEPT_IN_STORE):
+                self._forget_if_old(partition, key, time, ttl_ms)
+
+    def _forget_if_old(self, partition: Partition, key: bytes, time: int, ttl_ms: int) -> None:
+        if NO_TIME < time < self._newest[partition] - ttl_ms - LATENESS * 1000:
+            self._slots.drop(partition, key)
+            self._expired.setdefault(partition, []).append(key)
 
     def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
         """What predictions of one run leave behind."""
+        self._slots.begin()
         marks: list[_Mark] = []
         rows: list[int] = []  # of the run
         times: list[int] = []
@@ -238,19 +244,19 @@ class KeyStates:
             times += map(_time_of, records)
             is_deleted = request.state is StateUse.DELETE
             marks.append(_Mark(place.line, keys, offsets, len(before), len(before) + len(keys), is_deleted))
-            before += map(self._index.setdefault(place.line.partition, {}).get, keys, repeat(0))
+            before += self._slots.find(place.line.partition, keys)
         given = group[0][1].states
         assert given is not None
         found, count = np.array(before, np.intp), len(given.arrays[0])
         is_whole = len(rows) == count and rows[0] == 0  # as nearly always: then the rows are in order
-        used = np.maximum(np.array(times, np.int64), self._times[found])
+        used = np.maximum(np.array(times, np.int64), self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
         if self._ttl_ms is not None:
             for mark in marks:
                 partition = mark.line.partition
                 newest = max(times[mark.start : mark.stop])
                 self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
-        written = _Rows(arrays, np.array([offset for mark in marks for offset in mark.offsets], np.int64), used)
+        written = Rows(arrays, np.array([offset for mark in marks for offset in mark.offsets], np.int64), used)
         self._store(marks, found, written)
         values: list[bytes | None] = self.layout.written(written.offsets, used, found == 0, arrays)
         if is_whole:
@@ -260,57 +266,22 @@ class KeyStates:
             for row, value in zip(rows, values, strict=True):
                 given.values[row] = value
 
-    def _store(self, marks: list[_Mark], before: NDArray[np.intp], rows: _Rows) -> None:
+    def _store(self, marks: list[_Mark], before: NDArray[np.intp], rows: Rows) -> None:
         if self._can_take_back:
-            old = _Rows([slab.take(before, axis=0) for slab in self._slabs], self._offsets[before], self._times[before])
-            self._remember(_Undo(marks, before != 0, old))
-        self._put(before if before.all() else self._slots_of(marks, before), rows)
+            self._remember(_Undo(marks, before != 0, self._slabs.rows(before)))
+        self._slots.put(before if before.all() else self._slots_of(marks, before), rows)
         for mark in marks:
             if mark.is_deleted:
-                self._drop_key(mark.line.partition, mark.keys[0])
+                self._slots.drop(mark.line.partition, mark.keys[0])
 
     def _slots_of(self, marks: Iterable[_Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
         """Those of all keys; one that has none gets one."""
         slots = before.copy()
         for mark in marks:
-            index = self._index[mark.line.partition]
             for at, key in enumerate(mark.keys, mark.start):
                 if not slots[at]:
-                    slots[at] = index[key] = self._new_slot(mark.line.partition, key)
+                    slots[at] = self._slots.add(mark.line.partition, key)
         return slots
-
-    def _put(self, slots: NDArray[np.intp], rows: _Rows) -> None:
-        for slab, state in zip(self._slabs, rows.states, strict=True):
-            slab[slots] = state
-        self._offsets[slots] = rows.offsets
-        self._times[slots] = rows.times
-
-    def _drop_key(self, partition: Partition, key: bytes) -> None:
-        slot = self._index.get(partition, {}).pop(key, None)
-        if slot is not None:
-            self._free.append(slot)
-            if self._ttl_ms is not None:
-                self._owners[slot] = None
-
-    def _new_slot(self, partition: Partition, key: bytes) -> int:
-        if self._free:
-            slot = self._free.pop()
-        else:
-            if self._used == len(self._offsets):
-                self._grow()
-            slot = self._used
-            self._used += 1
-        if self._ttl_ms is not None:
-            self._owners[slot] = partition, key
-        return slot
-
-    def _grow(self) -> None:
-        """In place, where the system moves no memory for it, and by little: a turn of the loop waits for this."""
-        count = len(self._offsets)
-        more = min(count, MOST_MORE)
-        for array in (*self._slabs, self._offsets, self._times):  # nothing refers into them: gathers are copies
-            array.resize((count + more, *array.shape[1:]), refcheck=False)
-        self._owners += [None] * more if self._ttl_ms is not None else ()
 
     # Taken back
 
@@ -348,18 +319,15 @@ class KeyStates:
         self._undos = [undo for undo in self._undos if undo.marks]
 
     def _undo_mark(self, undo: _Undo, mark: _Mark, offset: int) -> None:
-        index = self._index[mark.line.partition]
+        partition = mark.line.partition
         for at, key, wrote in zip(range(mark.start, mark.stop), mark.keys, mark.offsets, strict=True):
             if wrote < offset:
                 continue
             if not undo.had[at]:
-                self._drop_key(mark.line.partition, key)
+                self._slots.drop(partition, key)
                 continue
-            if key not in index:
-                index[key] = self._new_slot(mark.line.partition, key)
-            row = slice(at, at + 1)
-            before = _Rows([state[row] for state in undo.rows.states], undo.rows.offsets[row], undo.rows.times[row])
-            self._put(np.array([index[key]]), before)
+            slot = next(self._slots.find(partition, (key,))) or self._slots.add(partition, key)
+            self._slots.put(np.array([slot]), undo.rows.row(at))
 
     # Partitions come and go
 
@@ -395,32 +363,29 @@ class KeyStates:
     def _restore(self, found: RestoredRows) -> None:
         """The last of a key counts, but for those of the last portion."""
         partition, _, keys, rows, is_last = found
-        index = self._index.setdefault(partition, {})
+        self._slots.begin()
         if rows is None:
             for key in keys:
-                self._drop_key(partition, key)
+                self._slots.drop(partition, key)
         elif is_last:
-            new = [at for at, key in enumerate(keys) if key not in index]
+            new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
             self._is_unsure |= {partition} if new else set()
             self._take_over(partition, [keys[at] for at in new], rows[new])
         else:
             self._take_over(partition, keys, rows)
         if is_last:
             _, since = self._restoring.pop(partition)
-            self._tell_restored(partition, len(index), self._clock() - since)
+            self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
 
     def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
-        index = self._index[partition]
         slots = np.empty(len(keys), np.intp)
-        for at, key in enumerate(keys):
-            slot = index.get(key)
-            if slot is None:
-                slot = index[key] = self._new_slot(partition, key)
-            slots[at] = slot
+        added: dict[bytes, int] = {}  # a key may come twice
+        for at, (key, slot) in enumerate(zip(keys, self._slots.find(partition, keys), strict=True)):
+            slots[at] = slot or added.get(key) or added.setdefault(key, self._slots.add(partition, key))
         if self._ttl_ms is not None and len(rows):
             self._newest[partition] = max(int(rows["time"].max()), self._newest.get(partition, NO_TIME))
-        states = [rows[f"s{at}"] for at in range(len(self._slabs))]
-        self._put(slots, _Rows(states, rows["offset"], rows["time"]))
+        states = [rows[f"s{at}"] for at in range(len(self._slabs.states))]
+        self._slots.put(slots, Rows(states, rows["offset"], rows["time"]))
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more."""
@@ -433,10 +398,7 @@ class KeyStates:
         for partition in partitions:
             self._newest.pop(partition, None)
             self._expired.pop(partition, None)
-            slots = self._index.pop(partition, {}).values()
-            self._free += slots
-            for slot in slots if self._ttl_ms is not None else ():
-                self._owners[slot] = None
+            self._slots.forget(partition)
 
 
 def _time_of(record: Record) -> int:

@@ -47,6 +47,8 @@ class WatchedStates(Protocol):
     @property
     def size(self) -> int: ...
     @property
+    def loads(self) -> int: ...
+    @property
     def restoring(self) -> int: ...
 
 
@@ -85,6 +87,7 @@ class WatchedParts:
         if self.states is not None:
             values.set(metrics.STATES, self.states.keys)
             values.set(metrics.STATE_BYTES, self.states.size)
+            values.set(metrics.STATES_LOADED, self.states.loads)
             values.set(metrics.RESTORING, self.states.restoring)
         if self._turns is not None:
             values.set(metrics.WAITING_FOR_KEY, self._turns.waiting)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
-from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, TransactionFate
+from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.records import Partition, Record
 
@@ -51,11 +51,16 @@ def kept(world: World) -> dict[bytes, float]:
 
 
 def in_memory(world: World) -> dict[bytes, float]:
-    """What the worker would run the next request of each key on."""
+    """What the worker would run the next request of each key on, in memory or in the store."""
     assert world.states is not None
-    return {
-        key: float(world.states._slabs[0][slot, 0])
-        for index in world.states._index.values()
+    stored = {
+        key: float(np.frombuffer(value[-4:], "<f4")[0])
+        for values in (world.store.values.values() if isinstance(world.store, FakeStore) else ())
+        for key, value in values.items()
+    }
+    return stored | {
+        key: float(world.states._slabs.states[0][slot, 0])
+        for index in world.states._slots._index.values()
         for key, slot in index.items()
     }
 

@@ -35,6 +35,9 @@ ROWS_IN_FLIGHT = Metric("rows_in_flight", MetricKind.GAUGE, "How many rows do th
 BYTES_IN_FLIGHT = Metric("in_flight_bytes", MetricKind.GAUGE, "How much memory do they hold?", "bytes")
 STATES = Metric("states", MetricKind.GAUGE, "Of how many keys does this replica hold a state? Without state: 0.")
 STATE_BYTES = Metric("state_bytes", MetricKind.GAUGE, "How much memory do their tensors hold?", "bytes")
+STATES_LOADED = Metric(
+    "states_loaded", MetricKind.COUNTER, "How many states came from STATE__DIRECTORY because a batch asked for them?"
+)
 RESTORING = Metric(
     "restoring_partitions", MetricKind.GAUGE, "How many partitions wait for their states to be read back?"
 )

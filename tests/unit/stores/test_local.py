@@ -1,0 +1,134 @@
+"""States in a directory: a dictionary by partition, whatever the keys are, that no other process shares."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import P0, P1
+from tests.fakes import FakeStore
+from worker.core.failures import BadConfiguration
+from worker.stores import LocalStore
+from worker.stores.local import _LONGEST
+
+LENGTH = 8
+KEYS = [b"", b"a", b"\0", b"k" * _LONGEST, b"k" * (_LONGEST + 1), b"l" * 5000]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LocalStore]:
+    made = LocalStore(tmp_path, LENGTH)
+    yield made
+    made.close()
+
+
+def values(count: int, first: int = 0) -> list[bytes]:
+    return [b"%08d" % number for number in range(first, first + count)]
+
+
+def test_what_is_put_is_got(store: LocalStore) -> None:
+    """Keys of any length; those of another partition are others."""
+    store.put(P0, KEYS, values(len(KEYS)))
+    store.put(P1, KEYS[:1], values(1, 90))
+
+    assert store.get(P0, [*KEYS, b"no"]) == [*values(len(KEYS)), None]
+    assert store.get(P1, KEYS[:2]) == [b"%08d" % 90, None]
+    assert (store.keys, store.keys_of(P0), store.keys_of(P1)) == (len(KEYS) + 1, len(KEYS), 1)
+
+
+def test_what_is_forgotten_is_gone(store: LocalStore) -> None:
+    """One key, or all of a partition, which may come back; what was never there is no failure."""
+    store.put(P0, KEYS, values(len(KEYS)))
+    store.delete(P0, KEYS[4])
+    store.delete(P0, b"never")
+    store.delete(P1, b"never")
+    assert store.get(P0, KEYS[4:]) == [None, b"%08d" % 5]
+
+    store.forget(P0)
+    store.forget(P1)
+    assert (store.keys, store.get(P0, KEYS), store.some(P0, 3)) == (0, [None] * len(KEYS), ())
+
+    store.put(P0, [b"a"], values(1))
+    assert store.get(P0, KEYS[:2]) == [None, b"%08d" % 0]
+
+
+def test_some_goes_round(store: LocalStore) -> None:
+    """All of them come with their own keys, then again from the first, also where one was deleted meanwhile."""
+    store.put(P0, KEYS, values(len(KEYS)))
+
+    first, then, nothing, again = (store.some(P0, 4) for _ in range(4))
+
+    assert dict([*first, *then]) == dict(zip(KEYS, values(len(KEYS)), strict=True))
+    assert (len(first), len(then), nothing, again) == (4, 2, (), first)
+    store.delete(P0, then[0][0])
+    assert store.some(P0, 4) == then[1:]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([P0, P1]), st.sampled_from(KEYS), st.sampled_from(["put", "put", "delete", "forget", "get"])
+        ),
+        max_size=30,
+    )
+)
+def test_it_is_a_dictionary(tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[object, bytes, str]]) -> None:
+    """Whatever is called in whatever order."""
+    store, simple = LocalStore(tmp_path_factory.mktemp("store"), LENGTH), FakeStore()
+    for number, (partition, key, call) in enumerate(calls):
+        for one in (store, simple):
+            if call == "put":
+                one.put(partition, [key], [b"%08d" % number])  # type: ignore[arg-type]
+            elif call == "delete":
+                one.delete(partition, key)  # type: ignore[arg-type]
+            elif call == "forget":
+                one.forget(partition)  # type: ignore[arg-type]
+        assert [store.get(p, KEYS) for p in (P0, P1)] == [simple.get(p, KEYS) for p in (P0, P1)]
+        assert (store.keys, store.keys_of(P0)) == (simple.keys, simple.keys_of(P0))
+    store.close()
+
+
+def test_a_directory_has_one_owner(tmp_path: Path) -> None:
+    """The next one finds nothing of what the last one left."""
+    store = LocalStore(tmp_path / "made", LENGTH)
+    store.put(P0, KEYS, values(len(KEYS)))
+    with pytest.raises(BadConfiguration, match="made is another worker's, which runs"):
+        LocalStore(tmp_path / "made", LENGTH)
+    store.close()
+
+    store = LocalStore(tmp_path / "made", LENGTH)
+    assert store.get(P0, KEYS) == [None] * len(KEYS)
+    store.close()
+
+
+def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    """With the setting that names it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(BadConfiguration, match=r"WORKER_STATE__DIRECTORY: .*file cannot be written: "):
+        LocalStore(tmp_path / "file", LENGTH)
+
+
+def test_a_disk_that_fails_ends_the_worker_with_the_reason(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full, or broken: nothing is taken for stored that is not."""
+    store.put(P0, [b"a"], values(1))
+
+    def fails(*_: object, **__: object) -> None:
+        raise lmdb.DiskError(f"mdb_txn_commit: {errno.ENOSPC}")
+
+    class Full:
+        begin = staticmethod(fails)
+        close = staticmethod(lambda: None)
+
+    environment = store._environment
+    monkeypatch.setattr(store, "_environment", Full())
+    with pytest.raises(BadConfiguration, match=r"states cannot be kept there: .*28; see that the disk has room"):
+        store.put(P0, [b"a"], values(1))
+    with pytest.raises(BadConfiguration, match="states cannot be kept there"):
+        store.get(P0, [b"a"])
+    environment.close()

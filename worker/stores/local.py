@@ -1,0 +1,162 @@
+"""States in a directory of this machine: one LMDB environment, with a database for each partition.
+
+LMDB, for the loop waits for each call: of a million states of 280 bytes, 64 at random are read in 0.11 ms and written
+in 0.33, where RocksDB takes 0.44 and 0.13; the slowest of 3,000 reads takes 0.2 ms, and 1.1 with RocksDB (measured
+2026-11).
+
+Nothing is synchronised to the disk, for what a process leaves behind that was killed is not trusted: it is deleted at
+the next start, and restored from the changelog.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any
+
+import lmdb
+
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition
+
+SETTING = "WORKER_STATE__DIRECTORY"
+# LMDB's keys have 511 bytes at most, and one at least. Longer ones of ours are known by their digest, and stand behind
+# the value.
+_LONGEST = 510
+_AS_IT_IS, _DIGEST = b"\0", b"\1"
+_MOST_PARTITIONS = 10_000
+# Address space, not memory: as much as the directory's disk has is in reach.
+_LEAST_SPACE = 1 << 30
+
+
+class LocalStore:
+    """Owns a directory. `length` is of each value, bytes."""
+
+    def __init__(self, directory: Path, length: int) -> None:
+        """Raises `BadConfiguration` for a directory that cannot be used, or is another worker's."""
+        self._length = length
+        self._lock = _locked(directory)
+        self._databases: dict[Partition, Any] = {}
+        self._next: dict[Partition, bytes] = {}  # key in the database where `some` goes on
+        home = directory / "states"
+        with self._speaking():
+            shutil.rmtree(home, ignore_errors=True)
+            home.mkdir()
+            space = max(_LEAST_SPACE, shutil.disk_usage(directory).total)
+            self._environment = lmdb.open(
+                str(home),
+                map_size=space,
+                max_dbs=_MOST_PARTITIONS,
+                sync=False,
+                metasync=False,
+                lock=False,
+                readahead=False,
+            )
+
+    @property
+    def keys(self) -> int:
+        """Of all partitions."""
+        return sum(map(self.keys_of, self._databases))
+
+    def keys_of(self, partition: Partition) -> int:
+        """Of one."""
+        if (database := self._databases.get(partition)) is None:
+            return 0
+        with self._reading(database) as reading:
+            return int(reading.stat(database)["entries"])
+
+    def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """The value of each key, None for one that has none."""
+        if (database := self._databases.get(partition)) is None:
+            return [None] * len(keys)
+        with self._reading(database) as reading:
+            found: list[bytes | None] = list(map(reading.get, map(_stored, keys)))
+        return [value if value is None else value[: self._length] for value in found]
+
+    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        """Write these. Raises `BadConfiguration` when the disk is full, or fails."""
+        written = [
+            (stored := _stored(key), (value or b"") + key if stored[:1] == _DIGEST else value or b"")
+            for key, value in zip(keys, values, strict=True)
+        ]
+        self._write(partition, lambda writing: writing.cursor().putmulti(sorted(written)))
+
+    def delete(self, partition: Partition, key: bytes) -> None:
+        """Forget one, if it is there."""
+        if partition in self._databases:
+            self._write(partition, lambda writing: writing.delete(_stored(key)))
+
+    def forget(self, partition: Partition) -> None:
+        """Nothing of the partition is kept."""
+        self._next.pop(partition, None)
+        if (database := self._databases.pop(partition, None)) is not None:
+            with self._speaking(), self._environment.begin(write=True) as writing:
+                writing.drop(database, delete=True)
+
+    def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, bytes]]:
+        """Some keys with their values; with each call the next ones, and the first again behind the last."""
+        if (database := self._databases.get(partition)) is None:
+            return ()
+        with self._reading(database) as reading:
+            cursor = reading.cursor()
+            if not cursor.set_range(self._next.get(partition, b"")):
+                self._next.pop(partition, None)
+                return ()
+            found = list(islice(iter(cursor), most))
+        self._next[partition] = found[-1][0] + b"\0"  # what comes first behind it
+        return [(self._own(stored, value), value[: self._length]) for stored, value in found]
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self._environment.close()
+        self._lock.close()
+
+    def _own(self, stored: bytes, value: bytes) -> bytes:
+        return stored[1:] if stored[:1] == _AS_IT_IS else value[self._length :]
+
+    def _write(self, partition: Partition, act: Callable[[Any], object]) -> None:
+        with self._speaking():
+            database = self._databases.get(partition)
+            if database is None:
+                database = self._databases[partition] = self._environment.open_db(str(partition).encode())
+            with self._environment.begin(database, write=True) as writing:
+                act(writing)
+
+    @contextmanager
+    def _reading(self, database: Any) -> Iterator[Any]:
+        with self._speaking(), self._environment.begin(database) as reading:
+            yield reading
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        try:
+            yield
+        except (lmdb.Error, OSError) as error:
+            raise BadConfiguration(
+                f"{SETTING}: states cannot be kept there: {error}; see that the disk has room and works; start again"
+            ) from error
+
+
+def _stored(key: bytes) -> bytes:
+    return _AS_IT_IS + key if len(key) <= _LONGEST else _DIGEST + sha256(key).digest()
+
+
+def _locked(directory: Path) -> IO[bytes]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / "lock").open("wb")
+    except OSError as error:
+        raise BadConfiguration(f"{SETTING}: {directory} cannot be written: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise BadConfiguration(
+            f"{SETTING}: {directory} is another worker's, which runs; give each replica a directory of its own"
+        ) from None
+    return lock
