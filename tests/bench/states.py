@@ -2,7 +2,7 @@
 
 python -m tests.bench.states serve              rows/s of a small model without and with state, interleaved
 python -m tests.bench.states restore 1000000    seconds and memory for so many states of 256 bytes
-python -m tests.bench.states store 1000000      64 of so many read and written in the local store, one by one and at once
+python -m tests.bench.states store 1000000      64 states read and written in the local store, one by one and at once
 
 With `--in-memory 100000` the states of so many keys are in memory, and the others in a directory.
 """
