@@ -105,7 +105,7 @@ SEED ?= 1
 MINUTES ?= 5
 GUARANTEE ?= both
 faults: setup
-	$(BIN)/python -m tests.faults.run --guarantee $(GUARANTEE) --seed $(SEED) --minutes $(MINUTES)
+	$(BIN)/python -m tests.faults.run --guarantee $(GUARANTEE) --seed $(SEED) --minutes $(MINUTES) $(STATE)
 
 # Half an hour of one kind of fault after the other, with the figures of each run.
 long: setup

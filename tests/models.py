@@ -457,6 +457,24 @@ def fragile(table: np.ndarray, weights: np.ndarray) -> bytes:
     )
 
 
+def counting(model: bytes, output: str = "y") -> bytes:
+    """The model with a state of its own, seen FP32 (batch, 1): one more for each row. Its output ends in it."""
+    made = onnx.load_from_string(model)
+    graph = made.graph
+    for node in graph.node:
+        node.output[:] = ["without" if name == output else name for name in node.output]
+    [given] = graph.output
+    width = given.type.tensor_type.shape.dim[1].dim_value
+    graph.initializer.append(_constant("one_more", np.array(1, np.float32)))
+    graph.node.append(helper.make_node("Add", ["seen_in", "one_more"], ["seen_out"]))
+    graph.node.append(helper.make_node("Concat", ["without", "seen_out"], [output], axis=1))
+    graph.input.append(_value("seen_in", "FP32", 1))
+    graph.output.remove(given)
+    graph.output.extend([_value(output, "FP32", width + 1), _value("seen_out", "FP32", 1)])
+    onnx.checker.check_model(made)
+    return bytes(made.SerializeToString())
+
+
 def sequence_mean() -> bytes:
     """tokens FP32 (batch, length), length dynamic → mean FP32 (batch, 1)."""
     return _model(

@@ -325,6 +325,36 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             note="Towards 100% answers hardly leave: a longer COMMIT_INTERVAL_MS makes fewer, larger transactions.",
         ),
     ),
+    "State by key": (
+        Panel(
+            "Of how many keys is there a state?",
+            {"{{instance}}": "@states"},
+            note="In memory and in STATE__DIRECTORY. Nothing in this row without STATE__TENSORS.",
+        ),
+        Panel(
+            "How much memory do they take?",
+            {"{{instance}}": "@state_bytes"},
+            unit="bytes",
+            note="Their tensors; some 250 bytes a key come on top.",
+        ),
+        Panel(
+            "Do requests wait for their key?",
+            {"{{instance}}": "@requests_waiting_for_key"},
+            note="For an earlier one of the same key. Many: a key comes more often than its requests run one by one.",
+        ),
+        Panel(
+            "Which partitions wait for their states?",
+            {"{{instance}}": "@restoring_partitions"},
+            note="Nothing of them is taken before the changelog is read back.",
+        ),
+        Panel("How long does it take to read a partition back?", quantiles("restore_seconds"), unit="s"),
+        Panel(
+            "How many states come from disk?",
+            {"{{instance}}": per_second("states_loaded_total", "instance")},
+            unit="ops",
+            note="Near the rate of requests: raise STATE__KEYS_IN_MEMORY.",
+        ),
+    ),
     "Process": (
         Panel(
             "How much memory?",

@@ -225,13 +225,17 @@ def test_a_busy_worker_sets_off_no_alert(prometheus: Prometheus) -> None:
 
 @server
 def test_no_panel_is_empty(prometheus: Prometheus, busy: Replica, guarantee: str) -> None:
-    """Every query of every panel gives numbers for a worker under load, but for transactions where there are none."""
+    """Every query of every panel gives numbers for a worker under load, but for transactions where there are none.
+
+    No partition has states to be read back here, so nothing is known of how long that takes.
+    """
     empty = []
     for panel, legend, query in expressions():
         if panel in ROWS["Exactly once"] and guarantee != "exactly_once":
             continue
         found = prometheus.query(_chosen(query, busy))
-        if not found or any(math.isnan(value) for _, value in found):
+        is_unknown = any(math.isnan(value) for _, value in found) and panel not in ROWS["State by key"]
+        if not found or is_unknown:
             empty.append((panel.title, legend, found))
 
     assert not empty

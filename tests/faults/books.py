@@ -6,6 +6,7 @@
 | nothing repeated (exactly once) | a second answer or dead letter for one request can be read |
 | order | a request's first answer stands behind that of a later request of its partition, in one response partition |
 | right | value, code, key, partition or place of an answer is not what the request makes due |
+| state | an answer saw another number of rows of its key than lie before it, or the changelog ends with another |
 | commit safety | an offset below the group's committed one has no answer that was written before we looked |
 
 Commit safety is judged per *look*: what the group had committed, then where the logs ended (the high watermark, open
@@ -22,7 +23,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tests.faults.requests import RAW, number_of, request, wrong_value
+from tests.faults.requests import RAW, Request, number_of, request, rows_of, wrong_value
+from tests.faults.requests import seen as seen_in
 from tests.faults.stalls import Stalls
 
 SHOWN = 20  # examples kept of each way in which a promise was broken
@@ -75,7 +77,9 @@ class Source(NamedTuple):
 class Books:
     """Owns what is known of one run. One thread calls everything but `published`, which another may call."""
 
-    def __init__(self, partitions: int, *, exactly_once: bool, tell: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, partitions: int, *, exactly_once: bool, tell: Callable[[str, str], None], has_state: bool = False
+    ) -> None:
         self.requests: dict[Source, int] = {}  # what lies there → its number
         self.answers = self.errors = self.dead_letters = self.looks = 0
         self.committed: dict[int, int] = {}  # as last seen: partition → next offset
@@ -86,6 +90,9 @@ class Books:
         self.stalls = Stalls()
         self._partitions = partitions
         self._exactly_once = exactly_once
+        self._has_state = has_state
+        self._rows: Counter[bytes] = Counter()  # with state: what was to be seen of each key in the end
+        self._seen: dict[Source, list[int]] = {}  # with state: what the first answer saw of the key
         self._tell = tell
         self._acknowledged: dict[int, Source | None] = {}  # number → where it lies, as far as its publisher was told
         self._first: dict[Source, Found] = {}
@@ -176,21 +183,48 @@ class Books:
                 self._break("lost", f"{source}, request {number}, has no answer")
             elif found.number != number:
                 self._break("wrong", f"{source} is request {number}, answered as request {found.number}")
-            if request(number, self._partitions).code and source not in self._first_letter:
+            if self._asked(number).code and source not in self._first_letter:
                 self._break("lost", f"{source}, request {number}, has no dead letter")
+        self._judge_acknowledgements()
+        if self._has_state:
+            self._judge_states()
+        for source in self._first.keys() - self.requests.keys():
+            self._break("wrong", f"{source} is answered, and no request lies there")
+
+    def _judge_acknowledgements(self) -> None:
         there = set(self.requests.values())
         for number, told in self._acknowledged.items():
             if number not in there or (told is not None and self.requests.get(told) != number):
                 self._break(
                     "wrong", f"request {number} is acknowledged at {told or 'no place'}, and does not lie there"
                 )
-        for source in self._first.keys() - self.requests.keys():
-            self._break("wrong", f"{source} is answered, and no request lies there")
+
+    def restored(self, states: Mapping[bytes, int]) -> None:
+        """What the changelog ends with. To be called after `close`."""
+        for key in states.keys() | self._rows.keys():
+            if states.get(key) != self._rows.get(key):
+                self._break("wrong state", f"{key!r} ends with {states.get(key)}, not {self._rows.get(key)}")
+
+    def _judge_states(self) -> None:
+        """Replay the requests of each partition, one by one."""
+        for source in sorted(self.requests):
+            number = self.requests[source]
+            asked = request(number, self._partitions, has_state=True)
+            if asked.code is not None:
+                continue
+            before, rows = self._rows[asked.key or b""], rows_of(number)
+            self._rows[asked.key or b""] += rows
+            due, got = list(range(before + 1, before + rows + 1)), self._seen.get(source)
+            if got is not None and got != due:
+                self._break("wrong state", f"{source}, of {asked.key!r}, saw {got}, not {due}")
 
     @property
     def broken(self) -> list[str]:
         """The promises that were broken, by name; at least once, a repeat breaks none."""
         return [name for name, count in self.found.items() if count and (self._exactly_once or name != "repeated")]
+
+    def _asked(self, number: int) -> Request:
+        return request(number, self._partitions, has_state=self._has_state)
 
     def _break(self, promise: str, how: str) -> None:
         self.found[promise] += 1
@@ -210,7 +244,7 @@ class Books:
         number = number_of(headers.get("request-id", ""))
         if number is None:
             return [f"request-id {headers.get('request-id')!r} is nobody's"]
-        asked = request(number, self._partitions)
+        asked = self._asked(number)
         faults = []
         if asked.key != seen.key:
             faults.append(f"key {seen.key!r}, not {asked.key!r}")
@@ -222,9 +256,16 @@ class Books:
         elif asked.code is None:
             if headers.get("content-type") != RAW.decode():
                 faults.append(f"content-type {headers.get('content-type')}")
-            elif wrong := wrong_value(number, seen.value or b""):
+            elif wrong := self._wrong_value(source, number, seen.value or b""):
                 faults.append(wrong)
         return faults
+
+    def _wrong_value(self, source: Source, number: int, value: bytes) -> str | None:
+        if wrong := wrong_value(number, value, has_state=self._has_state):
+            return wrong
+        if self._has_state and self._seen.setdefault(source, found := seen_in(value)) != found:
+            return f"saw {found} of its key, and {self._seen[source]} in its first answer"
+        return None
 
     def _misplaced(self, source: Source, seen: Seen) -> str | None:
         """Answers of one key lie in one partition; those without in the request's, so that order holds there too."""
@@ -238,7 +279,7 @@ class Books:
         number = number_of(seen.headers.get("request-id", ""))
         if number is None:
             return [f"request-id {seen.headers.get('request-id')!r} is nobody's"]
-        asked = request(number, self._partitions)
+        asked = self._asked(number)
         faults = []
         if asked.code != seen.headers.get("error-code"):
             faults.append(f"error-code {seen.headers.get('error-code')}, not {asked.code}")

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -26,7 +27,9 @@ from tests.faults.history import History
 from tests.faults.load import Load
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import TABLE, WEIGHTS
-from tests.models import fragile, save
+from tests.models import counting, fragile, save
+from worker.settings import Connection
+from worker.tools.kafka.reader import Reader
 
 SLICE = 0.2  # how often the fleet is looked after, seconds
 ALL_ANSWERED_WITHIN = 90.0  # after the load has stopped; a dead replica's transaction takes 10 s of it
@@ -47,6 +50,7 @@ class Options:
     replicas: int = 3
     partitions: int = 4
     settings: Mapping[str, str] | None = None
+    has_state: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Mix:
         self._books = Books(
             options.partitions,
             exactly_once=options.guarantee == "exactly_once",
+            has_state=options.has_state,
             tell=lambda promise, how: self._history.write("broken", promise=promise, how=how),
         )
         self._fleet = stack.enter_context(Fleet(self._settings(), options.replicas, folder, self._history))
@@ -127,6 +132,8 @@ class Mix:
         self._fleet.end()
         self._checker.finish(ALL_ANSWERED_WITHIN)
         self._books.close()
+        if self._options.has_state:
+            self._books.restored(self._last_states())
         return Outcome(
             self._options, self._books, self._fleet, self._done, seconds, self._checker.unanswered_looks, self._folder
         )
@@ -181,21 +188,45 @@ class Mix:
         topics = self._topics
         counts = {topics.requests: topics.partitions, topics.answers: topics.partitions}
         counts[topics.dead] = topics.dead_partitions
+        configs: dict[str, dict[str, str]] = {}
+        if self._options.has_state:
+            counts[self._changelog] = topics.partitions
+            configs[self._changelog] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
         for future in admin.create_topics(
-            [NewTopic(n, num_partitions=c, replication_factor=self._broker.count) for n, c in counts.items()]
+            [
+                NewTopic(n, num_partitions=c, replication_factor=self._broker.count, config=configs.get(n, {}))
+                for n, c in counts.items()
+            ]
         ).values():
             future.result(30.0)
 
+    @property
+    def _changelog(self) -> str:
+        return f"{self._group}-state"  # as it is called unless it is set
+
+    def _last_states(self) -> dict[bytes, int]:
+        """By key the number that the changelog ends with: the last element of the value."""
+        with Reader(Connection(bootstrap_servers=self._broker.bootstrap_servers), self._changelog) as reader:
+            reader.start_at(reader.beginnings)
+            found: dict[bytes, int] = {}
+            while not reader.has_reached_ends:
+                for record in reader.read(1.0):
+                    found[record.key or b""] = int(np.frombuffer((record.value or b"")[-4:], "<f4")[0])
+        return found
+
     def _settings(self) -> dict[str, str]:
+        model = fragile(TABLE, WEIGHTS)
+        with_state = {"STATE__TENSORS": '{"seen_in": "seen_out"}'} if self._options.has_state else {}
         return {
             "KAFKA__BOOTSTRAP_SERVERS": self._broker.bootstrap_servers,
             "KAFKA__REQUEST_TOPICS": self._topics.requests,
             "KAFKA__RESPONSE_TOPIC": self._topics.answers,
             "KAFKA__DEAD_LETTER_TOPIC": self._topics.dead,
             "KAFKA__GROUP_ID": self._group,
-            "MODEL__PATH": str(save(fragile(TABLE, WEIGHTS), self._folder)),
+            "MODEL__PATH": str(save(counting(model) if self._options.has_state else model, self._folder)),
             "MODEL__DEVICE": "cpu",
             "DELIVERY__GUARANTEE": self._options.guarantee,
+            **with_state,
             **(self._options.settings or {}),
         }

@@ -79,12 +79,14 @@ POISONS = {
 _POISONS = list(POISONS.values())
 
 
-def request(number: int, partitions: int) -> Request:
-    """The n-th request to a topic of so many partitions."""
+def request(number: int, partitions: int, *, has_state: bool = False) -> Request:
+    """The n-th request to a topic of so many partitions. With state, one without a key is refused."""
     is_keyless = number % KEYLESS_EVERY == 0
     key = None if is_keyless else b"key-%d" % (number % KEYS)
     partition = number // KEYLESS_EVERY % partitions if is_keyless else -1
     content_type, value, code = _poison(number) or (RAW, _inputs[_rows(number)].tobytes(), None)
+    if has_state and is_keyless:
+        code = "INVALID_ARGUMENT"
     headers = [("content-type", content_type), ("request-id", b"r-%d" % number)]
     return Request(key, value, headers, partition, code)
 
@@ -100,14 +102,28 @@ def right_value(number: int) -> Rows:
     return _outputs[_rows(number)]
 
 
-def wrong_value(number: int, value: bytes) -> str | None:
-    """Why these bytes are not the right answer to a good request; None: they are."""
+def wrong_value(number: int, value: bytes, *, has_state: bool = False) -> str | None:
+    """Why these bytes are not the right answer to a good request; None: they are.
+
+    What they say of state is not looked at.
+    """
     right = right_value(number)
-    if len(value) != right.nbytes:
-        return f"{len(value)} bytes, not {right.nbytes}"
-    got = np.frombuffer(value, "<f4").reshape(right.shape)
+    width = OUTPUTS + has_state
+    if len(value) != 4 * len(right) * width:
+        return f"{len(value)} bytes, not {4 * len(right) * width}"
+    got = np.frombuffer(value, "<f4").reshape(-1, width)[:, :OUTPUTS]
     # `not <=`, because NaN is neither.
     return None if np.abs(got - right).max() <= TOLERANCE else f"{got.tolist()}, not {right.tolist()}"
+
+
+def seen(value: bytes) -> list[int]:
+    """What a model with state says that it saw of the key, for each row of an answer."""
+    return [int(count) for count in np.frombuffer(value, "<f4").reshape(-1, OUTPUTS + 1)[:, -1]]
+
+
+def rows_of(number: int) -> int:
+    """Of a good request."""
+    return len(right_value(number))
 
 
 def _poison(number: int) -> _Poison | None:

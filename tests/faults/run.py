@@ -42,7 +42,9 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
     with _brokers(guarantee) as brokers:
         each = kinds(guarantee, brokers.count)
         legs = plan(asked.seed, rounds_in(asked.minutes), each, protocol=asked.protocol, ids=ids)
-        options = Options(guarantee, legs, rate=asked.rate, replicas=asked.replicas, settings=dict(asked.set))
+        options = Options(
+            guarantee, legs, rate=asked.rate, replicas=asked.replicas, settings=dict(asked.set), has_state=asked.state
+        )
         outcome = run(options, brokers, folder)
     shown = table(outcome, _again(guarantee, asked))
     (folder / "table.txt").write_text(shown + "\n")
@@ -67,8 +69,9 @@ def _again(guarantee: str, asked: argparse.Namespace) -> str:
     named = [
         f"--{name} {value}"
         for name, value in vars(asked).items()
-        if name not in ("guarantee", "seed", "minutes", "set", "folder") and value != getattr(default, name)
+        if name not in ("guarantee", "seed", "minutes", "set", "folder", "state") and value != getattr(default, name)
     ]
+    named += ["--state"] if asked.state else []
     named += [f"--set {name}={value}" for name, value in asked.set]
     head = f"python -m tests.faults.run --guarantee {guarantee} --seed {asked.seed} --minutes {asked.minutes:g}"
     return " ".join([head, *named])
@@ -92,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DELIVERY__COMMIT_INTERVAL_MS=50",
         help="a setting of every replica, without the prefix",
     )
+    say("--state", action="store_true", help="a model that counts the rows of each key")
     say("--folder", type=Path, default=Path("build/faults"), help="for history and logs (build/faults)")
     return parser
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pytest
 
 from tests.faults.books import Books, Look, Place, Seen, Source
-from tests.faults.requests import POISON_EVERY, RAW, request, right_value
+from tests.faults.requests import KEYS, POISON_EVERY, RAW, request, right_value
 
 PARTITIONS = 2
 BAD = POISON_EVERY // 2  # the first bad request
@@ -287,3 +288,57 @@ def test_a_stall_belongs_to_the_fault_that_began_it() -> None:
     stalls.answered(5.2, 0)
 
     assert stalls.longest == {"kill -9": 4.0}
+
+
+SAME_KEY = [1, 1 + 2 * KEYS, 1 + 4 * KEYS]  # numbers of requests of one key and partition, of one row each
+
+
+def counted(number: int, offset: int, *counts: float) -> Seen:
+    """The right answer of a model with state that saw so many rows of the key."""
+    right = np.column_stack([right_value(number), np.array(counts, np.float32)])
+    return answered(number, offset)._replace(value=right.tobytes())
+
+
+def stateful_books(*answers: Seen) -> Books:
+    """In which requests of one key lie, one after the other."""
+    found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None, has_state=True)
+    for number in SAME_KEY:
+        found.published(lying_at(number), number)
+        found.requested(asked_for(number))
+    for seen in answers:
+        found.answered(seen, 0.0)
+    found.close()
+    return found
+
+
+def test_states_of_a_serial_replay_are_found_clean() -> None:
+    """Each answer saw those before it, and the changelog ends with the last."""
+    found = stateful_books(*[counted(number, at, at + 1) for at, number in enumerate(SAME_KEY)])
+    found.restored({b"key-1": 3})
+
+    assert found.broken == []
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 2), (1, 3, 4), (2, 3, 4)])
+def test_a_state_that_is_left_out_or_applied_twice_is_wrong(counts: tuple[int, ...]) -> None:
+    """By the number of rows that an answer saw."""
+    found = stateful_books(*[counted(n, at, counts[at]) for at, n in enumerate(SAME_KEY)])
+
+    assert found.broken == ["wrong state"]
+
+
+@pytest.mark.parametrize("states", [{}, {b"key-1": 2}, {b"key-1": 3, b"key-2": 1}])
+def test_a_changelog_that_ends_otherwise_is_wrong(states: Mapping[bytes, int]) -> None:
+    """With another state of a key, none, or one of a key that was never asked for."""
+    found = stateful_books(*[counted(number, at, at + 1) for at, number in enumerate(SAME_KEY)])
+    found.restored(states)
+
+    assert found.broken == ["wrong state"]
+
+
+def test_an_answer_that_comes_again_with_another_state_is_wrong() -> None:
+    """Beside being repeated."""
+    first = [counted(number, at, at + 1) for at, number in enumerate(SAME_KEY)]
+    found = stateful_books(*first, counted(SAME_KEY[0], 9, 2))
+
+    assert set(found.broken) == {"repeated", "wrong"}
