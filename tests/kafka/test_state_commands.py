@@ -64,6 +64,15 @@ def test_a_key_is_shown_and_forgotten(scene: Served) -> None:
     assert "has no state of this key" in run(scene, "state", "get", "key-7").errors
 
 
+def test_requests_are_made_up_without_the_state(scene: Served) -> None:
+    """`publish --random` brings what a request has to bring."""
+    published = run(scene, "publish", "--random", "5", "--key", "mine", "--wait", "--json")
+
+    assert (published.code, published.documents[0]["answers"]["ok"]) == (0, 5), published.errors
+    [state] = run(scene, "state", "get", "mine", "--json").documents
+    assert state["tensors"]["count_in"]["data"] == [5]
+
+
 def test_keys_are_listed(scene: Served) -> None:
     """Some of them for people, all of them for programs, or those of a partition."""
     listed = run(scene, "state", "list", "-n", "3").output.splitlines()

@@ -16,7 +16,14 @@ from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import bounds_conflicts, connection_conflicts, kafka_conflicts, model_conflicts
 from worker.settings.kafka_sections import MAX_REQUEST_BYTES, Connection, KafkaSettings
 from worker.settings.loading import load, load_shape, read_shape
-from worker.settings.sections import BatchingSettings, DeliverySettings, ModelSettings, Sections, Settings
+from worker.settings.sections import (
+    BatchingSettings,
+    DeliverySettings,
+    ModelSettings,
+    Sections,
+    Settings,
+    StateSettings,
+)
 from worker.settings.value_types import MIB, ContentType, Section, TopicName, TopicNames
 
 
@@ -62,6 +69,7 @@ class ScoringSettings(Sections):
 
     kafka: ScoringKafkaSettings
     model: ModelSettings
+    state: StateSettings
     batching: BatchingSettings
 
 
@@ -100,7 +108,7 @@ def load_parts(config_path: Path | None, environ: Mapping[str, str]) -> Parts:
     except BadConfiguration as refusal:
         return _parts(config_path, environ, tuple(str(refusal).splitlines()))
     # Not by its constructor, which would read the environment again.
-    scoring = ScoringSettings.model_construct(model=settings.model, batching=settings.batching)
+    scoring = ScoringSettings.model_construct(model=settings.model, state=settings.state, batching=settings.batching)
     return Parts(settings, settings.kafka, settings.delivery, scoring, ())
 
 

@@ -9,7 +9,9 @@ from typing import Literal
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array, ClosedBy
 from worker.core.tensors.signature import Signature
+from worker.settings import StateSettings
 from worker.settings.for_commands import ClientKafkaSettings, load_scoring
+from worker.state import layout_of
 
 # The topics that workers write to, by their setting, and what their readers take each record for.
 _READ_AS = {"response_topic": "answers", "dead_letter_topic": "dead letters"}
@@ -53,15 +55,15 @@ def check_readers(
 def signature_and_example(
     config: Path | None, environ: Mapping[str, str]
 ) -> tuple[Signature, Mapping[str, Array] | None]:
-    """What the model of these settings takes and gives, without running it, and the rows that the operator has given
-    as an example of what it takes, if any. Raises `BadConfiguration`.
+    """What requests bring to the model of these settings and answers hold, without running it, and the rows that the
+    operator has given as an example, if any. Raises `BadConfiguration`.
     """
     settings = load_scoring(config, environ)
     from worker.inference import example_of, inspect  # noqa: PLC0415 - ONNX Runtime takes its time; few calls need it
 
-    signature = inspect(settings.model).signature
-    example = example_of(settings.model, signature)
-    return signature, None if example is None else example.arrays
+    whole = inspect(settings.model).signature
+    example = example_of(settings.model, whole)
+    return _without_state(whole, settings.state), None if example is None else example.arrays
 
 
 def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_asked_for: bool) -> Signature | None:
@@ -70,8 +72,15 @@ def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_aske
         settings = load_scoring(config, environ)
         from worker.inference import inspect  # noqa: PLC0415 - as above
 
-        return inspect(settings.model).signature
+        return _without_state(inspect(settings.model).signature, settings.state)
     except BadConfiguration:
         if is_asked_for:
             raise
         return None
+
+
+def _without_state(signature: Signature, state: StateSettings) -> Signature:
+    """What is left for requests and answers."""
+    if not state.tensors:
+        return signature
+    return layout_of(signature, state.tensors, state.initial, with_answer=state.answer)[1]

@@ -75,6 +75,11 @@ class Plan:
         self._environ = dict(self._complete(given))
         self._settings = {column.name: self._load(column) for column in self.columns}
         self.settings = load(order.config, self._environ)
+        if self.settings.state.tensors:
+            raise BadConfiguration(
+                "WORKER_STATE__TENSORS: bench does not measure a model with state, as its requests have no keys; unset "
+                "it here, and the model is measured with its state as an input"
+            )
         self._models = self._inspected()
         self.signature = self._same_signature()
         self.encoding = self._encoding()

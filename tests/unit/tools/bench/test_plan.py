@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.models import fixed_batch, mlp, postcodes, save, sequence_mean
+from tests.models import fixed_batch, gru, mlp, postcodes, save, sequence_mean
 from worker.codecs.examples import Encoding
 from worker.core.failures import BadConfiguration
 from worker.settings import Connection
@@ -92,6 +92,14 @@ def test_what_a_file_names_is_replaced_too(tmp_path: Path, model: Path) -> None:
     assert not plan.is_embedded
     assert plan.settings.model.path == model
     assert own(plan, plan.columns[0])["KAFKA__DEAD_LETTER_TOPIC"] == "b-rejected"
+
+
+def test_a_model_with_state_is_refused(tmp_path: Path) -> None:
+    """Its requests would need keys, and its replicas changelogs."""
+    state = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}', "WORKER_MODEL__PATH": str(save(gru(), tmp_path))}
+
+    with pytest.raises(BadConfiguration, match="WORKER_STATE__TENSORS: bench does not measure a model with state"):
+        Plan(BenchOrder(), KAFKA | state)
 
 
 def test_a_set_goes_before_the_environment(model: Path) -> None:
