@@ -2,6 +2,7 @@
 
 python -m tests.bench.states serve              rows/s of a small model without and with state, interleaved
 python -m tests.bench.states restore 1000000    seconds and memory for so many states of 256 bytes
+python -m tests.bench.states hot                latencies without and with a key that is a third of all requests
 python -m tests.bench.states store 1000000      64 states read and written in the local store, one by one and at once
 
 With `--in-memory 100000` the states of so many keys are in memory, and the others in a directory.
@@ -26,16 +27,18 @@ from onnx import helper, numpy_helper
 
 from tests.kafka.broker import any_broker
 from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.kafka.publisher import SteadyPublisher
 from tests.kafka.scene import Scene
 from tests.models import gru
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
 from worker.core.tensors.specs import TensorSpec
 from worker.kafka import ChangelogRestorer
-from worker.settings import load
+from worker.settings import Connection, load
 from worker.state import KeyStates, StateLayout
 from worker.state.layout import StateTensor
 from worker.stores import LocalStore
+from worker.tools.kafka.reader import Reader
 
 ROWS = ("content-type", b"application/octet-stream")
 COMPACTED = {"cleanup.policy": "compact"}
@@ -92,6 +95,59 @@ def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | No
                 rates.append(rate(kafka, guarantee, requests, in_memory, has_state=has_state))
         without, with_state = (statistics.median(found[has_state]) for has_state in (False, True))
         say(f"{guarantee}: {without:,.0f}/s without state, {with_state:,.0f}/s with: {with_state / without:.2f}")
+
+
+def hot(kafka: Cluster, seconds: float) -> None:
+    """From a request's timestamp to its answer's, of the keys that are not hot, in milliseconds."""
+    row = np.ones(4, "<f4").tobytes()
+    for order in ("partition", "key"):
+        for rate_, share in ((rate_, share) for rate_ in (500, 1000, 2000) for share in (0, 3)):
+            settings = {"DELIVERY__GUARANTEE": "at_least_once", "DELIVERY__ORDER": order}
+            settings |= {"STATE__TENSORS": '{"h_in": "h_out"}', "BATCHING__MAX_BATCH_SIZE": "64"}
+            with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=gru()) as scene:
+                scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic("states", partitions=4, config=COMPACTED)
+                replica = scene.replica()
+                chance = np.random.default_rng(0).integers(0, 10_000, 1 << 16)
+
+                def make(
+                    number: int, share: int = share, chance: np.ndarray = chance, scene: Scene = scene
+                ) -> tuple[str, Sent]:
+                    is_hot = share and number % share == 0
+                    return scene.topic, Sent(
+                        b"hot" if is_hot else b"key-%d" % chance[number % len(chance)], row, [ROWS]
+                    )
+
+                load = SteadyPublisher(kafka, make, rate_)
+                time.sleep(seconds)
+                asked = len(load.stop())
+                while sum(scene.committed().values()) < asked:
+                    time.sleep(0.1)
+                found = latencies(kafka, scene)
+                replica.terminate()
+                replica.exit_code()
+            p50, p99 = np.percentile(found, (50, 99))
+            which = "a third are of one key" if share else "no key is hot"
+            say(f"order {order}, {rate_:,}/s, {which}: others p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+
+
+def latencies(kafka: Cluster, scene: Scene) -> list[int]:
+    """Of all requests whose key is not hot but those of the first second."""
+    connection = Connection(bootstrap_servers=kafka.bootstrap_servers)
+    times: list[dict[str, int]] = []
+    for topic in (scene.topic, scene.response_topic):
+        with Reader(connection, topic) as reader:
+            reader.start_at(reader.beginnings)
+            found: dict[str, int] = {}
+            while not reader.has_reached_ends:
+                for record in reader.read(0.5):
+                    headers = dict(record.headers)
+                    name = (headers["source"] or b"").decode() if "source" in headers else record.source
+                    if record.key != b"hot":
+                        found[name] = record.timestamp_ms or 0
+            times.append(found)
+    asked, answered = times
+    first = min(asked.values())
+    return [answered[name] - at for name, at in asked.items() if at > first + 1000]
 
 
 def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
@@ -186,7 +242,7 @@ def say(line: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.states", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["serve", "restore", "store"])
+    parser.add_argument("what", choices=["serve", "restore", "store", "hot"])
     parser.add_argument("count", type=int, nargs="?", default=400_000, help="requests, or states")
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -199,7 +255,9 @@ def main() -> None:
     try:
         kafka = Cluster(broker.bootstrap_servers)
         kafka.wait_until_coordinating()
-        if asked.what == "restore":
+        if asked.what == "hot":
+            hot(kafka, seconds=8.0)
+        elif asked.what == "restore":
             restore(kafka, asked.count, asked.in_memory)
         else:
             serve(kafka, asked.count, asked.keys, asked.rounds, asked.in_memory)

@@ -18,6 +18,7 @@ PROMISES = (
     ("wrong", "wrong"),
     ("committed past", "commits past an unsettled record"),
 )
+STATE_PROMISES = (("wrong state", "wrong states"),)
 
 
 def table(outcome: Outcome, replay: str) -> str:
@@ -53,7 +54,7 @@ def _promises(outcome: Outcome) -> Iterator[str]:
     yield _row("requests", len(books.requests), f"{again:,} of them published again by their client" if again else "")
     yield _row("answers", books.answers, f"{books.errors:,} of them errors")
     yield _row("dead letters", books.dead_letters)
-    for name, words in PROMISES:
+    for name, words in (*PROMISES, *STATE_PROMISES) if outcome.options.has_state else PROMISES:
         yield _row(words, books.found[name])
     yield _row("looks at the commits", books.looks, f"{outcome.unanswered_looks} more met no broker")
     yield _row("commits that moved back", books.moved_back)
