@@ -2,6 +2,7 @@
 
 python -m tests.bench.states serve              rows/s of a small model without and with state, interleaved
 python -m tests.bench.states restore 1000000    seconds and memory for so many states of 256 bytes
+python -m tests.bench.states peers              rows/s of the worker, of a loop key by key, and of Quix Streams
 python -m tests.bench.states hot                latencies without and with a key that is a third of all requests
 python -m tests.bench.states store 1000000      64 states read and written in the local store, one by one and at once
 
@@ -14,6 +15,7 @@ import argparse
 import logging
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +27,8 @@ import onnx
 from confluent_kafka import Producer
 from onnx import helper, numpy_helper
 
+from tests.bench.loops.task import Task
+from tests.bench.measuring.running import PEERS_PYTHON, ROOT
 from tests.kafka.broker import any_broker
 from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.publisher import SteadyPublisher
@@ -43,6 +47,7 @@ from worker.tools.kafka.reader import Reader
 ROWS = ("content-type", b"application/octet-stream")
 COMPACTED = {"cleanup.policy": "compact"}
 PORTION = 10_000
+WINDOW = 8.0  # seconds of a measurement
 
 
 def without_state(model: bytes, inputs: int = 4, hidden: int = 16) -> bytes:
@@ -95,6 +100,67 @@ def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | No
                 rates.append(rate(kafka, guarantee, requests, in_memory, has_state=has_state))
         without, with_state = (statistics.median(found[has_state]) for has_state in (False, True))
         say(f"{guarantee}: {without:,.0f}/s without state, {with_state:,.0f}/s with: {with_state / without:.2f}")
+
+
+def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None:
+    """At least once, from a backlog: answers a second after the first thousand, for `WINDOW` seconds at most."""
+    rng = np.random.default_rng(0)
+    drawn = zip(rng.integers(0, keys, rows), rng.standard_normal((rows, 4)).astype("<f4"), strict=True)
+    requests = [Sent(b"key-%d" % key, value.tobytes(), [ROWS]) for key, value in drawn]
+    programs = {
+        "worker": None,
+        "worker, states on disk": None,
+        "a loop, key by key": [sys.executable, "-m", "tests.bench.loops.key_by_key"],
+        "Quix Streams": [str(PEERS_PYTHON), "-m", "tests.bench.peers.quix_state"],
+    }
+    found: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(rounds):
+        for name, program in programs.items():
+            settings = {"DELIVERY__GUARANTEE": "at_least_once", "STATE__TENSORS": '{"h_in": "h_out"}'}
+            settings["BATCHING__MAX_BATCH_SIZE"] = "64"
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                Scene(kafka, Path(folder), settings, model=gru(4, units)) as scene,
+            ):
+                kafka.produce(scene.topic, requests)
+                if program is None:
+                    scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic(
+                        "states", partitions=4, config=COMPACTED
+                    )
+                    if name != "worker":
+                        scene.settings |= {"STATE__DIRECTORY": f"{folder}/states", "STATE__KEYS_IN_MEMORY": "1024"}
+                    with scene.start():
+                        found[name].append(pace(kafka, scene.response_topic, rows))
+                    continue
+                words = Task(
+                    kafka.bootstrap_servers,
+                    scene.topic,
+                    scene.response_topic,
+                    fresh("peer"),
+                    scene.settings["MODEL__PATH"],
+                    1,
+                )
+                process = subprocess.Popen([*program, *words.words()], cwd=ROOT)  # noqa: S603  # ours
+                try:
+                    found[name].append(pace(kafka, scene.response_topic, rows))
+                finally:
+                    process.kill()
+                    process.wait()
+    ours = statistics.median(found["worker"])
+    for name, rates in found.items():
+        say(f"{name}: {statistics.median(rates):,.0f}/s; the worker is {ours / statistics.median(rates):.1f} x")
+
+
+def pace(kafka: Cluster, topic: str, most: int) -> float:
+    """Answers a second that come to a topic."""
+    began, first = 0.0, 0
+    while True:
+        time.sleep(0.05)
+        now, count = time.monotonic(), sum(kafka.end_offsets(topic).values())
+        if not began and count > 1000:
+            began, first = now, count
+        elif began and (count >= most or now > began + WINDOW):
+            return (count - first) / (now - began)
 
 
 def hot(kafka: Cluster, seconds: float) -> None:
@@ -242,10 +308,11 @@ def say(line: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.states", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["serve", "restore", "store", "hot"])
+    parser.add_argument("what", choices=["serve", "restore", "store", "hot", "peers"])
     parser.add_argument("count", type=int, nargs="?", default=400_000, help="requests, or states")
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--units", type=int, default=16, help="of the GRU, for peers")
     parser.add_argument("--in-memory", type=int, metavar="KEYS", help="all, unless given")
     asked = parser.parse_args()
     if asked.what == "store":
@@ -257,6 +324,8 @@ def main() -> None:
         kafka.wait_until_coordinating()
         if asked.what == "hot":
             hot(kafka, seconds=8.0)
+        elif asked.what == "peers":
+            peers(kafka, asked.count, asked.keys, asked.rounds, asked.units)
         elif asked.what == "restore":
             restore(kafka, asked.count, asked.in_memory)
         else:

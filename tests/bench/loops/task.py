@@ -56,6 +56,23 @@ def model_call(model: str, batch: int) -> Run:
     return run
 
 
+def step_call(model: str) -> Callable[[bytes, Floats | None], tuple[bytes, Floats]]:
+    """One row of x and the state h_in of its key, None for none, in; its y as bytes and the next state out."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    width = next(given.shape[1] for given in session.get_inputs() if given.name == "h_in")
+    nothing = np.zeros(width, np.float32)
+
+    def run(row: bytes, before: Floats | None) -> tuple[bytes, Floats]:
+        state = nothing if before is None else before
+        feeds = {"x": np.frombuffer(row, "<f4")[None], "h_in": state[None]}
+        answer, after = session.run(["y", "h_out"], feeds)
+        return answer.tobytes(), after[0]
+
+    return run
+
+
 def joined(values: Sequence[bytes]) -> Floats:
     """Raw values as one array, a row each."""
     return np.frombuffer(b"".join(values), "<f4").reshape(len(values), -1)
