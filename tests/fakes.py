@@ -745,6 +745,7 @@ class FakeRestorer:
         self._is_exact = is_exact
         self._portions: list[RestoredRows] = []
         self.is_slow = False
+        self.left = 0
 
     def begin(self, partition: Partition, attempt: int) -> None:
         committed = None if self._is_exact else self._broker.committed.get(partition, 0)

@@ -344,7 +344,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Which partitions wait for their states?",
-            {"{{instance}}": "@restoring_partitions"},
+            {"{{instance}}": "@restoring_partitions", "records to be read {{instance}}": "@restore_records_left"},
             note="Nothing of them is taken before the changelog is read back.",
         ),
         Panel("How long does it take to read a partition back?", quantiles("restore_seconds"), unit="s"),

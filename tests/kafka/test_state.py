@@ -182,4 +182,5 @@ def test_states_beyond_memory_survive_a_kill(kafka: Cluster, tmp_path: Path) -> 
         expect_serial(scene, acknowledged, mean_serial())
         keys = len({sent.key for sent in acknowledged.values()})
         assert replica.metric("inference_worker_states") == keys > 2000
+        assert replica.metric("inference_worker_restore_records_left") == 0
         assert replica.metric("inference_worker_state_bytes") <= 16 * 1024

@@ -47,6 +47,10 @@ class Restorer(Protocol):
     def found(self) -> RestoredRows | None:
         """The next portion; None while there is none. Raises `Stop` when they cannot be read."""
 
+    @property
+    def left(self) -> int:
+        """About how many records of the changelog are still to be read."""
+
 
 class _Mark(NamedTuple):
     """Rows `start` to `stop` of an undo: those of one place's requests."""
@@ -346,6 +350,11 @@ class KeyStates:
     def restoring(self) -> int:
         """Partitions whose states are not all here."""
         return len(self._restoring)
+
+    @property
+    def left_to_restore(self) -> int:
+        """About how many records of the changelog are still to be read."""
+        return self._restorer.left if self._restoring else 0
 
     def restore_some(self) -> bool:
         """Take over some of what was found, for a few milliseconds. Whether there was any."""

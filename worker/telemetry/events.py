@@ -316,8 +316,9 @@ class WorkerEvents:
         if not self._is_in_group:
             return "not in the consumer group yet"
         states = None if self._watched is None else self._watched.states
-        restoring = 0 if states is None else states.restoring
-        return f"the states of {restoring} partitions are being read back" if restoring else None
+        if states is None or not states.restoring:
+            return None
+        return f"the states of {states.restoring} partitions are being read back: about {states.left_to_restore} to go"
 
     def _sum_up(self, now: float) -> None:
         for failure in (self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions):

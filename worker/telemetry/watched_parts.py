@@ -50,6 +50,8 @@ class WatchedStates(Protocol):
     def loads(self) -> int: ...
     @property
     def restoring(self) -> int: ...
+    @property
+    def left_to_restore(self) -> int: ...
 
 
 class WatchedTurns(Protocol):
@@ -89,6 +91,7 @@ class WatchedParts:
             values.set(metrics.STATE_BYTES, self.states.size)
             values.set(metrics.STATES_LOADED, self.states.loads)
             values.set(metrics.RESTORING, self.states.restoring)
+            values.set(metrics.RESTORE_LEFT, self.states.left_to_restore)
         if self._turns is not None:
             values.set(metrics.WAITING_FOR_KEY, self._turns.waiting)
         oldest = self.ledger.oldest_by_partition()

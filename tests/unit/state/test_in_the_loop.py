@@ -190,16 +190,17 @@ def test_states_leave_with_their_partition_and_come_back_with_it(*, exactly_once
     w.turn(3)
     assert in_memory(w) == {b"p1": 5}
 
-    w.restorer.is_slow = True
+    w.restorer.is_slow, w.restorer.left = True, 7
     w.source.assign(P0)
     w.broker.append(of(1, 2))
     w.turn_for(0.5)
     assert name(1) not in answers(w)
     assert w.states is not None
-    assert w.states.restoring == 1
+    assert (w.states.restoring, w.states.left_to_restore) == (1, 7)
     w.restorer.is_slow = False
     w.turn_for(0.5)
 
+    assert (w.states.restoring, w.states.left_to_restore) == (0, 0)
     assert answers(w)[name(1)] == [3]
     assert w.events.restored_keys[-1][:2] == (P0, 1)
 

@@ -53,9 +53,10 @@ class _Wanted(NamedTuple):
 
 
 class _Restore(NamedTuple):
-    """One partition under way; `end` of its changelog."""
+    """One partition under way, from `start` to `end` of its changelog."""
 
     restoration: Restoration
+    start: int
     end: int
 
 
@@ -77,6 +78,7 @@ class ChangelogRestorer:
         self._restores: dict[int, _Restore] = {}  # by partition number
         self._waiting: list[_Wanted] = []
         self._ask_at = 0.0
+        self.left = 0  # offsets to be read, of those partitions whose ends are known; written in the thread alone
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
         self._thread = Thread(target=self._serve, name="restorer", daemon=True)
         self._thread.start()
@@ -185,7 +187,7 @@ class ChangelogRestorer:
             if ends[number] <= starts[number]:
                 self._hand_over(restoration.last())
             else:
-                self._restores[number] = _Restore(restoration, ends[number])
+                self._restores[number] = _Restore(restoration, starts[number], ends[number])
                 begun.append(TopicPartition(self._topic, number, starts[number]))
         self._waiting = []
         if begun:
@@ -232,13 +234,15 @@ class ChangelogRestorer:
                 ) from None
 
     def _end_those_done(self, consumer: Consumer) -> None:
-        numbers = list(self._restores)
+        numbers, left = list(self._restores), 0
         for at in consumer.position([TopicPartition(self._topic, number) for number in numbers]):
             restore = self._restores[at.partition]
+            left += restore.end - min(max(at.offset, restore.start), restore.end)
             if at.offset >= restore.end:
                 del self._restores[at.partition]
                 consumer.incremental_unassign([TopicPartition(self._topic, at.partition)])
                 self._hand_over(restore.restoration.last())
+        self.left = left
 
     def _hand_over(self, item: RestoredRows | Stop) -> None:
         while not self._is_closing.is_set():

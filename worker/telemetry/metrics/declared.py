@@ -41,6 +41,9 @@ STATES_LOADED = Metric(
 RESTORING = Metric(
     "restoring_partitions", MetricKind.GAUGE, "How many partitions wait for their states to be read back?"
 )
+RESTORE_LEFT = Metric(
+    "restore_records_left", MetricKind.GAUGE, "How many records of their changelogs are still to be read, about?"
+)
 RESTORE = Metric(
     "restore_seconds",
     MetricKind.HISTOGRAM,
