@@ -20,6 +20,7 @@ from worker.codecs.examples import encode_request, encodings
 from worker.commands.check.delivery import WantedTransactions, can_transact, delivery_facts, wanted_transactions
 from worker.commands.check.options import CheckOrder
 from worker.commands.check.report import ClusterFacts, ModelFacts, Report
+from worker.commands.check.restoring import restore_estimate
 from worker.commands.check.screen import show
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.limits import Limit
@@ -51,7 +52,7 @@ RUNS, RUNS_SECONDS = 5, 2.0
 
 def check(order: CheckOrder) -> int:
     """The exit code of a worker with these settings, as far as its start goes: 0, it would serve."""
-    report = examined(order.config, creates_topics=order.create_topics)
+    report = examined(order.config, creates_topics=order.create_topics, estimates_restore=order.restore_estimate)
     if order.as_json:
         print_json(report.as_json())
     else:
@@ -59,7 +60,7 @@ def check(order: CheckOrder) -> int:
     return report.exit_code
 
 
-def examined(config_path: Path | None, *, creates_topics: bool = False) -> Report:
+def examined(config_path: Path | None, *, creates_topics: bool = False, estimates_restore: bool = False) -> Report:
     """All that can be found out. What a worker's start would raise is a problem in the report."""
     report = Report(f"inference-worker check --json{'' if config_path is None else f' --config {config_path}'}")
     parts = load_parts(config_path, os.environ)
@@ -73,7 +74,23 @@ def examined(config_path: Path | None, *, creates_topics: bool = False) -> Repor
             _look_at_room(model, parts.kafka, report)
     if parts.settings is not None:
         _look_at_telemetry(parts.settings, report)
+        if estimates_restore and model is not None:
+            _look_at_restore(parts.settings, model, report)
     return report
+
+
+def _look_at_restore(settings: Settings, model: Model, report: Report) -> None:
+    """Where a worker would start, and its model has state."""
+    state, cluster = settings.state, report.cluster
+    if not state.tensors:
+        report.refuse([Finding("--restore-estimate: WORKER_STATE__TENSORS is empty, so the model has no state")], 2)
+    elif cluster is not None and not report.problems:
+        partitions = next(t.partitions for t in cluster.survey.topics if t.name == settings.kafka.changelog_topic)
+        layout, _ = layout_of(model.signature, state.tensors, state.initial, with_answer=state.answer)
+        try:
+            report.restore = restore_estimate(settings, layout, partitions)
+        except Stop as stop:
+            report.add(stop)
 
 
 def _look_at_telemetry(settings: Settings, report: Report) -> None:

@@ -22,6 +22,13 @@ class CheckOrder:
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="First make the topics that are missing, states compacted.")
     ] = False
+    restore_estimate: Annotated[
+        bool,
+        typer.Option(
+            "--restore-estimate",
+            help="With state: read states back for some seconds, and say how long all would take.",
+        ),
+    ] = False
     show_all: Annotated[bool, typer.Option("--all", help="Show settings that have their defaults, too.")] = False
 
 

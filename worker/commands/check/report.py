@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from worker.codecs.examples import EncodedRequest, Encoding
+from worker.commands.check.restoring import RestoreFacts
 from worker.core.failures import Stop
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.capabilities import Capabilities
@@ -85,6 +86,7 @@ class Report:
     model: ModelFacts | None = None
     examples: dict[Encoding, EncodedRequest] = field(default_factory=dict)
     cluster: ClusterFacts | None = None
+    restore: RestoreFacts | None = None
     created: Mapping[str, int] = field(default_factory=dict)  # topics made, with their partitions
     problems: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
@@ -112,6 +114,7 @@ class Report:
             "examples": {encoding.value: _example(example) for encoding, example in self.examples.items()},
             "created": dict(self.created),
             "cluster": None if self.cluster is None else asdict(self.cluster),
+            "restore": None if self.restore is None else asdict(self.restore),
         }
 
 

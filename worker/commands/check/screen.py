@@ -14,6 +14,7 @@ from rich.text import Text
 
 from worker.commands.check.kcat_examples import KINDS, publish_function, sent
 from worker.commands.check.report import ClusterFacts, DeliveryFacts, ModelFacts, Report
+from worker.commands.check.restoring import RestoreFacts
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.advice import duration
 from worker.kafka.cluster.survey import GroupFacts, TopicFacts
@@ -24,6 +25,13 @@ from worker.terminal.terminal import WIDEST, count, printable, write
 _LESS_ORDER = {
     "key": "that of the requests for answers of one key, none for others: a reader keeps each `source` to drop repeats",
     "none": "none: a reader keeps each `source` to drop repeats",
+}
+# By the setting that names a topic.
+_HOLDS = {
+    "REQUEST_TOPICS": "requests",
+    "RESPONSE_TOPIC": "answers",
+    "DEAD_LETTER_TOPIC": "dead letters",
+    "CHANGELOG_TOPIC": "states",
 }
 
 Row = tuple[str, str]
@@ -48,6 +56,8 @@ class _ReportPage:
             self._section("Delivery", delivery_rows(report.delivery))
         if report.cluster is not None:
             self._cluster(report.cluster, report.delivery)
+        if report.restore is not None:
+            self._section("States", [("read back", _restored(report.restore))])
         if report.created:
             made = [(topic, count(partitions, "partition")) for topic, partitions in report.created.items()]
             self._section("Topics created", made)
@@ -211,6 +221,13 @@ def _takeover(seconds: float | None) -> str:
     return f"a killed replica's partitions move after {seconds:g} s"
 
 
+def _restored(restore: RestoreFacts) -> str:
+    whose = f"{count(restore.records, 'record')} of {count(restore.partitions, 'partition')}"
+    if restore.is_reckoned:
+        return f"{whose} take about {_time(restore.seconds)}, as one replica, by the first of them"
+    return f"{whose} took {_time(restore.seconds)}, as one replica"
+
+
 def _known(answer: bool | None) -> str:  # noqa: FBT001 - a fact to be spelled, no choice of the caller's
     return {True: "known to the broker", False: "not known to the broker", None: "the broker does not say"}[answer]
 
@@ -224,7 +241,7 @@ def _topics(topics: Sequence[TopicFacts]) -> Table:
         config = topic.config or {}
         table.add_row(
             topic.name,
-            {"REQUEST_TOPICS": "requests", "RESPONSE_TOPIC": "answers"}.get(topic.setting, "dead letters"),
+            _HOLDS[topic.setting],
             str(topic.partitions),
             str(topic.replication),
             f"≥ {config['min.insync.replicas']}" if "min.insync.replicas" in config else "?",

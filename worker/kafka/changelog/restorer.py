@@ -78,7 +78,8 @@ class ChangelogRestorer:
         self._restores: dict[int, _Restore] = {}  # by partition number
         self._waiting: list[_Wanted] = []
         self._ask_at = 0.0
-        self.left = 0  # offsets to be read, of those partitions whose ends are known; written in the thread alone
+        # Offsets of those partitions whose ends are known: in all, and still to be read. Written in the thread alone.
+        self.total = self.left = 0
         # A daemon: a call that hangs must not keep a process alive that has decided to end.
         self._thread = Thread(target=self._serve, name="restorer", daemon=True)
         self._thread.start()
@@ -187,6 +188,8 @@ class ChangelogRestorer:
             if ends[number] <= starts[number]:
                 self._hand_over(restoration.last())
             else:
+                self.total += ends[number] - starts[number]
+                self.left += ends[number] - starts[number]
                 self._restores[number] = _Restore(restoration, starts[number], ends[number])
                 begun.append(TopicPartition(self._topic, number, starts[number]))
         self._waiting = []
