@@ -6,7 +6,7 @@ bugs have passed the quick tests once. The test that was written for each is nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -24,6 +24,7 @@ from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_isolated_runs, test_turning
 from tests.unit.state import test_in_the_loop as test_state
+from tests.unit.state import test_stored_slots
 from worker.codecs.answers import Answers
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
@@ -38,6 +39,7 @@ from worker.kafka.transactions.transactional_producer import TransactionalProduc
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 from worker.state import KeyStates, KeyTurns, Restoration, RestoredRows, StatefulStacker
+from worker.state.stored_slots import StoredSlots
 
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
@@ -111,6 +113,24 @@ def _keep_what_is_not_finite(*_: object) -> dict[int, Any]:
     return {}
 
 
+def _load_before_the_others_are_marked(self: StoredSlots, partition: Partition, keys: Sequence[bytes]) -> Iterator[int]:
+    index = self._index.setdefault(partition, {})
+    if missing := [key for key in keys if key not in index]:
+        self._load(partition, missing)
+    slots = [index.get(key, 0) for key in keys]
+    self._was_used[slots] = True
+    self._asked_by[slots] = self._batch
+    return iter(slots)
+
+
+def _store_nothing(self: StoredSlots, slots: Sequence[int]) -> None:
+    for slot in slots:
+        owner = self._owners[slot]
+        assert owner is not None
+        del self._index[owner[0]][owner[1]]
+    self._free(slots)
+
+
 def _take_what_is_being_restored(*_: object) -> bool:
     return False
 
@@ -182,6 +202,18 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_state.test_states_leave_with_their_partition_and_come_back_with_it(
             exactly_once=True, how="revoke"
         ),
+    ),
+    "a state is put away while a batch asks for it": Planted(
+        StoredSlots,
+        "find",
+        _load_before_the_others_are_marked,
+        lambda _: test_stored_slots.test_what_was_not_used_lately_goes_to_the_store(),
+    ),
+    "a state is put away without being stored": Planted(
+        StoredSlots,
+        "_put_away",
+        _store_nothing,
+        lambda _: test_stored_slots.test_what_was_not_used_lately_goes_to_the_store(),
     ),
     "an answer is dropped where the producer's queue is full": Planted(
         KafkaSink,
