@@ -720,10 +720,8 @@ class FakeStore:
         self.gets.append(keys)
         return [self.values.get(partition, {}).get(key) for key in keys]
 
-    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        self.values.setdefault(partition, {}).update(
-            (key, value or b"") for key, value in zip(keys, values, strict=True)
-        )
+    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        self.values.setdefault(partition, {}).update(zip(keys, values, strict=True))
 
     def delete(self, partition: Partition, key: bytes) -> None:
         self.values.get(partition, {}).pop(key, None)

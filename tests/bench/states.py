@@ -202,14 +202,12 @@ def latencies(kafka: Cluster, scene: Scene) -> list[int]:
     times: list[dict[str, int]] = []
     for topic in (scene.topic, scene.response_topic):
         with Reader(connection, topic) as reader:
-            reader.start_at(reader.beginnings)
             found: dict[str, int] = {}
-            while not reader.has_reached_ends:
-                for record in reader.read(0.5):
-                    headers = dict(record.headers)
-                    name = (headers["source"] or b"").decode() if "source" in headers else record.source
-                    if record.key != b"hot":
-                        found[name] = record.timestamp_ms or 0
+            for record in reader.up_to_ends(reader.beginnings):
+                headers = dict(record.headers)
+                name = (headers["source"] or b"").decode() if "source" in headers else record.source
+                if record.key != b"hot":
+                    found[name] = record.timestamp_ms or 0
             times.append(found)
     asked, answered = times
     first = min(asked.values())

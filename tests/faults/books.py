@@ -209,7 +209,7 @@ class Books:
         """Replay the requests of each partition, one by one."""
         for source in sorted(self.requests):
             number = self.requests[source]
-            asked = request(number, self._partitions, has_state=True)
+            asked = self._asked(number)
             if asked.code is not None:
                 continue
             before, rows = self._rows[asked.key or b""], rows_of(number)

@@ -28,6 +28,7 @@ from tests.faults.load import Load
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import TABLE, WEIGHTS
 from tests.models import counting, fragile, save
+from worker.kafka.cluster.access import CHANGELOG_CONFIGS
 from worker.settings import Connection
 from worker.tools.kafka.reader import Reader
 
@@ -191,7 +192,7 @@ class Mix:
         configs: dict[str, dict[str, str]] = {}
         if self._options.has_state:
             counts[self._changelog] = topics.partitions
-            configs[self._changelog] = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
+            configs[self._changelog] = dict(CHANGELOG_CONFIGS)
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
         for future in admin.create_topics(
             [
@@ -208,12 +209,10 @@ class Mix:
     def _last_states(self) -> dict[bytes, int]:
         """By key the number that the changelog ends with: the last element of the value."""
         with Reader(Connection(bootstrap_servers=self._broker.bootstrap_servers), self._changelog) as reader:
-            reader.start_at(reader.beginnings)
-            found: dict[bytes, int] = {}
-            while not reader.has_reached_ends:
-                for record in reader.read(1.0):
-                    found[record.key or b""] = int(np.frombuffer((record.value or b"")[-4:], "<f4")[0])
-        return found
+            return {
+                record.key or b"": int(np.frombuffer((record.value or b"")[-4:], "<f4")[0])
+                for record in reader.up_to_ends(reader.beginnings)
+            }
 
     def _settings(self) -> dict[str, str]:
         model = fragile(TABLE, WEIGHTS)

@@ -196,7 +196,7 @@ class RunStates:
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         self.arrays = arrays
-        self.values: list[bytes | None] = []
+        self.values: Sequence[bytes | None] = ()
 
     def row(self, at: int) -> list[Array]:
         """Those of one row: arrays of shape (1, *dims)."""

@@ -62,7 +62,7 @@ class KeySlots:
 
     def owner(self, slot: int) -> tuple[Partition, bytes] | None:
         """Whose state it is."""
-        return self._owners[slot] if slot < len(self._owners) else None
+        return self._owners[slot]
 
     def forget(self, partition: Partition) -> None:
         """No key of it has a state."""

@@ -63,7 +63,7 @@ class StateLayout:
         ]
         return np.dtype([*head, *((f"s{at}", t.spec.dtype, _dims(t.spec)) for at, t in enumerate(self.tensors))])
 
-    def written(self, offsets: Array, times: Array, firsts: Array, states: Sequence[Array]) -> list[bytes | None]:
+    def written(self, offsets: Array, times: Array, firsts: Array, states: Sequence[Array]) -> list[bytes]:
         """Changelog values: one for each row of `states`, one array of shape (rows, *dims) per tensor.
 
         `offsets` are of the requests that gave them, `times` their last use in milliseconds since the epoch, `firsts`
@@ -76,6 +76,10 @@ class StateLayout:
             values[f"s{at}"] = rows
         whole, length = values.tobytes(), self.dtype.itemsize
         return [whole[start : start + length] for start in range(0, len(whole), length)]
+
+    def tensors_of(self, rows: NDArray[Any]) -> list[Array]:
+        """Of rows of `dtype`, or one of them, the array of each tensor."""
+        return [rows[f"s{at}"] for at in range(len(self.tensors))]
 
     def read(self, values: Sequence[bytes]) -> NDArray[Any]:
         """Those values as rows of `dtype`. Raises `ValueError` when one of them is of another layout."""

@@ -6,7 +6,7 @@ Slot 0 holds the state of a key that has none, so a batch is gathered without as
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,11 @@ class Rows(NamedTuple):
     states: Sequence[Array]
     offsets: Array
     times: Array
+
+    @classmethod
+    def of(cls, layout: StateLayout, rows: NDArray[Any]) -> Rows:
+        """As the changelog and a store have them: rows of the layout's `dtype`."""
+        return cls(layout.tensors_of(rows), rows["offset"], rows["time"])
 
     def row(self, at: int) -> Rows:
         """One of them."""

@@ -262,13 +262,14 @@ class KeyStates:
                 self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
         written = Rows(arrays, np.array([offset for mark in marks for offset in mark.offsets], np.int64), used)
         self._store(marks, found, written)
-        values: list[bytes | None] = self.layout.written(written.offsets, used, found == 0, arrays)
+        values = self.layout.written(written.offsets, used, found == 0, arrays)
         if is_whole:
             given.values = values
         else:
-            given.values = given.values or [None] * count
+            some = list(given.values) or [None] * count
             for row, value in zip(rows, values, strict=True):
-                given.values[row] = value
+                some[row] = value
+            given.values = some
 
     def _store(self, marks: list[_Mark], before: NDArray[np.intp], rows: Rows) -> None:
         if self._can_take_back:
@@ -393,8 +394,7 @@ class KeyStates:
             slots[at] = slot or added.get(key) or added.setdefault(key, self._slots.add(partition, key))
         if self._ttl_ms is not None and len(rows):
             self._newest[partition] = max(int(rows["time"].max()), self._newest.get(partition, NO_TIME))
-        states = [rows[f"s{at}"] for at in range(len(self._slabs.states))]
-        self._slots.put(slots, Rows(states, rows["offset"], rows["time"]))
+        self._slots.put(slots, Rows.of(self.layout, rows))
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more."""

@@ -33,7 +33,7 @@ class Store(Protocol):
 
     def keys_of(self, partition: Partition) -> int: ...
     def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes | None]: ...
-    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None: ...
+    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes]) -> None: ...
     def delete(self, partition: Partition, key: bytes) -> None: ...
     def forget(self, partition: Partition) -> None: ...
 
@@ -112,12 +112,10 @@ class StoredSlots(KeySlots):
         found = [value for value in values if value is not None]
         if not found:
             return
-        rows = self._layout.read(found)
+        rows = Rows.of(self._layout, self._layout.read(found))
         are_there = [value is not None for value in values]
         slots = np.array([self.add(partition, key) for key in compress(keys, are_there)], np.intp)
-        super().put(
-            slots, Rows([rows[f"s{at}"] for at in range(len(self._slabs.states))], rows["offset"], rows["time"])
-        )
+        super().put(slots, rows)
         self._is_stored[slots], self._is_news[slots] = True, False
         self.loads += len(found)
 

@@ -78,10 +78,10 @@ class LocalStore:
             found: list[bytes | None] = list(map(reading.get, map(_stored, keys)))
         return [value if value is None else value[: self._length] for value in found]
 
-    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         """Write these. Raises `BadConfiguration` when the disk is full, or fails."""
         written = [
-            (stored := _stored(key), (value or b"") + key if stored[:1] == _DIGEST else value or b"")
+            (stored := _stored(key), value + key if stored[:1] == _DIGEST else value)
             for key, value in zip(keys, values, strict=True)
         ]
         self._write(partition, lambda writing: writing.cursor().putmulti(sorted(written)))

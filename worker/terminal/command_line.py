@@ -11,7 +11,7 @@ from worker.core.records import Array, ClosedBy
 from worker.core.tensors.signature import Signature
 from worker.settings import StateSettings
 from worker.settings.for_commands import ClientKafkaSettings, load_scoring
-from worker.state import layout_of
+from worker.state import StateLayout, layout_of
 
 # The topics that workers write to, by their setting, and what their readers take each record for.
 _READ_AS = {"response_topic": "answers", "dead_letter_topic": "dead letters"}
@@ -63,7 +63,7 @@ def signature_and_example(
 
     whole = inspect(settings.model).signature
     example = example_of(settings.model, whole)
-    return _without_state(whole, settings.state), None if example is None else example.arrays
+    return remembered(whole, settings.state)[1], None if example is None else example.arrays
 
 
 def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_asked_for: bool) -> Signature | None:
@@ -72,15 +72,18 @@ def signature_if_any(config: Path | None, environ: Mapping[str, str], *, is_aske
         settings = load_scoring(config, environ)
         from worker.inference import inspect  # noqa: PLC0415 - as above
 
-        return _without_state(inspect(settings.model).signature, settings.state)
+        return remembered(inspect(settings.model).signature, settings.state)[1]
     except BadConfiguration:
         if is_asked_for:
             raise
         return None
 
 
-def _without_state(signature: Signature, state: StateSettings) -> Signature:
-    """What is left for requests and answers."""
+def remembered(signature: Signature, state: StateSettings) -> tuple[StateLayout | None, Signature]:
+    """What the model remembers of each key, if anything, and what is left for requests and answers.
+
+    Raises `BadConfiguration`.
+    """
     if not state.tensors:
-        return signature
-    return layout_of(signature, state.tensors, state.initial, with_answer=state.answer)[1]
+        return None, signature
+    return layout_of(signature, state.tensors, state.initial, with_answer=state.answer)

@@ -153,9 +153,6 @@ def append_times(bootstrap_servers: str, topic: str) -> Floats:
 
     The topic stamps its records itself (`message.timestamp.type=LogAppendTime`).
     """
-    times: list[float] = []
     with Reader(connection(bootstrap_servers), topic) as reader:
-        reader.start_at(reader.beginnings)
-        while not reader.has_reached_ends:
-            times += [(record.timestamp_ms or 0) / 1000 for record in reader.read(0.2)]
+        times = [(record.timestamp_ms or 0) / 1000 for record in reader.up_to_ends(reader.beginnings)]
     return np.sort(np.array(times))

@@ -40,9 +40,8 @@ from worker.kafka.transactions.transactional_id import cost_of_a_kill
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts
-from worker.state import layout_of
 from worker.telemetry import try_address
-from worker.terminal.command_line import CLOSING
+from worker.terminal.command_line import CLOSING, remembered
 from worker.terminal.open_axes import open_axes
 from worker.terminal.terminal import page, print_json
 
@@ -81,12 +80,12 @@ def examined(config_path: Path | None, *, creates_topics: bool = False, estimate
 
 def _look_at_restore(settings: Settings, model: Model, report: Report) -> None:
     """Where a worker would start, and its model has state."""
-    state, cluster = settings.state, report.cluster
-    if not state.tensors:
+    layout, _ = remembered(model.signature, settings.state)
+    cluster = report.cluster
+    if layout is None:
         report.refuse([Finding("--restore-estimate: WORKER_STATE__TENSORS is empty, so the model has no state")], 2)
     elif cluster is not None and not report.problems:
         partitions = next(t.partitions for t in cluster.survey.topics if t.name == settings.kafka.changelog_topic)
-        layout, _ = layout_of(model.signature, state.tensors, state.initial, with_answer=state.answer)
         try:
             report.restore = restore_estimate(settings, layout, partitions)
         except Stop as stop:
@@ -145,9 +144,9 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
 
 def _without_state(signature: Signature, state: StateSettings | None) -> tuple[Signature, Sequence[str]]:
     """What is left for requests and answers, and what is remembered of each key. Raises `BadConfiguration`."""
-    if state is None or not state.tensors:
-        return signature, ()
-    layout, left = layout_of(signature, state.tensors, state.initial, with_answer=state.answer)
+    layout, left = (None, signature) if state is None else remembered(signature, state)
+    if layout is None:
+        return left, ()
     tensors = [f"{tensor.spec} from {tensor.output}" for tensor in layout.tensors]
     return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
 

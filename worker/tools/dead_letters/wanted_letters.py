@@ -18,8 +18,6 @@ from worker.tools.dead_letters.progress import Selection
 from worker.tools.kafka.reader import Reader
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# One wait for records; short, so that a bar moves and a signal is seen.
-_READ_S = 0.2
 
 
 def selection_of(which: WhichLetters) -> Selection:
@@ -52,16 +50,10 @@ def time_of(text: str, now: float) -> int:
 
 def letters(reader: Reader, selection: Selection, advance: Callable[[int], object]) -> Iterator[Letter]:
     """Those of the letters that the topic holds now which are selected. `advance` hears how many offsets lie behind."""
-    starts = begin(reader, selection, reader.beginnings)
-    reader.start_at(starts)
-    nexts = dict(starts)
-    while not reader.has_reached_ends:
-        for record in reader.read(_READ_S):
-            nexts[record.partition] = record.offset + 1
-            letter = read(record)
-            if record.offset < reader.ends[record.partition] and selection.takes(letter):
-                yield letter
-        advance(sum(nexts.values()) - sum(starts.values()))
+    for record in reader.up_to_ends(begin(reader, selection, reader.beginnings), advance):
+        letter = read(record)
+        if selection.takes(letter):
+            yield letter
 
 
 def begin(reader: Reader, selection: Selection, starts: Mapping[Partition, int]) -> dict[Partition, int]:

@@ -18,7 +18,7 @@ from worker.core.failures import KafkaFatal
 from worker.core.records import Headers
 from worker.kafka.client.command_clients import client_log, open_client, reach, record_limit
 from worker.kafka.client.config import Config
-from worker.kafka.producer.destination import broken
+from worker.kafka.producer.destination import ANY_PARTITION, broken
 from worker.settings import Connection
 
 # A broker that is away may come back: what has waited for it so long, seconds, is given up.
@@ -34,7 +34,6 @@ _ID_WITHIN = 5.0
 _LARGEST = 100_000_000
 
 PARTITIONER = "murmur2_random"  # Java's: one key, one partition, whichever client publishes it
-ANY_PARTITION = -1  # the partitioner's choice
 
 _TUNING: Config = {
     # Requests leave soon, so that a latency is not the publisher's own; under load they have company anyway.

@@ -6,7 +6,7 @@ Owns a consumer that commits nothing. Knows nothing of what it carries; a broker
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import Self, cast
@@ -25,6 +25,7 @@ from worker.settings import Connection
 
 # The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
 READ_AT_MOST = 1000
+READ_FOR = 0.2  # seconds of one wait for records: short, so that a bar moves and a signal is seen
 ASK_AGAIN = 0.2  # seconds; about as long as an election takes
 # One of librdkafka's own codes, which begin with an underscore.
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001
@@ -85,6 +86,22 @@ class Reader:
     def has_reached_ends(self) -> bool:
         """Everything below `ends` has been read, of the partitions that are read at all."""
         return not self._short_of_end
+
+    def up_to_ends(
+        self, starts: Mapping[Partition, int], tell: Callable[[int], object] = lambda _: None
+    ) -> Iterator[Record]:
+        """The records from these offsets on that lie below `ends`. `tell` hears how many offsets lie behind.
+
+        Raises `KafkaFatal` as `read` does.
+        """
+        self.start_at(starts)
+        nexts = dict(starts)
+        while not self.has_reached_ends:
+            for record in self.read(READ_FOR):
+                nexts[record.partition] = record.offset + 1
+                if record.offset < self.ends[record.partition]:
+                    yield record
+            tell(sum(nexts.values()) - sum(starts.values()))
 
     def read(self, timeout: float) -> Sequence[Record]:
         """What has arrived; if nothing has, what comes first within `timeout` seconds, and perhaps nothing sooner.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +15,11 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.settings import Settings, load
-from worker.state import StateLayout, layout_of
+from worker.state import StateLayout
+from worker.terminal.command_line import remembered
 from worker.terminal.terminal import progress
 from worker.tools.kafka.reader import Reader
 
-# One wait for records; short, so that a bar moves and a signal is seen.
-_READ_S = 0.2
 # Values looked at as one array.
 _PORTION = 8192
 
@@ -59,14 +58,13 @@ def stateful(config: Path | None) -> Stateful:
         raise BadConfiguration("WORKER_STATE__TENSORS: is empty, so the model has no state")
     from worker.inference import inspect  # noqa: PLC0415 - ONNX Runtime takes its time, and the settings may be wrong
 
-    state = settings.state
-    given = inspect(settings.model).signature
-    layout, signature = layout_of(given, state.tensors, state.initial, with_answer=state.answer)
+    layout, signature = remembered(inspect(settings.model).signature, settings.state)
+    assert layout is not None
     return Stateful(settings, layout, signature)
 
 
 def key_of(text: str, *, is_base64: bool) -> bytes:
-    """Raises `BadConfiguration` for what is not base64."""
+    """The key's bytes. Raises `BadConfiguration` where they are to be base64, and are not."""
     if not is_base64:
         return os.fsencode(text)
     try:
@@ -86,18 +84,12 @@ def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int
         wanted = {at: first for at, first in reader.beginnings.items() if only_partition in {None, at.number}}
         total = sum(reader.ends[at] - first for at, first in wanted.items())
         kept: dict[Partition, dict[bytes, bytes]] = {at: {} for at in wanted}
-        reader.start_at(wanted)
         with progress(f"reading {of.changelog}", total) as advance:
-            passed = 0
-            while not reader.has_reached_ends:
-                records = reader.read(_READ_S)
-                _keep(kept, [record for record in records if record.offset < reader.ends[record.partition]], only_key)
-                passed += len(records)
-                advance(passed)
+            _keep(kept, reader.up_to_ends(wanted, advance), only_key)
     return [Found(at.number, list(states), list(states.values())) for at, states in kept.items()]
 
 
-def _keep(kept: Mapping[Partition, dict[bytes, bytes]], records: Sequence[Record], only_key: bytes | None) -> None:
+def _keep(kept: Mapping[Partition, dict[bytes, bytes]], records: Iterable[Record], only_key: bytes | None) -> None:
     """The last value of each key."""
     for record in records:
         key = record.key or b""

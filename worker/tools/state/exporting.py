@@ -26,7 +26,7 @@ def export(order: ExportOrder) -> int:
         partitions += [part.partition] * len(part.keys)
         rows += rows_of(of, part.values)
     joined = np.concatenate(rows)
-    tensors = [joined[f"s{at}"] for at in range(len(of.layout.tensors))]
+    tensors = of.layout.tensors_of(joined)
     save(order.file, of.layout, States(keys, np.array(partitions), len(found), joined["time"], tensors))
     if order.as_json:
         print_json({"file": str(order.file), "keys": len(keys), "partitions": len(found)})

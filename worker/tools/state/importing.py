@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from worker.core.failures import BadConfiguration, Incomplete
+from worker.kafka.client.command_clients import reach
+from worker.kafka.producer.destination import ANY_PARTITION
 from worker.terminal.terminal import console, count, print_json, progress
 from worker.tools.dead_letters.texts import say
 from worker.tools.kafka.groups import members_of
-from worker.tools.kafka.publisher import ANY_PARTITION, PATIENCE, Publisher
-from worker.tools.kafka.reader import Reader
+from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.state.changelog import Stateful, stateful
 from worker.tools.state.options import ImportOrder
 from worker.tools.state.states_file import States, load_states
@@ -59,8 +60,10 @@ def bring_in(order: ImportOrder) -> int:
 
 def _partitions(of: Stateful) -> int:
     """Of both topics. Raises `BadConfiguration` where they differ, for then no worker starts."""
-    with Reader(of.settings.kafka, of.requests) as requests, Reader(of.settings.kafka, of.changelog) as changelog:
-        ours, theirs = len(requests.ends), len(changelog.ends)
+    ours, theirs = (
+        len(reach(topic, of.settings.kafka, "DESCRIBE").cluster.topics[topic].partitions)
+        for topic in (of.requests, of.changelog)
+    )
     if ours != theirs:
         raise BadConfiguration(
             f"WORKER_KAFKA__CHANGELOG_TOPIC: {of.changelog} has {theirs} partitions and {of.requests} has {ours}; name "
@@ -69,7 +72,7 @@ def _partitions(of: Stateful) -> int:
     return ours
 
 
-def _values(of: Stateful, states: States) -> Iterator[bytes | None]:
+def _values(of: Stateful, states: States) -> Iterator[bytes]:
     for start in range(0, len(states.keys), _PORTION):
         some = slice(start, start + _PORTION)
         used = states.used_ms[some]

@@ -18,11 +18,9 @@ from worker.terminal.terminal import console, print_json, printable
 from worker.tools.consume.reading import headers_of, read
 from worker.tools.dead_letters.texts import say
 from worker.tools.kafka.publisher import Publisher
-from worker.tools.kafka.reader import Reader
+from worker.tools.kafka.reader import READ_FOR, Reader
 from worker.tools.state.changelog import Stateful, key_of, last_states, stateful
 from worker.tools.state.options import ResetOrder
-
-_READ_S = 0.2
 
 
 def reset(order: ResetOrder) -> int:
@@ -58,7 +56,7 @@ def _asked(of: Stateful, key: bytes, partition: int, timeout: float) -> Record:
         publisher.flush(timeout)
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            for record in reader.read(_READ_S):
+            for record in reader.read(READ_FOR):
                 if headers_of(record.headers).get("request-id") == name:
                     return record
     raise Incomplete(

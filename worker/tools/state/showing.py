@@ -63,10 +63,10 @@ def show_keys(order: ListOrder) -> int:
 
 def states_of(of: Stateful, found: Found) -> Iterator[State]:
     """One after the other."""
-    keys = iter(found.keys)
+    keys, names = iter(found.keys), [tensor.spec.name for tensor in of.layout.tensors]
     for rows in rows_of(of, found.values):
         for row, key in zip(rows, keys, strict=False):
-            tensors = {tensor.spec.name: row[f"s{at}"] for at, tensor in enumerate(of.layout.tensors)}
+            tensors = dict(zip(names, of.layout.tensors_of(row), strict=True))
             yield State(key, found.partition, int(row["offset"]), int(row["time"]), tensors)
 
 

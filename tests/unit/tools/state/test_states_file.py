@@ -86,7 +86,7 @@ def test_another_models_states_are_refused(tmp_path: Path, other: StateLayout, s
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(tmp_path: Path, name: str, value: np.ndarray | None, said: str) -> None:
-    """A file that somebody has changed is not written to a changelog."""
+    """A file that was changed is not written to a changelog."""
     path = tmp_path / "states.npz"
     save(path, LAYOUT, states_of(KEYS))
     with np.load(path) as file:
