@@ -56,7 +56,10 @@ class Run(Request):
         """The run of these of its records, without a deadline."""
         records, values, replies = self.records[at], self.values[at], self.replies[at]
         sizes, timeouts = self.sizes[at], self.timeouts[at]
-        return run_of(records, values, self.rows_each, self.shapes, replies, sizes, self.model, timeouts)
+        part = run_of(records, values, self.rows_each, self.shapes, replies, sizes, self.model, timeouts)
+        if self._keys is not None:
+            part._keys = self._keys[at]  # noqa: SLF001  # another of this class
+        return part
 
     @property
     def only(self) -> Request:

@@ -46,13 +46,17 @@ class KeyTurns:
         if run.rows_each > 1:
             return 1
         most = self._batcher.room(run)
-        keys = run.keys[:most]
+        keys = run.keys if most >= len(run.records) else run.keys[:most]
         line = self._lines.get(run.record.partition)
-        taken = line[1] if line is not None else {}
+        taken: _Taken = line[1] if line is not None else {}
         if len(set(keys)) == len(keys) and taken.keys().isdisjoint(keys):
             return most
-        firsts = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
-        return max(1, next(at for at, key in enumerate(keys) if key in taken or firsts[key] < at))
+        before: set[bytes] = set()
+        for at, key in enumerate(keys):  # noqa: B007  # where it ends is asked for
+            if key in taken or key in before:
+                break
+            before.add(key)
+        return max(1, at)
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company, once its key is free."""
