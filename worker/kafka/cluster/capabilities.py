@@ -19,7 +19,7 @@ from worker.core.failures import KafkaFatal
 from worker.kafka.client.config import consumer_config, producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.cluster.api_versions import known_requests
+from worker.kafka.cluster.admin_answers import known_requests
 from worker.kafka.cluster.examination import Topics
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_id import TransactionalId

@@ -38,8 +38,14 @@ from worker.kafka.cluster.access import (
     used,
     written,
 )
-from worker.kafka.cluster.admin_answers import described_group, record_limits, topic_configs
-from worker.kafka.cluster.api_versions import fences_by_group, known_requests
+from worker.kafka.cluster.admin_answers import (
+    LIMIT_KEY,
+    Configs,
+    described_group,
+    fences_by_group,
+    known_requests,
+    topic_configs,
+)
 from worker.kafka.cluster.membership import Membership, choose_membership
 from worker.settings import KafkaSettings
 
@@ -125,7 +131,7 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
-        self._written = written(kafka)
+        self._written = list(dict.fromkeys(written(kafka).values()))
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
     def run(self) -> StartVerdict:
@@ -136,14 +142,15 @@ class _Examination:
         if can_administer:
             self._check_access()
         self._check_changelog(partitions)
+        configs: Configs = {}
         if can_administer and not self._problems:
-            self._check_compaction()
+            configs = topic_configs(self._admin, self._written, ["cleanup.policy", LIMIT_KEY], self._timeout)
+            self._check_compaction(configs)
         if self._problems:
             return StartVerdict(tuple(self._problems), None, can_administer)
-        limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
+        limits = self._limits(configs)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        changelog = self._kafka.changelog_topic
-        topics = Topics(partitions, limits, membership, tuple(self._notes), changelog)
+        topics = Topics(partitions, limits, membership, tuple(self._notes), self._kafka.changelog_topic)
         return StartVerdict((), topics, can_administer)
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
@@ -162,12 +169,11 @@ class _Examination:
                 )
             )
 
-    def _check_compaction(self) -> None:
+    def _check_compaction(self, configs: Configs) -> None:
         """Any other policy deletes the states of keys for which no request came for a while."""
         if (changelog := self._kafka.changelog_topic) is None:
             return
-        config = topic_configs(self._admin, [changelog], ["cleanup.policy"], self._timeout)[changelog]
-        if config is None:
+        if (config := configs[changelog]) is None:
             self._notes.append(
                 f"the broker does not tell whether the changelog {changelog} is compacted; grant DESCRIBE_CONFIGS on it"
             )
@@ -284,20 +290,17 @@ class _Examination:
             if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
                 self._problems.append(missing(self._kafka, right, right.operation.lower()))
 
-    def _read_limits(self) -> dict[str, int]:
-        found = record_limits(self._admin, self._written.values(), self._timeout)
-        limits = {topic: limit for topic, limit in found.items() if limit is not None}
-        return limits | self._assume_limits([topic for topic in found if topic not in limits])
-
-    def _assume_limits(self, topics: Iterable[str]) -> dict[str, int]:
-        limit = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
+    def _limits(self, configs: Configs) -> dict[str, int]:
+        assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
+        told = {topic: int(config[LIMIT_KEY]) for topic, config in configs.items() if config}
         if self._kafka.max_message_bytes is None:
             self._notes += [
-                f"the broker does not tell the size limit of topic {topic}, {limit} bytes are assumed; grant "
+                f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant "
                 "DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES"
-                for topic in topics
+                for topic in self._written
+                if topic not in told
             ]
-        return dict.fromkeys(topics, limit)
+        return dict.fromkeys(self._written, assumed) | told
 
     def _ask_group(self) -> Membership:
         """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""
