@@ -41,10 +41,9 @@ from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.to_records import Flowing
 from worker.kafka.consumer.unreadable_batches import Unreadable
-from worker.kafka.offsets.attempts import SUSPECT_FROM
 from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.notes import Note
-from worker.kafka.offsets.partition_ends import PartitionEnds
+from worker.kafka.offsets.notes import SUSPECT_FROM, Note
+from worker.kafka.offsets.partition_ends import partition_ends
 from worker.kafka.offsets.standing_lookup import NOTHING, GroupStanding, StandingAnswer
 from worker.ports import Assignments
 
@@ -90,7 +89,6 @@ class Gates:
         self._held = held
         self._offsets = offsets
         self._standings = offsets.standings
-        self._ends = PartitionEnds(consumer, log)
         self._pauses = pauses
         self._unreadable = unreadable
         self._log = log
@@ -127,7 +125,9 @@ class Gates:
         return 0 if gate is None else gate.begun
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """They are not ours any more."""
+        """They are not ours any more: for all that the gates work with, too."""
+        for memory in (self._pauses, self._unreadable, self._offsets):
+            memory.forget(partitions)
         for partition in partitions:
             if (gate := self._gates.pop(partition, None)) is not None:
                 self._drop(partition, gate)
@@ -233,9 +233,8 @@ class Gates:
 
     def _learn(self, answer: StandingAnswer, assignments: Assignments) -> None:
         standings = answer.standings
-        ends = self._ends.of(
-            [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
-        )
+        hanging = [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
+        ends = partition_ends(self._consumer, hanging, self._log)
         is_known = len(standings) == len(answer.wanted)
         suspects: list[Suspect] = []
         for partition, standing in standings.items():

@@ -192,16 +192,8 @@ class KafkaSource:
             starts_at_end=self._kafka.auto_offset_reset == "latest",
             clock=self._clock,
         )
-        self._rebalances = Rebalances(
-            self._kafka,
-            self._flowing,
-            self._offsets,
-            self._gates,
-            self._pauses,
-            self._unreadable,
-            fail=self._fail,
-            log=self._log,
-        )
+        standings = self._offsets.standings
+        self._rebalances = Rebalances(self._kafka, self._flowing, standings, self._gates, self._fail, self._log)
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)

@@ -1,6 +1,6 @@
 """Everything that this worker writes to the group's store, and asks of it: for each partition an offset and a note.
 
-| writer | offset | note (`attempts.py`) | when |
+| writer | offset | note (`notes.py`) | when |
 |---|---|---|---|
 | the delivery, `commit` | the next to be read | none: there was progress | all before it is settled |
 | the gates, `begin_attempt` | where the group stands | `attempts=n` | before an assignment's first record |
@@ -22,8 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.attempts import NONE, Attempts, read_attempts
-from worker.kafka.offsets.notes import Note, Notes
+from worker.kafka.offsets.notes import NONE, Attempts, Note, Notes, read_attempts
 from worker.kafka.offsets.standing_lookup import GroupStanding, StandingLookup
 
 

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.attempts import NONE, Attempts, read_attempts
+from worker.kafka.offsets.notes import NONE, Attempts, read_attempts
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
 # and back elsewhere. While answers come late it does so for each fifth question: the other client may be broken.
