@@ -41,12 +41,10 @@ def conflicts(settings: Settings) -> Iterator[str]:
 
 
 def kafka_conflicts(kafka: KafkaSettings) -> Iterator[str]:
-    """Those within a worker's Kafka section."""
     yield from chain(_topics(kafka), _group(kafka), connection_conflicts(kafka))
 
 
 def connection_conflicts(kafka: Connection) -> Iterator[str]:
-    """Those within how the brokers are reached."""
     yield from chain(_addresses(kafka), _encryption(kafka), _certificates(kafka), _login(kafka), _tokens(kafka))
 
 
@@ -155,7 +153,6 @@ def _tokens(kafka: Connection) -> Iterator[str]:
 
 
 def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
-    """Those among the bounds of batches and of what is in flight."""
     if batching.lanes > batching.max_inflight_batches:
         yield (
             f"WORKER_BATCHING__LANES: {batching.lanes} lanes cannot all work on {batching.max_inflight_batches} "
@@ -233,7 +230,6 @@ def _state_alone(state: StateSettings) -> Iterator[str]:
 
 
 def model_conflicts(model: ModelSettings) -> Iterator[str]:
-    """Those within the MODEL section."""
     yield from chain(_device(model), _warm_up(model), _input_defaults(model), _memory(model))
 
 

@@ -81,11 +81,9 @@ class WorkerEvents:
     # Life
 
     def noted(self, fact: str, **fields: object) -> None:
-        """Log a fact that an operator wants to know."""
         self._log.info(fact, **fields)
 
     def warned(self, fact: str, **fields: object) -> None:
-        """Log what an operator should look into."""
         self._log.warning(fact, **fields)
 
     def model_warmed(self, name: str, version: str, device: str, **fields: object) -> None:
@@ -96,7 +94,6 @@ class WorkerEvents:
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
 
     def watch(self, parts: WatchedParts) -> None:
-        """From now on every snapshot has their state."""
         self._watched = parts
 
     def bounded(self, *, batch: int, records: int, rows: int, size: int, run: float) -> None:
@@ -151,7 +148,6 @@ class WorkerEvents:
         )
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
-        """These are read again from what the group has committed."""
         self._values.add(metrics.REWINDS, len(partitions))
         self._log.info("partitions_rewound", partitions=_named(partitions))
 
@@ -193,7 +189,6 @@ class WorkerEvents:
             self._log.warning("partition_cut_short", partition=str(partition), lost=lost, first=first)
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
-        """Open connections to brokers, and the messages of each topic that none has acknowledged."""
         self._values.set(metrics.CONNECTIONS, connections, "producer")
         self._values.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
 
@@ -203,7 +198,6 @@ class WorkerEvents:
         self._values.add(metrics.RECORDS_TAKEN, records)
 
     def batch_closed(self, batch: Batch, waited: float) -> None:
-        """A batch went to the lanes `waited` seconds after its first record was taken."""
         closed_by = batch.closed_by.value
         self._values.add(metrics.BATCHES, 1, closed_by)
         self._values.add(metrics.BATCH_ROWS, batch.rows, closed_by)
@@ -243,7 +237,6 @@ class WorkerEvents:
         )
 
     def answered_late(self, records: int) -> None:
-        """So many requests were run, and answered after their deadlines all the same."""
         self._values.add(metrics.LATE, records)
 
     def device_probed(self, failure: str | None) -> None:
@@ -278,13 +271,11 @@ class WorkerEvents:
             self._failed_transactions.happened(printable(ending.failure), f"{records} records")
 
     def paused(self, *, is_paused: bool) -> None:
-        """Fetching was paused because too much is in flight, or resumed."""
         self._values.add(metrics.PAUSES, is_paused)
         self._values.set(metrics.PAUSED, is_paused)
         self._log.info("fetching_paused" if is_paused else "fetching_resumed")
 
     def turned(self, now: float, in_flight: int) -> None:
-        """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""
         self._heartbeat = now
         if now < self._publish_due:
             return

@@ -52,7 +52,6 @@ class Right(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The environment's name of that setting."""
         return f"WORKER_{'DELIVERY' if self.kind == 'transactional-id' else 'KAFKA'}__{self.setting}"
 
 

@@ -85,7 +85,6 @@ class Search:
         return self.inside + min(self._step, (left + 1) // 2) if left else None
 
     def look(self, *, is_inside: bool) -> None:
-        """What the look at `next` has shown."""
         assert self.next is not None
         if is_inside:
             self.inside, self._step = self.next, self._step * 2
@@ -110,7 +109,6 @@ class BatchEnds:
         self._found: Queue[tuple[BatchQuestion, int, str]] = Queue()
 
     def ask(self, question: BatchQuestion) -> None:
-        """The answer comes from `answer`, some time."""
         self._waiting.append(question)
         self._go_on()
 

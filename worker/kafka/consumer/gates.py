@@ -100,15 +100,12 @@ class Gates:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some partition wants to be attended to."""
         return bool(self._closed or self._held.ready or self._standings.is_under_way)
 
     def patience(self, timeout: float) -> float:
-        """How long a poll may wait."""
         return min(timeout, WAKING_SLICE) if self._standings.is_under_way or self._held.held else timeout
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
-        """They are ours."""
         for partition in partitions:
             self._gates[partition] = gate = _Gate()
             if self._starts_at_end:
@@ -138,7 +135,6 @@ class Gates:
         return () if self._held.ready else [partition for partition in self._gates if partition not in self._closed]
 
     def holds(self, partition: Partition) -> bool:
-        """Whether it is ours."""
         return partition in self._gates
 
     def is_shut(self, partition: Partition) -> bool:

@@ -46,7 +46,6 @@ class Rebalances:
         self.was_assigned = False
 
     def subscribe(self, consumer: Consumer, assignments: Assignments) -> None:
-        """Join the group."""
         self.assignments = assignments
         consumer.subscribe(
             list(self._kafka.request_topics),
@@ -107,7 +106,6 @@ class StandBy:
         self._sightings = 0
 
     def is_known(self) -> None:
-        """A callback said so."""
         self._is_known = True
 
     def lost(self) -> None:

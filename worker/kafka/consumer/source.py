@@ -37,7 +37,10 @@ from worker.settings import KafkaSettings
 
 
 class KafkaSource:
-    """The consumer of the request topics. `membership` is how it belongs to its group."""
+    """The consumer of the request topics: a `Source` with `Offsets` and `IsolationNotes`, as `ports.py` says.
+
+    `membership` is how it belongs to its group.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,6 @@ class KafkaSource:
         self._open()
 
     def subscribe(self, assignments: Assignments) -> None:
-        """Join the group: from now on `poll` serves this worker."""
         self._rebalances.subscribe(self._consumer, assignments)
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
@@ -88,7 +90,6 @@ class KafkaSource:
         return records
 
     def pause(self) -> None:
-        """Stop fetching on every partition held, and on those assigned from now on."""
         self._pauses.is_general = True
         self._pauses.settle()
 
@@ -98,16 +99,13 @@ class KafkaSource:
         self._pauses.settle()
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
-        """Read these again from what the group has committed. Until that is known, nothing of them comes."""
         self._gates.rewind(partitions)
 
     def withhold(self, partition: Partition) -> None:
-        """Stop fetching this one, until `release`, `rewind` or its next assignment."""
         if self._gates.holds(partition):
             self._pauses.stop(partition, By.LOOP)
 
     def release(self, partition: Partition) -> None:
-        """Fetch it again."""
         self._pauses.release(partition, By.LOOP)
 
     def positions(self) -> Mapping[Partition, int]:
@@ -124,15 +122,12 @@ class KafkaSource:
         return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        """Note with the group that this record is about to run alone. To be called again until it is so: True."""
         return self._offsets.note_isolated_run(partition, offset)
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        """Take that note back: the record did no harm. To be called again until it is so: True."""
         return self._offsets.withdraw_note(partition, offset)
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
-        """Whether a commit of our own is under way for one of these: arriving late, it would undo a transaction's."""
         return self._offsets.is_marking(partitions)
 
     def member(self) -> Any:
@@ -140,11 +135,9 @@ class KafkaSource:
         return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Begin an asynchronous commit of next offsets; its result comes from `commit_results` after a later poll."""
         self._offsets.commit(offsets)
 
     def commit_results(self) -> Sequence[CommitResult]:
-        """The results since the last call, in order."""
         return self._offsets.commit_results()
 
     def close(self) -> None:

@@ -51,7 +51,6 @@ class KafkaOffsets:
             self._results.append(CommitResult({}, dict.fromkeys(offsets, words_of(error))))
 
     def commit_results(self) -> Sequence[CommitResult]:
-        """The results since the last call, in order."""
         results, self._results = self._results, []
         return results
 
@@ -95,7 +94,6 @@ class KafkaOffsets:
         return note
 
     def note(self, partition: Partition, note: Note) -> bool:
-        """To be called until the group has taken it: True."""
         return self._notes.note(partition, note)
 
     def note_start(self, partition: Partition, offset: int) -> bool:
@@ -119,11 +117,9 @@ class KafkaOffsets:
         return False
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
-        """Whether a note is under way for one of these: arriving late, it would undo a transaction's commit."""
         return self._notes.is_under_way(partitions)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """They are not ours any more."""
         self.standings.forget(partitions)
         self._notes.forget(partitions)
         for partition in partitions:

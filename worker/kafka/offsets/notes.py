@@ -109,7 +109,6 @@ class Notes:
         return any(p in self._under_way and now < self._under_way[p][1] for p in partitions)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """They are not ours any more."""
         for partition in partitions:
             for of in (self._under_way, self._taken, self._not_before):
                 of.pop(partition, None)

@@ -175,5 +175,4 @@ def _committed(client: Consumer, places: list[TopicPartition], timeout: float) -
 
 
 def waiting_words(partitions: int) -> str:
-    """How many wait."""
     return "1 partition waits" if partitions == 1 else f"{partitions} partitions wait"

@@ -88,7 +88,6 @@ class TransactionCommitter:
     # In the loop's thread
 
     def ask(self, asked: EndRequest) -> None:
-        """End the transaction; `told` tells how it went."""
         self._asked.put(asked)
 
     def told(self, timeout: float) -> Ending | BaseException | None:

@@ -36,8 +36,6 @@ BELIEVED_SHARE = 0.9
 
 
 class Reaction(Enum):
-    """What to do next."""
-
     AGAIN = "the same call again"
     ABORT = "abort the transaction"
     RENEW = "another producer"
@@ -52,7 +50,6 @@ class Trouble(NamedTuple):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether a broker refused a record for its size."""
         return self.error is not None and is_too_large(self.error)
 
     @property

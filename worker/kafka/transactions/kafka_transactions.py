@@ -80,7 +80,6 @@ class KafkaTransactions:
 
     @property
     def undelivered(self) -> int:
-        """Messages taken and not yet reported on."""
         return len(self._committer.producer)
 
     def begin(self) -> None:
@@ -94,13 +93,11 @@ class KafkaTransactions:
         self._committer.producer.send(messages, place)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Begin to end the transaction, with these next offsets in it."""
         self._is_open = False
         positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
         self._committer.ask(EndRequest(positions, self._member()))
 
     def abort(self) -> None:
-        """Begin to take it back."""
         self._is_open = False
         self._committer.ask(EndRequest(None))
 
