@@ -30,13 +30,13 @@ from worker.core.tensors.signature import Signature
 from worker.inference import Model, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG
 from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.transactional_id import cost_of_a_kill
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.advice import advice
 from worker.kafka.cluster.capabilities import capabilities, try_clients
 from worker.kafka.cluster.creation import create_missing
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
 from worker.kafka.cluster.survey import survey
-from worker.kafka.transactions.transactional_id import cost_of_a_kill
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts

@@ -20,7 +20,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.settings import Connection, KafkaSettings
 
 # Of a topic that is to be created: as many replicas can share one, and the examples in `docs/` have as many.

@@ -18,6 +18,7 @@ from confluent_kafka.admin._group import ConsumerGroupDescription
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.kafka.client.config import admin_config
+from worker.kafka.client.connecting import Contact
 from worker.kafka.client.log import ClientLog
 from worker.settings import Connection
 
@@ -82,6 +83,13 @@ def record_limits(admin: AdminClient, topics: Collection[str], timeout: float) -
     """The bytes that each topic takes as one batch, and so as one record."""
     found = topic_configs(admin, topics, [LIMIT_KEY], timeout)
     return {topic: int(config[LIMIT_KEY]) if config else None for topic, config in found.items()}
+
+
+def record_limit(topic: str, contact: Contact, timeout: float) -> int | None:
+    """The bytes that the topic takes as one record; None where the broker does not tell us."""
+    if contact.is_mock:
+        return None
+    return record_limits(contact.admin, [topic], timeout)[topic]
 
 
 def known_requests(kafka: Connection, topic: str, timeout: float) -> Mapping[int, int]:

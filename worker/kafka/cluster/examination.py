@@ -26,6 +26,7 @@ from confluent_kafka.admin._topic import TopicDescription
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.errors import words_of
+from worker.kafka.client.membership import Membership, choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
     PARTITIONS,
@@ -46,7 +47,6 @@ from worker.kafka.cluster.admin_answers import (
     known_requests,
     topic_configs,
 )
-from worker.kafka.cluster.membership import Membership, choose_membership
 from worker.settings import KafkaSettings
 
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).

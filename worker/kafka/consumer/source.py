@@ -21,8 +21,8 @@ from worker.kafka.client.config import consumer_config
 from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
+from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
-from worker.kafka.cluster.membership import Membership, fall_back
 from worker.kafka.consumer.batch_end import BatchEnds, looking
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.held_records import HeldRecords

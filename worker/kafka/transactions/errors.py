@@ -20,9 +20,9 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from worker.kafka.client.errors import refusal
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.access import missing, needed_for_transactions
 from worker.kafka.producer.destination import is_too_large
-from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.settings import Connection
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
