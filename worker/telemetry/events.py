@@ -16,12 +16,11 @@ import structlog
 
 from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Standing, Suspect
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
-from worker.telemetry.logs import printable
+from worker.telemetry.logs import RecurringFailure, printable
 from worker.telemetry.memory_limit import memory_limit
 from worker.telemetry.metrics import declared as metrics
 from worker.telemetry.metrics.held_partitions import HeldPartitions
 from worker.telemetry.metrics.metric_values import Labels, MetricValues, Snapshot
-from worker.telemetry.recurring_failures import RecurringFailure
 from worker.telemetry.watched_parts import WatchedParts
 from worker.version import VERSION
 
@@ -58,7 +57,7 @@ class WorkerEvents:
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
         self._publish_due = 0.0
-        self._heartbeat: float | None = None
+        self.heartbeat: float | None = None  # when the last turn of the loop ended
         self._publish()
 
     @property
@@ -67,11 +66,6 @@ class WorkerEvents:
         since = self.running_since
         ages: Mapping[Labels, float] = {} if since is None else {(): since}
         return replace(self._latest, running_since=since, numbers={**self._latest.numbers, metrics.RUNNING: ages})
-
-    @property
-    def heartbeat(self) -> float | None:
-        """When the last turn of the loop ended; None before the first."""
-        return self._heartbeat
 
     @property
     def running_since(self) -> float | None:
@@ -127,9 +121,7 @@ class WorkerEvents:
         self._log.info("states_restored", partition=str(partition), states=keys, seconds=round(seconds, 3))
 
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
-        self._partitions.remove(partitions)
-        self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
-        self._rebalanced("revoked")
+        self._gone("revoked", partitions, unsettled)
         self._log.info(
             "partitions_revoked",
             partitions=_named(partitions),
@@ -139,10 +131,8 @@ class WorkerEvents:
         )
 
     def lost(self, partitions: Sequence[Partition], unsettled: int) -> None:
-        self._partitions.remove(partitions)
         self._is_in_group = False
-        self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
-        self._rebalanced("lost")
+        self._gone("lost", partitions, unsettled)
         self._log.warning(
             "partitions_lost", partitions=_named(partitions), held=len(self._partitions), unsettled=unsettled
         )
@@ -162,6 +152,11 @@ class WorkerEvents:
                 until=suspect.until,
                 poison_offset=suspect.poison,
             )
+
+    def _gone(self, event: str, partitions: Sequence[Partition], unsettled: int) -> None:
+        self._partitions.remove(partitions)
+        self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
+        self._rebalanced(event)
 
     def _rebalanced(self, event: str) -> None:
         self._values.add(metrics.REBALANCES, 1, event)
@@ -276,7 +271,7 @@ class WorkerEvents:
         self._log.info("fetching_paused" if is_paused else "fetching_resumed")
 
     def turned(self, now: float, in_flight: int) -> None:
-        self._heartbeat = now
+        self.heartbeat = now
         if now < self._publish_due:
             return
         self._publish_due = now + PUBLISH_EVERY
@@ -297,7 +292,7 @@ class WorkerEvents:
     def _publish(self) -> None:
         unready = self._unready()
         self._values.set(metrics.READY, unready is None)
-        self._latest = Snapshot(unready, self._heartbeat, None, self._values.numbers(), self._values.histograms())
+        self._latest = Snapshot(unready, self.heartbeat, None, self._values.numbers(), self._values.histograms())
 
     def _unready(self) -> str | None:
         if self._is_stopping:
