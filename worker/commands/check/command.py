@@ -198,11 +198,12 @@ def _look_at_cluster(
 
 def _ask(kafka: KafkaSettings, contact: Contact, wanted: WantedTransactions | None, report: Report) -> None:
     """Raises `Stop` where a client of another kind than the one that is in contact refuses its configuration."""
-    problems, topics, can_administer = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
-    report.refuse(problems, 2 if problems else 0)
-    found = survey(kafka, contact, START_TIMEOUT, can_administer=can_administer)
+    verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
+    topics = verdict.topics
+    report.refuse(verdict.problems, 2 if verdict.problems else 0)
+    found = survey(kafka, contact, verdict, START_TIMEOUT)
     report.warnings += advice(kafka, found, topics)
-    usable = topics if can_administer else None
+    usable = topics if verdict.can_administer else None
     report.cluster = ClusterFacts(
         survey=found,
         capabilities=capabilities(kafka, START_TIMEOUT),
