@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, Queue
-from threading import Thread
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -27,6 +26,7 @@ from worker.core.records import Partition
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import UNREADABLE, words_of
 from worker.kafka.client.log import ClientLog
+from worker.kafka.offsets.standing_lookup import in_background
 
 LOOK_TIMEOUT = 5.0  # seconds for one look; a connection with TLS and a login to a broker far away takes one or two
 
@@ -92,11 +92,6 @@ class Search:
             self._beyond = self.next
 
 
-def in_background(work: Callable[[], None]) -> None:
-    """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
-    Thread(target=work, name="batch-end", daemon=True).start()
-
-
 class BatchEnds:
     """Answers one question at a time. Used by the loop's thread; each client it makes is used by another."""
 
@@ -128,7 +123,7 @@ class BatchEnds:
         if self._waiting and not self._is_under_way:
             self._is_under_way = True
             question = self._waiting.popleft()
-            in_background(lambda: self._found.put((question, *find_end(self._new_client, question))))
+            in_background(lambda: self._found.put((question, *find_end(self._new_client, question))), "batch-end")
 
 
 def find_end(new_client: Callable[[], Consumer], question: BatchQuestion) -> tuple[int, str]:
