@@ -15,8 +15,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
 from worker import telemetry
-from worker.core.failures import LimitLowered
-from worker.ending import logged_end
+from worker.core.failures import BadConfiguration, LimitLowered, Stop
 from worker.kafka import Topics, examine
 from worker.settings import Settings
 from worker.signals import StopSignals, stop_signals
@@ -52,21 +51,35 @@ def run(settings: Settings) -> NoReturn:
         run=run_timeout,
         stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
     )
-    with (
-        stop_signals() as signals,
-        logged_end(events) as end,
-        ExitStack() as closing,
-        _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
-    ):
-        tracing = _tracing(settings, events, closing)
-        _listen(settings, events, limits, closing)
-        topics: Topics | None = _examined_beside_imports(settings)
-        while topics is not None:
-            topics = _served(settings, topics, signals, events, tracing, watchdog, closing)
+    with stop_signals() as signals:
+        exit_code = _ended(settings, signals, events, limits)
     # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
     # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
-    os._exit(end.exit_code)
+    os._exit(exit_code)
+
+
+def _ended(
+    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits
+) -> int:
+    """The exit code of a worker that ended: why is logged, once. What keeps it from starting is left to the caller."""
+    try:
+        with (
+            ExitStack() as closing,
+            _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
+        ):
+            tracing = _tracing(settings, events, closing)
+            _listen(settings, events, limits, closing)
+            topics: Topics | None = _examined_beside_imports(settings)
+            while topics is not None:
+                topics = _served(settings, topics, signals, events, tracing, watchdog, closing)
+    except BadConfiguration:
+        raise
+    except Stop as stop:
+        events.stopped(stop.exit_code, str(stop))
+        return stop.exit_code
+    events.stopped(0, "asked to; everything taken is answered and committed")
+    return 0
 
 
 def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits) -> telemetry.Watchdog:

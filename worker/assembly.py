@@ -27,7 +27,6 @@ from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.ending import GIVE_UP_TIMEOUT
 from worker.inference import InferenceLanes, Model, independence, inline_limit, load_as_set
 from worker.kafka import (
     ChangelogRestorer,
@@ -57,6 +56,8 @@ if TYPE_CHECKING:
 # Seconds. A revoke takes no longer than the group's others will wait, and no longer than a fifth of
 # `max.poll.interval.ms`: a member that does not poll for all of it is thrown out, with partitions that were to stay.
 REVOKE_TIMEOUT = 10.0
+# What a failed worker gives the broker to take what was already sent, and a lane to end. It commits nothing any more.
+GIVE_UP_TIMEOUT = 1.0
 # How often all lanes run the warm-up batch together before the first request, on a GPU: until runs of 0.2 ms have
 # overlapped in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3
 # (measured 2026, on a stand-in for CUDA).

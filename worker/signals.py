@@ -46,7 +46,6 @@ class StopSignals:
         return self._was_sent or self.stop_asked
 
     def count(self, number: int, _frame: FrameType | None) -> None:
-        """The handler."""
         if number == signal.SIGHUP:
             self._is_hung_up = True
         else:

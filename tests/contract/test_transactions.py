@@ -17,7 +17,7 @@ from tests.kafka.cluster import Cluster, Reader, fresh
 from worker.core.records import Ending, Message, Partition, Place
 from worker.delivery.exactly_once import Transactions
 from worker.kafka import KafkaTransactions, Topics, resolve_transactional_id
-from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.settings import KafkaSettings
 
 PATIENCE = 60.0  # a broker may be starting meanwhile

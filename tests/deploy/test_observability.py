@@ -28,8 +28,8 @@ from tests.kafka.cluster import Cluster, Sent, fresh
 from tests.kafka.publisher import SteadyPublisher
 from tests.kafka.replica import Replica
 from tests.models import save, text_scores
+from worker.kafka.client.transactional_id import resolve_transactional_id
 from worker.kafka.cluster.access import acl_command, needed, needed_for_transactions, wished
-from worker.kafka.transactions.transactional_id import resolve_transactional_id
 from worker.settings import KafkaSettings, ModelSettings
 from worker.telemetry.metrics.declared import INFERENCE
 from worker.tools.kafka.embedded import EmbeddedBroker

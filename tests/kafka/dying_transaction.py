@@ -15,7 +15,7 @@ from tests.contract.test_sink import places
 from worker.core.failures import BadConfiguration
 from worker.core.records import Message
 from worker.kafka import KafkaTransactions, Membership, Topics
-from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.settings import KafkaSettings
 
 

@@ -19,8 +19,8 @@ from tests.kafka.scene import Scene, raw
 from worker.commands.check.command import examined
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.connecting import connect
+from worker.kafka.client.transactional_id import resolve_transactional_id
 from worker.kafka.cluster.access import Right, needed, needed_for_transactions, wished
-from worker.kafka.transactions.transactional_id import resolve_transactional_id
 from worker.settings import KafkaSettings, load
 
 # What a broker that is merely away is given, and what is well below: no machine is so slow.

@@ -20,7 +20,7 @@ from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Message
 from worker.kafka import KafkaSink, KafkaSource, examine
 from worker.kafka.client.connecting import connect
-from worker.kafka.cluster.api_versions import known_requests
+from worker.kafka.cluster.admin_answers import known_requests
 from worker.kafka.cluster.examination import judge
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker

@@ -3,22 +3,24 @@
 | room | what it is for |
 |---|---|
 | `consumer` | requests in: the consumer polled, and which partitions may give records |
-| `offsets` | what the group stores for a partition, an offset and a note beside it: read and written here alone |
-| `producer` | answers out at least once: the idempotent producer, and which of its messages are durable |
 | `transactions` | answers out exactly once: the transactional producer, and the thread that ends its transactions |
 | `changelog` | the states of keys read back, for a model that has state |
-| `client` | what every client has in common: configuration, log, statistics, errors, login, first contact |
-| `cluster` | the cluster before the group is joined: topics, limits, rights, versions, group protocol |
+| `offsets` | what the group stores for a partition, an offset and a note beside it: read and written here alone |
+| `producer` | answers out at least once: the idempotent producer, and which of its messages are durable |
+| `cluster` | the cluster before the group is joined: topics, limits, rights, versions |
+| `client` | what every client has in common: configuration, names, log, statistics, errors, login, first contact |
+
+A room imports none of those above it.
 """
 
 from worker.kafka.changelog.restorer import ChangelogRestorer
 from worker.kafka.client.config import poll_interval
+from worker.kafka.client.membership import Membership
+from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
 from worker.kafka.cluster.examination import Topics, examine
-from worker.kafka.cluster.membership import Membership
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
-from worker.kafka.transactions.transactional_id import cost_of_a_kill, resolve_transactional_id
 
 __all__ = [
     "ChangelogRestorer",

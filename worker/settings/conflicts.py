@@ -6,7 +6,7 @@ Pure but for looking whether the files named exist. Owns nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -33,19 +33,18 @@ def conflicts(settings: Settings) -> Iterator[str]:
     yield from chain(
         kafka_conflicts(settings.kafka),
         bounds_conflicts(settings.batching),
-        _promises(settings),
+        _transactions(settings.delivery),
+        _linger(settings.batching, settings.delivery),
         model_conflicts(settings.model),
         _state(settings),
     )
 
 
 def kafka_conflicts(kafka: KafkaSettings) -> Iterator[str]:
-    """Those within a worker's Kafka section."""
     yield from chain(_topics(kafka), _group(kafka), connection_conflicts(kafka))
 
 
 def connection_conflicts(kafka: Connection) -> Iterator[str]:
-    """Those within how the brokers are reached."""
     yield from chain(_addresses(kafka), _encryption(kafka), _certificates(kafka), _login(kafka), _tokens(kafka))
 
 
@@ -112,43 +111,25 @@ def _certificates(kafka: Connection) -> Iterator[str]:
 
 
 def _login(kafka: Connection) -> Iterator[str]:
-    is_sasl = kafka.security_protocol.startswith("SASL_")
-    if is_sasl and kafka.sasl_mechanism is None:
-        yield f"WORKER_KAFKA__SASL_MECHANISM: {kafka.security_protocol} needs one; PLAIN, SCRAM-SHA-512 or OAUTHBEARER"
-    if kafka.sasl_mechanism is not None and not is_sasl:
-        yield (
-            f"WORKER_KAFKA__SASL_MECHANISM: has no effect with {kafka.security_protocol}; "
-            "set WORKER_KAFKA__SECURITY_PROTOCOL to SASL_SSL, or unset it"
-        )
-    if is_sasl and kafka.sasl_mechanism is not None:
-        yield from _credentials(kafka, kafka.sasl_mechanism)
-    yield from _idle_credentials(kafka)
+    """What a login lacks, and what is set for one that is not made."""
+    protocol, mechanism = kafka.security_protocol, kafka.sasl_mechanism
+    if not protocol.startswith("SASL_"):
+        cure = "set WORKER_KAFKA__SECURITY_PROTOCOL to SASL_SSL"
+        yield from _idle(kafka, ("sasl_mechanism", *_PASSWORD, *_TOKEN), protocol, cure)
+    elif mechanism is None:
+        yield f"WORKER_KAFKA__SASL_MECHANISM: {protocol} needs one; PLAIN, SCRAM-SHA-512 or OAUTHBEARER"
+    else:
+        used, idle = (_TOKEN, _PASSWORD) if mechanism == "OAUTHBEARER" else (_PASSWORD, _TOKEN)
+        for key in used:
+            if getattr(kafka, key) is None and key != "oauth_scope":
+                yield f"{variable('kafka', key)}: {mechanism} needs it; set it"
+        yield from _idle(kafka, idle, mechanism, "set another WORKER_KAFKA__SASL_MECHANISM")
 
 
-def _credentials(kafka: Connection, mechanism: str) -> Iterator[str]:
-    password = {"SASL_USERNAME": kafka.sasl_username, "SASL_PASSWORD": kafka.sasl_password}
-    token = {
-        "OAUTH_TOKEN_ENDPOINT_URL": kafka.oauth_token_endpoint_url,
-        "OAUTH_CLIENT_ID": kafka.oauth_client_id,
-        "OAUTH_CLIENT_SECRET": kafka.oauth_client_secret,
-    }
-    for key, value in (token if mechanism == "OAUTHBEARER" else password).items():
-        if value is None:
-            yield f"WORKER_KAFKA__{key}: {mechanism} needs it; set it"
-
-
-def _idle_credentials(kafka: Connection) -> Iterator[str]:
-    """Those that nothing logs in with, though they were set to be used."""
-    idle: tuple[str, ...] = (*_PASSWORD, *_TOKEN)
-    used: str = kafka.security_protocol
-    cure = "set WORKER_KAFKA__SECURITY_PROTOCOL to SASL_SSL, or unset it"
-    if used.startswith("SASL_"):
-        if kafka.sasl_mechanism is None:
-            return
-        idle, used = _PASSWORD if kafka.sasl_mechanism == "OAUTHBEARER" else _TOKEN, kafka.sasl_mechanism
-        cure = "set another WORKER_KAFKA__SASL_MECHANISM, or unset it"
-    for key in (key for key in idle if getattr(kafka, key) is not None):
-        yield f"{variable('kafka', key)}: has no effect with {used}; {cure}"
+def _idle(kafka: Connection, keys: Iterable[str], used: str, cure: str) -> Iterator[str]:
+    for key in keys:
+        if getattr(kafka, key) is not None:
+            yield f"{variable('kafka', key)}: has no effect with {used}; {cure}, or unset it"
 
 
 def _tokens(kafka: Connection) -> Iterator[str]:
@@ -172,7 +153,6 @@ def _tokens(kafka: Connection) -> Iterator[str]:
 
 
 def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
-    """Those among the bounds of batches and of what is in flight."""
     if batching.lanes > batching.max_inflight_batches:
         yield (
             f"WORKER_BATCHING__LANES: {batching.lanes} lanes cannot all work on {batching.max_inflight_batches} "
@@ -185,28 +165,27 @@ def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
         )
     # One batch fills while the others run, or a full batch never forms.
     batches = batching.max_inflight_batches + 1
-    if batching.max_inflight_rows < batching.max_batch_size * batches:
-        yield (
-            f"WORKER_BATCHING__MAX_INFLIGHT_ROWS: must hold {batches} batches of MAX_BATCH_SIZE; "
-            f"set it to {batching.max_batch_size * batches} or more"
-        )
-    if batching.max_inflight_bytes < batching.max_batch_bytes * batches:
-        yield (
-            f"WORKER_BATCHING__MAX_INFLIGHT_BYTES: must hold {batches} batches of MAX_BATCH_BYTES; "
-            f"set it to {batching.max_batch_bytes * batches} or more"
-        )
+    for bound, batch in (("max_inflight_rows", "max_batch_size"), ("max_inflight_bytes", "max_batch_bytes")):
+        least = getattr(batching, batch) * batches
+        if getattr(batching, bound) < least:
+            yield (
+                f"{variable('batching', bound)}: must hold {batches} batches of {batch.upper()}; "
+                f"set it to {least} or more"
+            )
 
 
-def _promises(settings: Settings) -> Iterator[str]:
-    yield from _transactions(settings.delivery)
-    linger = settings.batching.linger
-    if linger is not None and linger >= settings.delivery.drain_timeout_s:
+def _linger(batching: BatchingSettings, delivery: DeliverySettings) -> Iterator[str]:
+    if batching.linger is not None and batching.linger >= delivery.drain_timeout_s:
         yield "WORKER_BATCHING__LINGER_MS: must be less than WORKER_DELIVERY__DRAIN_TIMEOUT_S, or no batch ends in time"
 
 
 def _transactions(delivery: DeliverySettings) -> Iterator[str]:
     if delivery.guarantee == "at_least_once":
-        yield from _without_effect(delivery)
+        cure = "set WORKER_DELIVERY__GUARANTEE to exactly_once, or unset it"
+        if delivery.transactional_id is not None:
+            yield f"WORKER_DELIVERY__TRANSACTIONAL_ID: has no effect with at_least_once; {cure}"
+        if "transaction_timeout_ms" in delivery.model_fields_set:
+            yield f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS: has no effect with at_least_once; {cure}"
         return
     if delivery.order != "partition":
         yield (
@@ -214,23 +193,13 @@ def _transactions(delivery: DeliverySettings) -> Iterator[str]:
             "holds only answers below the offsets it commits; set it to partition, or "
             "WORKER_DELIVERY__GUARANTEE to at_least_once"
         )
-    if delivery.commit_interval_ms * FILL_SHARE > delivery.transaction_timeout_ms:
-        longest = delivery.transaction_timeout_ms // FILL_SHARE
+    longest = delivery.transaction_timeout_ms // FILL_SHARE
+    if delivery.commit_interval_ms > longest:
         yield (
             f"WORKER_DELIVERY__COMMIT_INTERVAL_MS: {delivery.commit_interval_ms} leaves too little of "
             f"WORKER_DELIVERY__TRANSACTION_TIMEOUT_MS={delivery.transaction_timeout_ms} to end a transaction; "
             f"set it to {longest} or less"
         )
-
-
-def _without_effect(delivery: DeliverySettings) -> Iterator[str]:
-    is_set = {
-        "TRANSACTIONAL_ID": delivery.transactional_id is not None,
-        "TRANSACTION_TIMEOUT_MS": "transaction_timeout_ms" in delivery.model_fields_set,
-    }
-    cure = "set WORKER_DELIVERY__GUARANTEE to exactly_once, or unset it"
-    for key in (key for key, is_so in is_set.items() if is_so):
-        yield f"WORKER_DELIVERY__{key}: has no effect with at_least_once; {cure}"
 
 
 def _state(settings: Settings) -> Iterator[str]:
@@ -261,7 +230,6 @@ def _state_alone(state: StateSettings) -> Iterator[str]:
 
 
 def model_conflicts(model: ModelSettings) -> Iterator[str]:
-    """Those within the MODEL section."""
     yield from chain(_device(model), _warm_up(model), _input_defaults(model), _memory(model))
 
 

@@ -16,12 +16,11 @@ import structlog
 
 from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Standing, Suspect
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
-from worker.telemetry.logs import printable
+from worker.telemetry.logs import RecurringFailure, printable
 from worker.telemetry.memory_limit import memory_limit
 from worker.telemetry.metrics import declared as metrics
 from worker.telemetry.metrics.held_partitions import HeldPartitions
 from worker.telemetry.metrics.metric_values import Labels, MetricValues, Snapshot
-from worker.telemetry.recurring_failures import RecurringFailure
 from worker.telemetry.watched_parts import WatchedParts
 from worker.version import VERSION
 
@@ -58,7 +57,7 @@ class WorkerEvents:
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
         self._publish_due = 0.0
-        self._heartbeat: float | None = None
+        self.heartbeat: float | None = None  # when the last turn of the loop ended
         self._publish()
 
     @property
@@ -69,11 +68,6 @@ class WorkerEvents:
         return replace(self._latest, running_since=since, numbers={**self._latest.numbers, metrics.RUNNING: ages})
 
     @property
-    def heartbeat(self) -> float | None:
-        """When the last turn of the loop ended; None before the first."""
-        return self._heartbeat
-
-    @property
     def running_since(self) -> float | None:
         """When the inference began that runs for longest in a lane."""
         return self._watched.lanes.running_since if self._watched else None
@@ -81,11 +75,9 @@ class WorkerEvents:
     # Life
 
     def noted(self, fact: str, **fields: object) -> None:
-        """Log a fact that an operator wants to know."""
         self._log.info(fact, **fields)
 
     def warned(self, fact: str, **fields: object) -> None:
-        """Log what an operator should look into."""
         self._log.warning(fact, **fields)
 
     def model_warmed(self, name: str, version: str, device: str, **fields: object) -> None:
@@ -96,7 +88,6 @@ class WorkerEvents:
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
 
     def watch(self, parts: WatchedParts) -> None:
-        """From now on every snapshot has their state."""
         self._watched = parts
 
     def bounded(self, *, batch: int, records: int, rows: int, size: int, run: float) -> None:
@@ -130,9 +121,7 @@ class WorkerEvents:
         self._log.info("states_restored", partition=str(partition), states=keys, seconds=round(seconds, 3))
 
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
-        self._partitions.remove(partitions)
-        self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
-        self._rebalanced("revoked")
+        self._gone("revoked", partitions, unsettled)
         self._log.info(
             "partitions_revoked",
             partitions=_named(partitions),
@@ -142,16 +131,13 @@ class WorkerEvents:
         )
 
     def lost(self, partitions: Sequence[Partition], unsettled: int) -> None:
-        self._partitions.remove(partitions)
         self._is_in_group = False
-        self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
-        self._rebalanced("lost")
+        self._gone("lost", partitions, unsettled)
         self._log.warning(
             "partitions_lost", partitions=_named(partitions), held=len(self._partitions), unsettled=unsettled
         )
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
-        """These are read again from what the group has committed."""
         self._values.add(metrics.REWINDS, len(partitions))
         self._log.info("partitions_rewound", partitions=_named(partitions))
 
@@ -166,6 +152,11 @@ class WorkerEvents:
                 until=suspect.until,
                 poison_offset=suspect.poison,
             )
+
+    def _gone(self, event: str, partitions: Sequence[Partition], unsettled: int) -> None:
+        self._partitions.remove(partitions)
+        self._values.add(metrics.REVOKED_UNSETTLED, unsettled)
+        self._rebalanced(event)
 
     def _rebalanced(self, event: str) -> None:
         self._values.add(metrics.REBALANCES, 1, event)
@@ -193,7 +184,6 @@ class WorkerEvents:
             self._log.warning("partition_cut_short", partition=str(partition), lost=lost, first=first)
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
-        """Open connections to brokers, and the messages of each topic that none has acknowledged."""
         self._values.set(metrics.CONNECTIONS, connections, "producer")
         self._values.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
 
@@ -203,7 +193,6 @@ class WorkerEvents:
         self._values.add(metrics.RECORDS_TAKEN, records)
 
     def batch_closed(self, batch: Batch, waited: float) -> None:
-        """A batch went to the lanes `waited` seconds after its first record was taken."""
         closed_by = batch.closed_by.value
         self._values.add(metrics.BATCHES, 1, closed_by)
         self._values.add(metrics.BATCH_ROWS, batch.rows, closed_by)
@@ -243,7 +232,6 @@ class WorkerEvents:
         )
 
     def answered_late(self, records: int) -> None:
-        """So many requests were run, and answered after their deadlines all the same."""
         self._values.add(metrics.LATE, records)
 
     def device_probed(self, failure: str | None) -> None:
@@ -278,14 +266,12 @@ class WorkerEvents:
             self._failed_transactions.happened(printable(ending.failure), f"{records} records")
 
     def paused(self, *, is_paused: bool) -> None:
-        """Fetching was paused because too much is in flight, or resumed."""
         self._values.add(metrics.PAUSES, is_paused)
         self._values.set(metrics.PAUSED, is_paused)
         self._log.info("fetching_paused" if is_paused else "fetching_resumed")
 
     def turned(self, now: float, in_flight: int) -> None:
-        """One turn ended: the heartbeat. `in_flight` counts records taken and not settled."""
-        self._heartbeat = now
+        self.heartbeat = now
         if now < self._publish_due:
             return
         self._publish_due = now + PUBLISH_EVERY
@@ -306,7 +292,7 @@ class WorkerEvents:
     def _publish(self) -> None:
         unready = self._unready()
         self._values.set(metrics.READY, unready is None)
-        self._latest = Snapshot(unready, self._heartbeat, None, self._values.numbers(), self._values.histograms())
+        self._latest = Snapshot(unready, self.heartbeat, None, self._values.numbers(), self._values.histograms())
 
     def _unready(self) -> str | None:
         if self._is_stopping:

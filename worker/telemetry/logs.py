@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections import Counter
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -17,6 +18,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from worker.core import secrets
 
 REDACTED = "[redacted]"
+SUM_UP_EVERY = 10.0  # seconds between two lines: soon enough for an operator, six a minute in the log
 LONGEST_ID = 128  # a request id is whatever the publisher sent; a line must stay a line
 
 _SECRETS_IN_TEXT = (
@@ -54,6 +56,33 @@ def configure(log_format: Literal["json", "console"], level: str, stream: TextIO
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+
+
+class RecurringFailure:
+    """One kind of failure, counted until the next line about it is due. `fact` is what the line says.
+
+    Bad requests or an absent broker make thousands of failures a second; a line for each would hide the first one and
+    fill the disk. The metrics count all.
+    """
+
+    def __init__(self, fact: str) -> None:
+        self.fact = fact
+        self._reasons: Counter[str] = Counter()
+        self._example = ""
+        self._quiet_until = 0.0
+
+    def happened(self, reason: str, example: str) -> None:
+        self._reasons[reason] += 1
+        self._example = example
+
+    def summary(self, now: float) -> dict[str, object] | None:
+        """Fields for a line: at once for the first failure, then at most every `SUM_UP_EVERY` seconds."""
+        if not self._reasons or now < self._quiet_until:
+            return None
+        fields = {"count": self._reasons.total(), "reasons": dict(self._reasons), "last": self._example}
+        self._reasons.clear()
+        self._quiet_until = now + SUM_UP_EVERY
+        return fields
 
 
 def kafka_logger() -> logging.Logger:

@@ -78,7 +78,6 @@ class WatchedParts:
         self._uncommitted_since: float | None = None
 
     def committed(self) -> None:
-        """A commit got through."""
         self._uncommitted_since = None
 
     def read(self, values: MetricValues, held: Iterable[Partition], now: float) -> None:

@@ -330,8 +330,8 @@ def new_world(
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    monkeypatch.setattr(standing_lookup, "in_background", background or (lambda work: work()))
-    monkeypatch.setattr(batch_end, "in_background", background or (lambda work: work()))
+    for module in (standing_lookup, batch_end):
+        monkeypatch.setattr(module, "in_background", lambda work, _: (background or (lambda now: now()))(work))
     monkeypatch.setattr(standing_lookup, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
     made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, watcher, clock)

@@ -29,9 +29,9 @@ from worker.core.records import (
 )
 from worker.core.tensors.buckets import Axis, Buckets, Spot
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
+from worker.telemetry.logs import SUM_UP_EVERY
 from worker.telemetry.metrics.declared import METRICS
 from worker.telemetry.metrics.page import PREFIX, MetricsPage
-from worker.telemetry.recurring_failures import SUM_UP_EVERY
 from worker.telemetry.watched_parts import WatchedParts
 
 P0, P1 = Partition("requests", 0), Partition("requests", 1)

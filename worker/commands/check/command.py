@@ -30,13 +30,13 @@ from worker.core.tensors.signature import Signature
 from worker.inference import Model, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG
 from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.transactional_id import cost_of_a_kill
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.advice import advice
 from worker.kafka.cluster.capabilities import capabilities, try_clients
 from worker.kafka.cluster.creation import create_missing
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics, judge
 from worker.kafka.cluster.survey import survey
-from worker.kafka.transactions.transactional_id import cost_of_a_kill
 from worker.settings import DeliverySettings, KafkaSettings, Settings, StateSettings
 from worker.settings.effective import effective
 from worker.settings.for_commands import ScoringSettings, load_parts
@@ -198,11 +198,12 @@ def _look_at_cluster(
 
 def _ask(kafka: KafkaSettings, contact: Contact, wanted: WantedTransactions | None, report: Report) -> None:
     """Raises `Stop` where a client of another kind than the one that is in contact refuses its configuration."""
-    problems, topics, can_administer = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
-    report.refuse(problems, 2 if problems else 0)
-    found = survey(kafka, contact, START_TIMEOUT, can_administer=can_administer)
+    verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
+    topics = verdict.topics
+    report.refuse(verdict.problems, 2 if verdict.problems else 0)
+    found = survey(kafka, contact, verdict, START_TIMEOUT)
     report.warnings += advice(kafka, found, topics)
-    usable = topics if can_administer else None
+    usable = topics if verdict.can_administer else None
     report.cluster = ClusterFacts(
         survey=found,
         capabilities=capabilities(kafka, START_TIMEOUT),

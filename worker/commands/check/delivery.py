@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from worker.commands.check.report import DeliveryFacts, Report
 from worker.core.failures import Stop
+from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
 from worker.kafka.cluster.access import Finding, missing, needed_for_transactions
-from worker.kafka.cluster.capabilities import try_transactions
 from worker.kafka.cluster.examination import Topics
-from worker.kafka.transactions.transactional_id import TransactionalId, resolve_transactional_id
+from worker.kafka.transactions.kafka_transactions import try_transactions
 from worker.settings import DeliverySettings, KafkaSettings
 
 

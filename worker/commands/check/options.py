@@ -33,7 +33,6 @@ class CheckOrder:
 
 
 def register(app: typer.Typer, end: End) -> None:
-    """Put the command on the command line."""
     add_command(app, "check", CheckOrder, _act, end)
 
 

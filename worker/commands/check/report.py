@@ -13,9 +13,9 @@ from typing import Any
 from worker.codecs.examples import EncodedRequest, Encoding
 from worker.commands.check.restoring import RestoreFacts
 from worker.core.failures import Stop
+from worker.kafka.client.membership import Membership
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.capabilities import Capabilities
-from worker.kafka.cluster.membership import Membership
 from worker.kafka.cluster.survey import Survey
 from worker.settings.effective import Effective
 

@@ -15,10 +15,11 @@ from rich.text import Text
 from worker.commands.check.kcat_examples import KINDS, publish_function, sent
 from worker.commands.check.report import ClusterFacts, DeliveryFacts, ModelFacts, Report
 from worker.commands.check.restoring import RestoreFacts
+from worker.kafka.client.transactional_id import SWEEP_INTERVAL
 from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.advice import duration
-from worker.kafka.cluster.survey import GroupFacts, TopicFacts
-from worker.kafka.transactions.transactional_id import SWEEP_INTERVAL
+from worker.kafka.cluster.examination import TopicFacts
+from worker.kafka.cluster.survey import GroupFacts
 from worker.settings.effective import Effective
 from worker.terminal.terminal import WIDEST, count, printable, write
 

@@ -23,9 +23,8 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition
-from worker.kafka.client.command_clients import is_closed
 from worker.kafka.client.config import admin_config
-from worker.kafka.client.errors import words_of
+from worker.kafka.client.errors import is_closed, words_of
 from worker.kafka.client.log import ClientLog
 from worker.settings import KafkaSettings
 from worker.state import Restoration, RestoredRows, StateLayout

@@ -1,1 +1,1 @@
-"""What every client of Kafka has in common: configuration, log, statistics, errors, login, first contact."""
+"""What every client of Kafka has in common: configuration, names, log, statistics, errors, login, first contact."""

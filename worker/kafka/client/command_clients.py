@@ -17,7 +17,6 @@ from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.denied_keys import denied_keys
 from worker.kafka.client.errors import GONE, configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.cluster.admin_answers import record_limits
 from worker.settings import Connection
 
 ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far away takes one or two
@@ -25,10 +24,6 @@ ANSWER_TIMEOUT = 10.0  # seconds; a TLS and SASL handshake with a broker far awa
 # Writes nothing: its lines would run through what a command draws.
 NO_LOG = logging.getLogger(__name__)
 NO_LOG.addHandler(logging.NullHandler())
-
-# Not a partition that is not named: a broker that the controller has let in just now names a topic without any, for a
-# moment. Of a topic that is gone the client says so.
-_CLOSED = GONE - {KafkaError._UNKNOWN_PARTITION} | {KafkaError.TOPIC_AUTHORIZATION_FAILED}  # noqa: SLF001  # librdkafka's own codes begin with an underscore
 
 _Client = TypeVar("_Client", Producer, Consumer)
 
@@ -55,18 +50,6 @@ def reach(topic: str, kafka: Connection, operation: str) -> Contact:
     if error is not None:
         raise BadConfiguration(why_unusable(topic, error, operation))
     return contact
-
-
-def record_limit(topic: str, contact: Contact) -> int | None:
-    """The bytes that the topic takes as one record; None where the broker does not tell us."""
-    if contact.is_mock:
-        return None
-    return record_limits(contact.admin, [topic], ANSWER_TIMEOUT)[topic]
-
-
-def is_closed(error: KafkaError) -> bool:
-    """Whether the topic, or the broker, is closed to this client until an operator acts."""
-    return error.fatal() or error.code() in _CLOSED
 
 
 def why_unusable(topic: str, error: KafkaError, operation: str) -> str:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from pydantic import SecretStr
 
-from worker.kafka.cluster.membership import Membership
-from worker.kafka.transactions.transactional_id import of_this_host
+from worker.kafka.client.membership import Membership
+from worker.kafka.client.transactional_id import of_this_host
 from worker.settings import Connection, KafkaSettings
 
 Config = dict[str, str | int | float | bool]

@@ -18,6 +18,10 @@ FATAL = KafkaError._FATAL
 # There is no such topic, or no such partition of it.
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
+# Not a partition that is not named: a broker that the controller has let in just now names a topic without any, for a
+# moment. Of a topic that is gone the client says so.
+_CLOSED = GONE - {KafkaError._UNKNOWN_PARTITION} | {KafkaError.TOPIC_AUTHORIZATION_FAILED}
+
 UNREADABLE = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError._NOT_IMPLEMENTED})
 
 # After these the group or its topics are closed to us until an operator acts: how, is said here.
@@ -44,6 +48,11 @@ _CURES: Mapping[int, str] = {
 def words_of(error: Exception) -> str:
     """An exception's text, out of the client or not: a `KafkaException` writes its error as Python sees it."""
     return str(error.args[0].str()) if error.args and isinstance(error.args[0], KafkaError) else str(error)
+
+
+def is_closed(error: KafkaError) -> bool:
+    """Whether the topic, or the broker, is closed to this client until an operator acts."""
+    return error.fatal() or error.code() in _CLOSED
 
 
 @contextmanager

@@ -44,7 +44,6 @@ class ClientLog:
             self._tell(level, facility + thread, f"{facility}: {self.last}")
 
     def tell(self, kind: str, text: str) -> None:
-        """A warning of the worker's own."""
         self._tell(logging.WARNING, kind, text)
 
     def _tell(self, level: int, kind: str, text: str) -> None:

@@ -37,7 +37,6 @@ class ConsumerStatistics(NamedTuple):
 
 
 def read_consumer(text: str) -> ConsumerStatistics:
-    """What the consumer said."""
     said = json.loads(text)
     standings = {
         Partition(topic, int(number)): standing
@@ -57,7 +56,6 @@ def partitions_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def connections_of(said: Mapping[str, Any]) -> int:
-    """How many connections to brokers are open."""
     return sum(broker["state"] == "UP" for broker in said.get("brokers", {}).values())
 
 

@@ -1,1 +1,1 @@
-"""The cluster before the group is joined: its topics, limits, rights and versions, and the protocol of the group."""
+"""The cluster before the group is joined: its topics, limits, rights and versions."""

@@ -20,7 +20,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from worker.kafka.transactions.transactional_id import TransactionalId
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.settings import Connection, KafkaSettings
 
 # Of a topic that is to be created: as many replicas can share one, and the examples in `docs/` have as many.
@@ -52,7 +52,6 @@ class Right(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The environment's name of that setting."""
         return f"WORKER_{'DELIVERY' if self.kind == 'transactional-id' else 'KAFKA'}__{self.setting}"
 
 
@@ -109,9 +108,8 @@ def used(kafka: KafkaSettings) -> dict[str, str]:
 
 def acl_command(kafka: Connection, right: Right) -> str:
     """The line that grants it. Its reader adds how the administrator logs in (`--command-config`)."""
-    server = kafka.bootstrap_servers.split(",")[0].strip()
     return (
-        f"kafka-acls.sh --bootstrap-server {server} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
+        f"{_script(kafka, 'acls')} --add --allow-principal {shlex.quote(f'User:{principal(kafka)}')} "
         f"--operation {right.operation} --{right.kind} {shlex.quote(right.name)}"
         f"{' --resource-pattern-type prefixed' if right.is_prefix else ''}"
     )
@@ -121,22 +119,19 @@ def create_command(
     kafka: Connection, topic: str, partitions: int = PARTITIONS, configs: Mapping[str, str] = NO_CONFIGS
 ) -> str:
     """The line that creates it. Its reader may want another number of partitions, and adds the login as above."""
-    server = kafka.bootstrap_servers.split(",")[0].strip()
     settings = "".join(f" --config {key}={value}" for key, value in configs.items())
-    return (
-        f"kafka-topics.sh --bootstrap-server {server} --create --topic {shlex.quote(topic)} --partitions {partitions}"
-        f"{settings}"
-    )
+    return f"{_script(kafka, 'topics')} --create --topic {shlex.quote(topic)} --partitions {partitions}{settings}"
 
 
 def alter_command(kafka: Connection, topic: str, configs: Mapping[str, str]) -> str:
     """The line that sets these of an existing topic. Its reader adds the login as above."""
-    server = kafka.bootstrap_servers.split(",")[0].strip()
     settings = ",".join(f"{key}={value}" for key, value in configs.items())
-    return (
-        f"kafka-configs.sh --bootstrap-server {server} --alter --entity-type topics --entity-name {shlex.quote(topic)} "
-        f"--add-config {settings}"
-    )
+    to = f"--entity-type topics --entity-name {shlex.quote(topic)}"
+    return f"{_script(kafka, 'configs')} --alter {to} --add-config {settings}"
+
+
+def _script(kafka: Connection, name: str) -> str:
+    return f"kafka-{name}.sh --bootstrap-server {kafka.bootstrap_servers.split(',')[0].strip()}"
 
 
 def principal(kafka: Connection) -> str:

@@ -1,13 +1,15 @@
-"""Questions to a broker about its topics and groups, and its answer: None where it will not tell, or is too old to.
+"""Questions to a broker about itself, its topics and groups, and its answer: None where it will not tell, or cannot.
 
 Asks and waits; what to do without an answer is for those who ask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from typing import TypeVar, cast
+from types import SimpleNamespace
+from typing import TypeAlias, TypeVar, cast
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -16,10 +18,17 @@ from confluent_kafka.admin._group import ConsumerGroupDescription
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.kafka.client.config import admin_config
+from worker.kafka.client.connecting import Contact
 from worker.kafka.client.log import ClientLog
 from worker.settings import Connection
 
 T = TypeVar("T")
+Configs: TypeAlias = Mapping[str, Mapping[str, str] | None]  # by topic
+LIMIT_KEY = "max.message.bytes"
+
+# The request that commits offsets in a transaction, and its version that says who does (KIP-447).
+_TXN_OFFSET_COMMIT, _NAMES_THE_MEMBER = 28, 3
+_API = re.compile(r"ApiKey \S+ \((\d+)\) Versions \d+\.\.(\d+)")
 
 
 def told(future: Future[T], timeout: float) -> T | None:
@@ -57,9 +66,7 @@ def group_if_told(kafka: Connection, group: str, timeout: float, log: ClientLog)
         return None
 
 
-def topic_configs(
-    admin: AdminClient, topics: Collection[str], keys: Collection[str], timeout: float
-) -> dict[str, dict[str, str] | None]:
+def topic_configs(admin: AdminClient, topics: Collection[str], keys: Collection[str], timeout: float) -> Configs:
     """These of each topic's settings, as far as it has them."""
     if not topics:
         return {}
@@ -74,5 +81,34 @@ def topic_configs(
 
 def record_limits(admin: AdminClient, topics: Collection[str], timeout: float) -> dict[str, int | None]:
     """The bytes that each topic takes as one batch, and so as one record."""
-    found = topic_configs(admin, topics, ["max.message.bytes"], timeout)
-    return {topic: int(config["max.message.bytes"]) if config else None for topic, config in found.items()}
+    found = topic_configs(admin, topics, [LIMIT_KEY], timeout)
+    return {topic: int(config[LIMIT_KEY]) if config else None for topic, config in found.items()}
+
+
+def record_limit(topic: str, contact: Contact, timeout: float) -> int | None:
+    """The bytes that the topic takes as one record; None where the broker does not tell us."""
+    if contact.is_mock:
+        return None
+    return record_limits(contact.admin, [topic], timeout)[topic]
+
+
+def known_requests(kafka: Connection, topic: str, timeout: float) -> Mapping[int, int]:
+    """The highest version of each request that the broker knows, by its number; none when it does not answer.
+
+    The client keeps this to itself and tells it in its debugging lines alone, so one is made to hear them.
+    """
+    lines: list[str] = []
+    logger = SimpleNamespace(log=lambda *said: lines.append(said[-1]))
+    admin = AdminClient({**admin_config(kafka), "debug": "feature", "log_level": 7}, logger=logger)
+    try:
+        admin.list_topics(topic, timeout=timeout)
+    except KafkaException:
+        return {}
+    admin.poll(0)
+    found = [_API.search(line) for line in lines]
+    return {int(api[1]): int(api[2]) for api in found if api}
+
+
+def fences_by_group(known: Mapping[int, int]) -> bool:
+    """Whether a member that lost a partition is refused its offset in a transaction. Without an answer: believed."""
+    return not known or known.get(_TXN_OFFSET_COMMIT, -1) >= _NAMES_THE_MEMBER

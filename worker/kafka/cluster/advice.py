@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from worker.kafka.cluster.access import Finding, acl_command, wished, written
-from worker.kafka.cluster.examination import Topics
-from worker.kafka.cluster.survey import GroupFacts, Survey, TopicFacts
+from worker.kafka.cluster.examination import TopicFacts, Topics
+from worker.kafka.cluster.survey import GroupFacts, Survey
 from worker.settings import KafkaSettings
 
 # A worker that fell over at night is mended in the morning: what is deleted before is lost unanswered.

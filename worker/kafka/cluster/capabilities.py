@@ -1,8 +1,7 @@
 """What a cluster can do, found by asking and by trying: which Kafka it is, and whether its clients' parts work for us.
 
 Tries what a worker does at its start and nothing more: no group is joined, no record written. An idempotent producer
-takes an id, of which a cluster has 2**63. Transactions are tried where a worker uses them, under a name that is no
-worker's; the broker forgets it after a week (`transactional.id.expiration.ms`).
+takes an id, of which a cluster has 2**63.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ from worker.core.failures import KafkaFatal
 from worker.kafka.client.config import consumer_config, producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.cluster.api_versions import known_requests
+from worker.kafka.cluster.admin_answers import known_requests
 from worker.kafka.cluster.examination import Topics
-from worker.kafka.transactions.kafka_transactions import KafkaTransactions
-from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.settings import KafkaSettings
 
 # The newest of these that a broker knows dates it: (request's number, its version) by release, as the KIPs say.
@@ -41,7 +38,6 @@ RELEASES = (
     ((_INIT_PRODUCER_ID, 0), "0.11"),
 )
 
-CLOSE_TIMEOUT = 1.0  # nothing is open
 # The state of a producer that has its id, in the client's statistics.
 _HAS_ID = "Assigned"
 
@@ -95,22 +91,3 @@ def _try_producer(kafka: KafkaSettings, topics: Topics, logger: logging.Logger, 
             )
         if time.monotonic() > deadline:
             raise KafkaFatal(f"no broker gave the producer an id within {timeout:g} s; look at the broker's log")
-
-
-def try_transactions(
-    kafka: KafkaSettings,
-    topics: Topics,
-    name: TransactionalId,
-    timeout_ms: int,
-    logger: logging.Logger,
-    timeout: float,
-) -> None:
-    """Have the broker prepare transactions for `name`, which no worker may have: it would be shut out.
-
-    Raises `BadConfiguration` when it does not.
-    """
-    transactions = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: None, logger)
-    try:
-        transactions.wait_until_ready(timeout)
-    finally:
-        transactions.close(CLOSE_TIMEOUT)

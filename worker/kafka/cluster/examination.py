@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sized
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from confluent_kafka.admin._topic import TopicDescription
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.errors import words_of
+from worker.kafka.client.membership import Membership, choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
     PARTITIONS,
@@ -38,9 +39,14 @@ from worker.kafka.cluster.access import (
     used,
     written,
 )
-from worker.kafka.cluster.admin_answers import described_group, record_limits, topic_configs
-from worker.kafka.cluster.api_versions import fences_by_group, known_requests
-from worker.kafka.cluster.membership import Membership, choose_membership
+from worker.kafka.cluster.admin_answers import (
+    LIMIT_KEY,
+    Configs,
+    described_group,
+    fences_by_group,
+    known_requests,
+    topic_configs,
+)
 from worker.settings import KafkaSettings
 
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
@@ -53,6 +59,14 @@ ASK_AGAIN_AFTER = 0.2
 START_TIMEOUT = 15.0  # seconds of each question at the start; a TLS and SASL handshake far away takes one or two
 REACH_TIMEOUT = 2.0  # for a TCP connection alone
 SESSION_KEY = "consumer.session.timeout.ms"
+CONFIGS = (
+    "cleanup.policy",
+    "compression.type",
+    "max.message.bytes",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +97,27 @@ class Topics:
         return any(limit < other.max_bytes.get(topic, limit) for topic, limit in self.max_bytes.items())
 
 
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """One topic that we use. `setting` names it in our settings; `config` has those of `CONFIGS`, None if not told."""
+
+    name: str
+    setting: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str] | None
+
+
 class StartVerdict(NamedTuple):
     """Whether a worker can start on this cluster: yes without `problems`, and then `topics` is not None.
 
-    `can_administer`: it answers administrative requests; otherwise each of them waits for its timeout.
+    `seen` are those topics that exist and that we may see. `can_administer`: it answers administrative requests;
+    otherwise each of them waits for its timeout.
     """
 
     problems: tuple[Finding, ...]
     topics: Topics | None
+    seen: tuple[TopicFacts, ...]
     can_administer: bool
 
 
@@ -99,10 +126,10 @@ def examine(
 ) -> Topics:
     """Ask the cluster. Raises `BadConfiguration` with every problem, one a line."""
     contact = connect(kafka, logger, timeout, kafka.response_topic)
-    problems, topics, _ = judge(kafka, contact, timeout, with_transactions=with_transactions)
-    if topics is None:
-        raise BadConfiguration("\n".join(problem.text for problem in problems))
-    return topics
+    verdict = judge(kafka, contact, timeout, with_transactions=with_transactions)
+    if verdict.topics is None:
+        raise BadConfiguration("\n".join(problem.text for problem in verdict.problems))
+    return verdict.topics
 
 
 def judge(
@@ -125,26 +152,33 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
-        self._written = written(kafka)
+        self._written = list(dict.fromkeys(written(kafka).values()))
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
     def run(self) -> StartVerdict:
         if self._with_transactions:
             self._check_transactions()
-        partitions = {topic: self._partitions(setting, topic) for topic, setting in used(self._kafka).items()}
+        settings = used(self._kafka)
+        found = {topic: self._found(setting, topic) for topic, setting in settings.items()}
         can_administer = not self._is_mock and self._is_reachable()
         if can_administer:
             self._check_access()
+        present = {topic: metadata for topic, metadata in found.items() if metadata and metadata.error is None}
+        configs = topic_configs(self._admin, present, CONFIGS, self._timeout) if can_administer else {}
+        seen = tuple(
+            TopicFacts(topic, settings[topic], len(metadata.partitions), _replication(metadata), configs.get(topic))
+            for topic, metadata in present.items()
+        )
+        partitions = {topic: len(metadata.partitions) if metadata else 0 for topic, metadata in found.items()}
         self._check_changelog(partitions)
         if can_administer and not self._problems:
-            self._check_compaction()
+            self._check_compaction(configs)
         if self._problems:
-            return StartVerdict(tuple(self._problems), None, can_administer)
-        limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
+            return StartVerdict(tuple(self._problems), None, seen, can_administer)
+        limits = self._limits(configs)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        changelog = self._kafka.changelog_topic
-        topics = Topics(partitions, limits, membership, tuple(self._notes), changelog)
-        return StartVerdict((), topics, can_administer)
+        topics = Topics(partitions, limits, membership, tuple(self._notes), self._kafka.changelog_topic)
+        return StartVerdict((), topics, seen, can_administer)
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
         """Each partition of requests has one of states."""
@@ -162,12 +196,11 @@ class _Examination:
                 )
             )
 
-    def _check_compaction(self) -> None:
+    def _check_compaction(self, configs: Configs) -> None:
         """Any other policy deletes the states of keys for which no request came for a while."""
         if (changelog := self._kafka.changelog_topic) is None:
             return
-        config = topic_configs(self._admin, [changelog], ["cleanup.policy"], self._timeout)[changelog]
-        if config is None:
+        if (config := configs[changelog]) is None:
             self._notes.append(
                 f"the broker does not tell whether the changelog {changelog} is compacted; grant DESCRIBE_CONFIGS on it"
             )
@@ -211,7 +244,7 @@ class _Examination:
             )
         )
 
-    def _partitions(self, setting: str, topic: str) -> int:
+    def _found(self, setting: str, topic: str) -> TopicMetadata | None:
         try:
             found = self._metadata(topic)
             while found.error is not None and found.error.code() == ABSENT and time.monotonic() < self._new_topics_by:
@@ -220,22 +253,22 @@ class _Examination:
         except KafkaException as error:
             why = f"WORKER_KAFKA__{setting}: the broker does not say whether {topic} exists: {words_of(error)}"
             self._problems.append(Finding(why))
-            return 0
+            return None
         if found.error is not None:
             self._problems.append(self._why_unusable(setting, topic, found.error))
         elif self._with_transactions and setting != "REQUEST_TOPICS":
-            self._note_lone_replica(topic, [partition.replicas for partition in found.partitions.values()])
-        return len(found.partitions)
+            self._note_lone_replica(topic, found)
+        return found
 
     def _metadata(self, topic: str) -> TopicMetadata:
         return self._admin.list_topics(topic=topic, timeout=self._timeout).topics[topic]
 
-    def _note_lone_replica(self, topic: str, replicas: Iterable[Sized]) -> None:
+    def _note_lone_replica(self, topic: str, found: TopicMetadata) -> None:
         """A coordinator that finds no leader takes a marker's partition for deleted, and the transaction for ended.
 
         KAFKA-20734, in 4.3.1: the metadata cache told the two apart before it was written anew in Java.
         """
-        if min(map(len, replicas), default=2) < 2:
+        if found.partitions and _replication(found) < 2:
             self._notes.append(
                 f"topic {topic} has one replica: Kafka can lose the end of a transaction when that broker is restarted "
                 "or stands still (KAFKA-20734), and answers are repeated or held back then; give it two or more"
@@ -284,20 +317,17 @@ class _Examination:
             if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
                 self._problems.append(missing(self._kafka, right, right.operation.lower()))
 
-    def _read_limits(self) -> dict[str, int]:
-        found = record_limits(self._admin, self._written.values(), self._timeout)
-        limits = {topic: limit for topic, limit in found.items() if limit is not None}
-        return limits | self._assume_limits([topic for topic in found if topic not in limits])
-
-    def _assume_limits(self, topics: Iterable[str]) -> dict[str, int]:
-        limit = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
+    def _limits(self, configs: Configs) -> dict[str, int]:
+        assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
+        told = {topic: int(config[LIMIT_KEY]) for topic in self._written if (config := configs.get(topic))}
         if self._kafka.max_message_bytes is None:
             self._notes += [
-                f"the broker does not tell the size limit of topic {topic}, {limit} bytes are assumed; grant "
+                f"the broker does not tell the size limit of topic {topic}, {assumed} bytes are assumed; grant "
                 "DESCRIBE_CONFIGS on it or set WORKER_KAFKA__MAX_MESSAGE_BYTES"
-                for topic in topics
+                for topic in self._written
+                if topic not in told
             ]
-        return dict.fromkeys(topics, limit)
+        return dict.fromkeys(self._written, assumed) | told
 
     def _ask_group(self) -> Membership:
         """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""
@@ -314,6 +344,10 @@ class _Examination:
         if session is None:
             return choose_membership(self._kafka, None, is_absent=True)
         return choose_membership(self._kafka, int(session.value) / 1000)
+
+
+def _replication(topic: TopicMetadata) -> int:
+    return min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
 
 
 def why_unreachable(host: str, port: int) -> str:

@@ -1,45 +1,25 @@
-"""What `check` tells of a cluster beyond what a worker must know to start: brokers, topics, and how far the group is.
+"""What `check` tells of a cluster beyond what a worker must know to start: brokers, and how far the group is.
 
 Asks and tells, judges nothing; what the broker does not tell is None. `contact` must be of these settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
-from confluent_kafka.admin._metadata import TopicMetadata
 
 from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config
 from worker.kafka.client.connecting import Contact
-from worker.kafka.cluster.access import used
-from worker.kafka.cluster.admin_answers import group_if_told, told, topic_configs
+from worker.kafka.cluster.admin_answers import group_if_told, told
+from worker.kafka.cluster.examination import StartVerdict, TopicFacts
 from worker.settings import KafkaSettings
 
-CONFIGS = (
-    "cleanup.policy",
-    "compression.type",
-    "max.message.bytes",
-    "min.insync.replicas",
-    "retention.bytes",
-    "retention.ms",
-)
 _AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """One topic that we use. `setting` names it in our settings; `config` has those of `CONFIGS`, None if not told."""
-
-    name: str
-    setting: str
-    partitions: int
-    replication: int
-    config: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,48 +52,23 @@ class Survey:
     group: GroupFacts | None
 
 
-def survey(kafka: KafkaSettings, contact: Contact, timeout: float, *, can_administer: bool) -> Survey:
+def survey(kafka: KafkaSettings, contact: Contact, verdict: StartVerdict, timeout: float) -> Survey:
     """Look around. Takes some tens of milliseconds, and at most a few times `timeout` seconds."""
-    return _Surveyor(kafka, contact, timeout).look(can_administer=can_administer)
+    cluster = contact.cluster
+    brokers = {number: f"{broker.host}:{broker.port}" for number, broker in sorted(cluster.brokers.items())}
+    group = _Surveyor(kafka, contact, timeout).group(verdict.seen) if verdict.can_administer else None
+    return Survey(list(brokers.values()), brokers.get(cluster.controller_id), verdict.seen, group)
 
 
 class _Surveyor:
+    """Asks how far the group is."""
+
     def __init__(self, kafka: KafkaSettings, contact: Contact, timeout: float) -> None:
         self._kafka = kafka
         self._admin: AdminClient = contact.admin
-        self._cluster = contact.cluster
         self._timeout = timeout
 
-    def look(self, *, can_administer: bool) -> Survey:
-        brokers = {number: f"{broker.host}:{broker.port}" for number, broker in sorted(self._cluster.brokers.items())}
-        controller = brokers.get(self._cluster.controller_id)
-        found = self._topics(can_administer=can_administer)
-        return Survey(list(brokers.values()), controller, found, self._group(found) if can_administer else None)
-
-    def _topics(self, *, can_administer: bool) -> list[TopicFacts]:
-        """Those that exist and that we may see."""
-        settings = used(self._kafka)
-        seen = {topic: self._metadata(topic) for topic in settings}
-        present = {topic: metadata for topic, metadata in seen.items() if metadata and metadata.error is None}
-        configs = topic_configs(self._admin, present, CONFIGS, self._timeout) if can_administer else {}
-        return [
-            TopicFacts(
-                topic,
-                settings[topic],
-                len(metadata.partitions),
-                min((len(partition.replicas) for partition in metadata.partitions.values()), default=0),
-                configs.get(topic),
-            )
-            for topic, metadata in present.items()
-        ]
-
-    def _metadata(self, topic: str) -> TopicMetadata | None:
-        try:
-            return self._admin.list_topics(topic, timeout=self._timeout).topics[topic]
-        except KafkaException:
-            return None
-
-    def _group(self, topics: Sequence[TopicFacts]) -> GroupFacts | None:
+    def group(self, topics: Sequence[TopicFacts]) -> GroupFacts | None:
         described = group_if_told(self._kafka, self._kafka.group_id, self._timeout, client_log())
         if described is None:
             return None

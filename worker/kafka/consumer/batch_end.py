@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, Queue
-from threading import Thread
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -27,6 +26,7 @@ from worker.core.records import Partition
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import UNREADABLE, words_of
 from worker.kafka.client.log import ClientLog
+from worker.kafka.offsets.standing_lookup import in_background
 
 LOOK_TIMEOUT = 5.0  # seconds for one look; a connection with TLS and a login to a broker far away takes one or two
 
@@ -85,17 +85,11 @@ class Search:
         return self.inside + min(self._step, (left + 1) // 2) if left else None
 
     def look(self, *, is_inside: bool) -> None:
-        """What the look at `next` has shown."""
         assert self.next is not None
         if is_inside:
             self.inside, self._step = self.next, self._step * 2
         else:
             self._beyond = self.next
-
-
-def in_background(work: Callable[[], None]) -> None:
-    """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
-    Thread(target=work, name="batch-end", daemon=True).start()
 
 
 class BatchEnds:
@@ -110,7 +104,6 @@ class BatchEnds:
         self._found: Queue[tuple[BatchQuestion, int, str]] = Queue()
 
     def ask(self, question: BatchQuestion) -> None:
-        """The answer comes from `answer`, some time."""
         self._waiting.append(question)
         self._go_on()
 
@@ -130,7 +123,7 @@ class BatchEnds:
         if self._waiting and not self._is_under_way:
             self._is_under_way = True
             question = self._waiting.popleft()
-            in_background(lambda: self._found.put((question, *find_end(self._new_client, question))))
+            in_background(lambda: self._found.put((question, *find_end(self._new_client, question))), "batch-end")
 
 
 def find_end(new_client: Callable[[], Consumer], question: BatchQuestion) -> tuple[int, str]:

@@ -41,10 +41,9 @@ from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.to_records import Flowing
 from worker.kafka.consumer.unreadable_batches import Unreadable
-from worker.kafka.offsets.attempts import SUSPECT_FROM
 from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.notes import Note
-from worker.kafka.offsets.partition_ends import PartitionEnds
+from worker.kafka.offsets.notes import SUSPECT_FROM, Note
+from worker.kafka.offsets.partition_ends import partition_ends
 from worker.kafka.offsets.standing_lookup import NOTHING, GroupStanding, StandingAnswer
 from worker.ports import Assignments
 
@@ -90,7 +89,6 @@ class Gates:
         self._held = held
         self._offsets = offsets
         self._standings = offsets.standings
-        self._ends = PartitionEnds(consumer, log)
         self._pauses = pauses
         self._unreadable = unreadable
         self._log = log
@@ -102,15 +100,12 @@ class Gates:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some partition wants to be attended to."""
         return bool(self._closed or self._held.ready or self._standings.is_under_way)
 
     def patience(self, timeout: float) -> float:
-        """How long a poll may wait."""
         return min(timeout, WAKING_SLICE) if self._standings.is_under_way or self._held.held else timeout
 
     def assigned(self, partitions: Iterable[Partition]) -> None:
-        """They are ours."""
         for partition in partitions:
             self._gates[partition] = gate = _Gate()
             if self._starts_at_end:
@@ -127,7 +122,9 @@ class Gates:
         return 0 if gate is None else gate.begun
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """They are not ours any more."""
+        """They are not ours any more: for all that the gates work with, too."""
+        for memory in (self._pauses, self._unreadable, self._offsets):
+            memory.forget(partitions)
         for partition in partitions:
             if (gate := self._gates.pop(partition, None)) is not None:
                 self._drop(partition, gate)
@@ -138,7 +135,6 @@ class Gates:
         return () if self._held.ready else [partition for partition in self._gates if partition not in self._closed]
 
     def holds(self, partition: Partition) -> bool:
-        """Whether it is ours."""
         return partition in self._gates
 
     def is_shut(self, partition: Partition) -> bool:
@@ -233,9 +229,8 @@ class Gates:
 
     def _learn(self, answer: StandingAnswer, assignments: Assignments) -> None:
         standings = answer.standings
-        ends = self._ends.of(
-            [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
-        )
+        hanging = [partition for partition, standing in standings.items() if self._hangs_on_end(partition, standing)]
+        ends = partition_ends(self._consumer, hanging, self._log)
         is_known = len(standings) == len(answer.wanted)
         suspects: list[Suspect] = []
         for partition, standing in standings.items():

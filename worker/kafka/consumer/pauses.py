@@ -16,8 +16,6 @@ from worker.core.records import Partition
 
 
 class By(Enum):
-    """Who stops one partition."""
-
     LOOP = "loop"
     SOURCE = "source"
     UNREADABLE = "unreadable"
@@ -32,7 +30,6 @@ class Pauses:
         self.is_general = False
 
     def stop(self, partition: Partition, by: By) -> None:
-        """Stop fetching this one."""
         reasons = self._stopped.setdefault(partition, set())
         if not reasons:
             self._consumer.pause([TopicPartition(*partition)])
@@ -60,7 +57,6 @@ class Pauses:
         self._consumer.resume([at for at in held if not self._is_stopped(at)])
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """They are not ours any more."""
         for partition in partitions:
             self._stopped.pop(partition, None)
 

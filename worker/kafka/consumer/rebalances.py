@@ -14,10 +14,8 @@ from confluent_kafka import Consumer, TopicPartition
 from worker.core.records import Partition
 from worker.kafka.client.log import ClientLog
 from worker.kafka.consumer.gates import Gates
-from worker.kafka.consumer.pauses import Pauses
 from worker.kafka.consumer.to_records import Flowing
-from worker.kafka.consumer.unreadable_batches import Unreadable
-from worker.kafka.offsets.group_offsets import KafkaOffsets
+from worker.kafka.offsets.standing_lookup import StandingLookup
 from worker.kafka.offsets.starting_offsets import begin_at_once
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
@@ -26,23 +24,19 @@ from worker.settings import KafkaSettings
 class Rebalances:
     """Of one consumer in its group. Owned by the source."""
 
-    def __init__(  # noqa: PLR0913  # all that knows of a partition hears when it goes
+    def __init__(
         self,
         kafka: KafkaSettings,
         flowing: Flowing,
-        offsets: KafkaOffsets,
+        standings: StandingLookup,
         gates: Gates,
-        pauses: Pauses,
-        unreadable: Unreadable,
-        *,
         fail: Callable[[Exception], None],
         log: ClientLog,
     ) -> None:
         self._kafka = kafka
         self._flowing = flowing
-        self._standings = offsets.standings
+        self._standings = standings
         self._gates = gates
-        self._memories = (pauses, unreadable, offsets, gates)
         self._fail = fail
         self._log = log
         self._stand_by = StandBy()
@@ -52,7 +46,6 @@ class Rebalances:
         self.was_assigned = False
 
     def subscribe(self, consumer: Consumer, assignments: Assignments) -> None:
-        """Join the group."""
         self.assignments = assignments
         consumer.subscribe(
             list(self._kafka.request_topics),
@@ -88,8 +81,7 @@ class Rebalances:
         partitions = self._named(positions)
         self.taken_away.update(partitions)
         self._tell(how, partitions)
-        for memory in self._memories:
-            memory.forget(partitions)
+        self._gates.forget(partitions)
 
     def _tell(self, what: str, partitions: Sequence[Partition]) -> None:
         try:
@@ -114,7 +106,6 @@ class StandBy:
         self._sightings = 0
 
     def is_known(self) -> None:
-        """A callback said so."""
         self._is_known = True
 
     def lost(self) -> None:

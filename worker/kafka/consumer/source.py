@@ -21,8 +21,8 @@ from worker.kafka.client.config import consumer_config
 from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
+from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
-from worker.kafka.cluster.membership import Membership, fall_back
 from worker.kafka.consumer.batch_end import BatchEnds, looking
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.held_records import HeldRecords
@@ -37,7 +37,10 @@ from worker.settings import KafkaSettings
 
 
 class KafkaSource:
-    """The consumer of the request topics. `membership` is how it belongs to its group."""
+    """The consumer of the request topics: a `Source` with `Offsets` and `IsolationNotes`, as `ports.py` says.
+
+    `membership` is how it belongs to its group.
+    """
 
     def __init__(
         self,
@@ -60,7 +63,6 @@ class KafkaSource:
         self._open()
 
     def subscribe(self, assignments: Assignments) -> None:
-        """Join the group: from now on `poll` serves this worker."""
         self._rebalances.subscribe(self._consumer, assignments)
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
@@ -88,7 +90,6 @@ class KafkaSource:
         return records
 
     def pause(self) -> None:
-        """Stop fetching on every partition held, and on those assigned from now on."""
         self._pauses.is_general = True
         self._pauses.settle()
 
@@ -98,16 +99,13 @@ class KafkaSource:
         self._pauses.settle()
 
     def rewind(self, partitions: Sequence[Partition]) -> None:
-        """Read these again from what the group has committed. Until that is known, nothing of them comes."""
         self._gates.rewind(partitions)
 
     def withhold(self, partition: Partition) -> None:
-        """Stop fetching this one, until `release`, `rewind` or its next assignment."""
         if self._gates.holds(partition):
             self._pauses.stop(partition, By.LOOP)
 
     def release(self, partition: Partition) -> None:
-        """Fetch it again."""
         self._pauses.release(partition, By.LOOP)
 
     def positions(self) -> Mapping[Partition, int]:
@@ -124,15 +122,12 @@ class KafkaSource:
         return {self._flowing.named(at.topic, at.partition): at.offset for at in found if at.offset >= 0}
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
-        """Note with the group that this record is about to run alone. To be called again until it is so: True."""
         return self._offsets.note_isolated_run(partition, offset)
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
-        """Take that note back: the record did no harm. To be called again until it is so: True."""
         return self._offsets.withdraw_note(partition, offset)
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
-        """Whether a commit of our own is under way for one of these: arriving late, it would undo a transaction's."""
         return self._offsets.is_marking(partitions)
 
     def member(self) -> Any:
@@ -140,11 +135,9 @@ class KafkaSource:
         return self._consumer.consumer_group_metadata()
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Begin an asynchronous commit of next offsets; its result comes from `commit_results` after a later poll."""
         self._offsets.commit(offsets)
 
     def commit_results(self) -> Sequence[CommitResult]:
-        """The results since the last call, in order."""
         return self._offsets.commit_results()
 
     def close(self) -> None:
@@ -192,16 +185,8 @@ class KafkaSource:
             starts_at_end=self._kafka.auto_offset_reset == "latest",
             clock=self._clock,
         )
-        self._rebalances = Rebalances(
-            self._kafka,
-            self._flowing,
-            self._offsets,
-            self._gates,
-            self._pauses,
-            self._unreadable,
-            fail=self._fail,
-            log=self._log,
-        )
+        standings = self._offsets.standings
+        self._rebalances = Rebalances(self._kafka, self._flowing, standings, self._gates, self._fail, self._log)
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)

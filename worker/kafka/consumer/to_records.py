@@ -50,7 +50,6 @@ class Flowing(dict[str, _Numbers]):
         return met.get(number) or met.setdefault(number, Partition(topic, number))
 
     def let(self, partition: Partition) -> None:
-        """From now on it flows."""
         self[partition.topic][partition.number] = partition
 
     def stop(self, partition: Partition) -> None:

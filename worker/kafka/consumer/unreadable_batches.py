@@ -94,7 +94,6 @@ class Unreadable:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether any batch is given up."""
         return bool(self._batches)
 
     def share(self, most: int) -> int:
@@ -110,7 +109,6 @@ class Unreadable:
         return given
 
     def holds(self, partition: Partition) -> bool:
-        """Whether some of it is still to be handed on."""
         return partition in self._batches
 
     def forget(self, partitions: Iterable[Partition]) -> None:

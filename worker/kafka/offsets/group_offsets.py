@@ -1,6 +1,6 @@
 """Everything that this worker writes to the group's store, and asks of it: for each partition an offset and a note.
 
-| writer | offset | note (`attempts.py`) | when |
+| writer | offset | note (`notes.py`) | when |
 |---|---|---|---|
 | the delivery, `commit` | the next to be read | none: there was progress | all before it is settled |
 | the gates, `begin_attempt` | where the group stands | `attempts=n` | before an assignment's first record |
@@ -22,8 +22,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.attempts import NONE, Attempts, read_attempts
-from worker.kafka.offsets.notes import Note, Notes
+from worker.kafka.offsets.notes import NONE, Attempts, Note, Notes, read_attempts
 from worker.kafka.offsets.standing_lookup import GroupStanding, StandingLookup
 
 
@@ -52,7 +51,6 @@ class KafkaOffsets:
             self._results.append(CommitResult({}, dict.fromkeys(offsets, words_of(error))))
 
     def commit_results(self) -> Sequence[CommitResult]:
-        """The results since the last call, in order."""
         results, self._results = self._results, []
         return results
 
@@ -96,7 +94,6 @@ class KafkaOffsets:
         return note
 
     def note(self, partition: Partition, note: Note) -> bool:
-        """To be called until the group has taken it: True."""
         return self._notes.note(partition, note)
 
     def note_start(self, partition: Partition, offset: int) -> bool:
@@ -120,11 +117,9 @@ class KafkaOffsets:
         return False
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
-        """Whether a note is under way for one of these: arriving late, it would undo a transaction's commit."""
         return self._notes.is_under_way(partitions)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """They are not ours any more."""
         self.standings.forget(partitions)
         self._notes.forget(partitions)
         for partition in partitions:

@@ -1,4 +1,9 @@
-"""Commits that move no offset, and note beside it what is about to happen there.
+"""Commits that move no offset, and note beside it how often in a row a process died before it settled anything.
+
+    attempts=n         handed out n times since the last progress
+    attempts=n trial   and the record at this offset was about to run alone
+
+A commit of the delivery's carries no note, so progress clears it; what other tools write there counts as none.
 
 A partition has one on its way at a time, so that none overtakes another. None is sent while the delivery may commit
 something of the partition: a note that arrived after such a commit would take it back.
@@ -6,6 +11,7 @@ something of the partition: a note that arrived after such a commit would take i
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
@@ -13,7 +19,10 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from worker.core.records import Partition
-from worker.kafka.offsets.attempts import Attempts
+
+# A partition read with so many is a suspect: two deaths in a row may be bad luck with machines, three are more
+# likely a record's doing.
+SUSPECT_FROM = 3
 
 # A note without a result for so long is sent again: on the same connection, where the later one is served later. The
 # client itself gives up on a coordinator after 45.9 s under KIP-848 (measured 2026), and records wait for this.
@@ -21,6 +30,28 @@ PATIENCE = 10.0
 
 # After a failure one that must succeed goes again so much later, seconds.
 RETRY_AFTER = 0.1
+
+
+_TEXT = re.compile(r"attempts=([0-9]{1,9})( trial)?")
+
+
+class Attempts(NamedTuple):
+    """As a commit's metadata says it. `is_isolated`: the record at the offset was about to run alone."""
+
+    times: int
+    is_isolated: bool = False
+
+    def __str__(self) -> str:
+        return f"attempts={self.times}{' trial' if self.is_isolated else ''}"
+
+
+NONE = Attempts(0)
+
+
+def read_attempts(metadata: str | None) -> Attempts | None:
+    """What the metadata of a commit says; None when it is not ours."""
+    found = _TEXT.fullmatch(metadata or "")
+    return None if found is None else Attempts(int(found[1]), found[2] is not None)
 
 
 class Note(NamedTuple):
@@ -78,7 +109,6 @@ class Notes:
         return any(p in self._under_way and now < self._under_way[p][1] for p in partitions)
 
     def forget(self, partitions: Iterable[Partition]) -> None:
-        """They are not ours any more."""
         for partition in partitions:
             for of in (self._under_way, self._taken, self._not_before):
                 of.pop(partition, None)

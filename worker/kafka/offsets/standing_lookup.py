@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from worker.core.records import Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.attempts import NONE, Attempts, read_attempts
+from worker.kafka.offsets.notes import NONE, Attempts, read_attempts
 
 # Seconds that the loop stands still for an answer, which takes 1.5 ms beside the broker, and as long as a packet there
 # and back elsewhere. While answers come late it does so for each fifth question: the other client may be broken.
@@ -61,9 +61,9 @@ class AssignmentStandings(NamedTuple):
 Found: TypeAlias = "list[TopicPartition] | Exception"
 
 
-def in_background(work: Callable[[], None]) -> None:
+def in_background(work: Callable[[], None], name: str) -> None:
     """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
-    Thread(target=work, name="standing-lookup", daemon=True).start()
+    Thread(target=work, name=name, daemon=True).start()
 
 
 class StandingLookup:
@@ -87,19 +87,14 @@ class StandingLookup:
         """
         give_up_at = time.monotonic() + patience
         while True:
-            told = self._try(assigned, max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
-            if not told.unknown or time.monotonic() + ASK_AGAIN_AFTER >= give_up_at:
-                return told
+            found = _committed(self._consumer, list(assigned), max(ASK_AGAIN_AFTER, give_up_at - time.monotonic()))
+            if isinstance(found, RuntimeError):
+                raise found
+            known = [at for at in found if at.error is None] if isinstance(found, list) else []
+            unknown = [at for at in found if at.error is not None] if isinstance(found, list) else assigned
+            if not unknown or time.monotonic() + ASK_AGAIN_AFTER >= give_up_at:
+                return AssignmentStandings(known, unknown)
             time.sleep(ASK_AGAIN_AFTER)
-
-    def _try(self, assigned: Sequence[TopicPartition], timeout: float) -> AssignmentStandings:
-        try:
-            found = self._consumer.committed(list(assigned), timeout)
-        except KafkaException:
-            return AssignmentStandings((), list(assigned))
-        return AssignmentStandings(
-            [at for at in found if at.error is None], [at for at in found if at.error is not None]
-        )
 
     def ask(self, partitions: Sequence[Partition]) -> None:
         """Ask about these. Nothing may be under way."""
@@ -111,7 +106,7 @@ class StandingLookup:
             if isinstance(found, list):
                 self._found.put(found)
                 return
-        in_background(lambda: self._ask_beside(places))
+        in_background(lambda: self._ask_beside(places), "standing-lookup")
 
     def answer(self) -> StandingAnswer | None:
         """What came; None while nothing has."""
@@ -175,5 +170,4 @@ def _committed(client: Consumer, places: list[TopicPartition], timeout: float) -
 
 
 def waiting_words(partitions: int) -> str:
-    """How many wait."""
     return "1 partition waits" if partitions == 1 else f"{partitions} partitions wait"

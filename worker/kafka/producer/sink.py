@@ -53,7 +53,6 @@ class KafkaSink:
 
     @property
     def undelivered(self) -> int:
-        """Messages taken and not yet reported on."""
         return len(self._producer) + len(self._overflow)
 
     def send(self, messages: Sequence[Message], place: Place) -> None:

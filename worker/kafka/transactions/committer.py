@@ -23,8 +23,8 @@ from confluent_kafka import TopicPartition
 from worker.core.failures import KafkaFatal, LimitLowered
 from worker.core.records import Ending
 from worker.kafka.client.log import ClientLog
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.transactions.errors import Reaction, Trouble, is_owner_alive, why_closed, why_fenced, why_refused
-from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
 
@@ -88,7 +88,6 @@ class TransactionCommitter:
     # In the loop's thread
 
     def ask(self, asked: EndRequest) -> None:
-        """End the transaction; `told` tells how it went."""
         self._asked.put(asked)
 
     def told(self, timeout: float) -> Ending | BaseException | None:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from worker.kafka.client.errors import refusal
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.access import missing, needed_for_transactions
 from worker.kafka.producer.destination import is_too_large
-from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.settings import Connection
 
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})  # noqa: SLF001 - librdkafka's own codes begin with an underscore
@@ -36,8 +36,6 @@ BELIEVED_SHARE = 0.9
 
 
 class Reaction(Enum):
-    """What to do next."""
-
     AGAIN = "the same call again"
     ABORT = "abort the transaction"
     RENEW = "another producer"
@@ -52,7 +50,6 @@ class Trouble(NamedTuple):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether a broker refused a record for its size."""
         return self.error is not None and is_too_large(self.error)
 
     @property

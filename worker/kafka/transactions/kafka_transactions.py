@@ -21,12 +21,14 @@ from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka.client.config import transaction_config
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics
 from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.kafka.transactions.committer import EndRequest, TransactionCommitter
-from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
+
+CLOSE_AT_ONCE = 1.0  # seconds, where nothing is open
 
 
 class KafkaTransactions:
@@ -80,7 +82,6 @@ class KafkaTransactions:
 
     @property
     def undelivered(self) -> int:
-        """Messages taken and not yet reported on."""
         return len(self._committer.producer)
 
     def begin(self) -> None:
@@ -94,13 +95,11 @@ class KafkaTransactions:
         self._committer.producer.send(messages, place)
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Begin to end the transaction, with these next offsets in it."""
         self._is_open = False
         positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
         self._committer.ask(EndRequest(positions, self._member()))
 
     def abort(self) -> None:
-        """Begin to take it back."""
         self._is_open = False
         self._committer.ask(EndRequest(None))
 
@@ -160,3 +159,22 @@ class KafkaTransactions:
 
     def __repr__(self) -> str:
         return f"<KafkaTransactions {self._name.text} open={self._is_open} undelivered={self.undelivered}>"
+
+
+def try_transactions(
+    kafka: KafkaSettings,
+    topics: Topics,
+    name: TransactionalId,
+    timeout_ms: int,
+    logger: logging.Logger,
+    timeout: float,
+) -> None:
+    """Have the broker prepare transactions for `name`, which no worker may have: it would be shut out.
+
+    The broker forgets it after a week (`transactional.id.expiration.ms`). Raises `BadConfiguration` when it does not.
+    """
+    transactions = KafkaTransactions(kafka, topics, name, timeout_ms, lambda: None, logger)
+    try:
+        transactions.wait_until_ready(timeout)
+    finally:
+        transactions.close(CLOSE_AT_ONCE)

@@ -98,7 +98,6 @@ class TransactionalProducer:
                 self._refused(topic, place, trouble_of(error).text)
 
     def serve(self, timeout: float) -> None:
-        """Hear what the client has to say, waiting at most `timeout` seconds for the first word."""
         self._try(self._client.poll, timeout)
 
     def initialise(self, timeout: float) -> Trouble | None:
@@ -114,7 +113,6 @@ class TransactionalProducer:
         return _ended(self._client.commit_transaction, timeout)
 
     def abort(self, timeout: float) -> Trouble | None:
-        """Take it back."""
         return _ended(self._client.abort_transaction, timeout)
 
     def drop(self) -> None:
@@ -150,7 +148,6 @@ class TransactionalProducer:
             self._found.fail(f"the producer failed: {trouble.text}")
 
     def __len__(self) -> int:
-        """Messages that are not reported on yet."""
         return len(self._client)
 
 

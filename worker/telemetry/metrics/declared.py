@@ -1,13 +1,42 @@
-"""Every metric with its kind, its unit and the question it answers. `page.py` shows them.
+"""Every metric with its kind and the question it answers; its name says the unit. `page.py` shows them.
 
-Label sets are bounded: reasons, codes, and the partitions held. No payload, key or id is ever a label.
+Label sets are bounded: reasons, codes, and the partitions held. No payload, key or id is ever a label. A label's values
+that are known beforehand are shown from 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import product
+
 from worker.core.failures import Code
 from worker.core.records import ClosedBy
 from worker.telemetry.metrics.metric_values import Metric, MetricKind
+
+
+def _declared(kind: MetricKind, name: str, question: str, labels: dict[str, Sequence[str]]) -> Metric:
+    return Metric(name, kind, question, tuple(labels), tuple(product(*labels.values())) if labels else ())
+
+
+def counter(name: str, question: str, /, **labels: Sequence[str]) -> Metric:
+    return _declared(MetricKind.COUNTER, name, question, labels)
+
+
+def gauge(name: str, question: str, /, **labels: Sequence[str]) -> Metric:
+    return _declared(MetricKind.GAUGE, name, question, labels)
+
+
+def age(name: str, question: str, /, **labels: Sequence[str]) -> Metric:
+    return _declared(MetricKind.AGE, name, question, labels)
+
+
+def info(name: str, question: str, /, **labels: Sequence[str]) -> Metric:
+    return _declared(MetricKind.INFO, name, question, labels)
+
+
+def histogram(name: str, question: str, bounds: tuple[float, ...]) -> Metric:
+    return Metric(name, MetricKind.HISTOGRAM, question, bounds=bounds)
+
 
 # From a small model's 50 µs to the longest inference allowed; a factor of 2 to 3 between neighbours.
 SECONDS = (
@@ -15,208 +44,106 @@ SECONDS = (
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 240.0),
 )
 TENTHS = tuple(tenth / 10 for tenth in range(1, 11))
-RESULTS = (("ok",), ("failed",))
-ENDINGS = (("committed",), ("failed",))
-REASONS = tuple((reason.value,) for reason in ClosedBy)
-
 # Requests wait in Kafka for milliseconds, or for hours behind a backlog.
 AGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
+RESULTS = ("ok", "failed")
+REASONS = tuple(reason.value for reason in ClosedBy)
 
-RECORDS_TAKEN = Metric("records_taken", MetricKind.COUNTER, "How many requests came in?")
-RECORDS_SETTLED = Metric(
-    "records_settled", MetricKind.COUNTER, "How many requests have an answer the broker acknowledged?"
-)
-RECORDS_IN_FLIGHT = Metric(
+RECORDS_TAKEN = counter("records_taken", "How many requests came in?")
+RECORDS_SETTLED = counter("records_settled", "How many requests have an answer the broker acknowledged?")
+RECORDS_IN_FLIGHT = gauge(
     "records_in_flight",
-    MetricKind.GAUGE,
     "How many requests are taken and not settled? ORDER key or none: or settled behind one that is not.",
 )
-ROWS_IN_FLIGHT = Metric("rows_in_flight", MetricKind.GAUGE, "How many rows do they hold?")
-BYTES_IN_FLIGHT = Metric("in_flight_bytes", MetricKind.GAUGE, "How much memory do they hold?", "bytes")
-STATES = Metric("states", MetricKind.GAUGE, "Of how many keys does this replica hold a state? Without state: 0.")
-STATE_BYTES = Metric("state_bytes", MetricKind.GAUGE, "How much memory do their tensors hold?", "bytes")
-STATES_LOADED = Metric(
-    "states_loaded", MetricKind.COUNTER, "How many states came from STATE__DIRECTORY because a batch asked for them?"
-)
-RESTORING = Metric(
-    "restoring_partitions", MetricKind.GAUGE, "How many partitions wait for their states to be read back?"
-)
-RESTORE_LEFT = Metric(
-    "restore_records_left", MetricKind.GAUGE, "How many records of their changelogs are still to be read, about?"
-)
-RESTORE = Metric(
-    "restore_seconds",
-    MetricKind.HISTOGRAM,
-    "How long does it take to read a partition's states back?",
-    "seconds",
-    bounds=SECONDS,
-)
-WAITING_FOR_KEY = Metric(
-    "requests_waiting_for_key", MetricKind.GAUGE, "How many requests wait for an earlier one of their key?"
-)
-RECORDS_LIMIT = Metric(
-    "records_in_flight_limit", MetricKind.GAUGE, "How many requests may be in flight? MAX_INFLIGHT_RECORDS."
-)
-ROWS_LIMIT = Metric("rows_in_flight_limit", MetricKind.GAUGE, "How many rows may be in flight? MAX_INFLIGHT_ROWS.")
-BYTES_LIMIT = Metric(
-    "in_flight_limit_bytes",
-    MetricKind.GAUGE,
-    "How much memory may requests in flight hold? MAX_INFLIGHT_BYTES.",
-    "bytes",
-)
-MEMORY_LIMIT = Metric(
-    "memory_limit_bytes", MetricKind.GAUGE, "How much memory may this container use? 0: no limit.", "bytes"
-)
-BATCHES = Metric("batches", MetricKind.COUNTER, "Why do batches close?", labels=("closed_by",), values=REASONS)
-BATCH_ROWS = Metric(
-    "batch_rows", MetricKind.COUNTER, "How many rows went with them?", labels=("closed_by",), values=REASONS
-)
-BATCH_FILL = Metric(
-    "batch_fill_ratio",
-    MetricKind.HISTOGRAM,
-    "How full are batches, as a part of MAX_BATCH_SIZE?",
-    "ratio",
-    bounds=TENTHS,
-)
-BUCKET_BATCHES = Metric("bucket_batches", MetricKind.COUNTER, "Which buckets do batches run in?", labels=("bucket",))
-BUCKET_ROWS = Metric("bucket_rows", MetricKind.COUNTER, "How many rows went with them?", labels=("bucket",))
-ELEMENTS = Metric(
+ROWS_IN_FLIGHT = gauge("rows_in_flight", "How many rows do they hold?")
+BYTES_IN_FLIGHT = gauge("in_flight_bytes", "How much memory do they hold?")
+STATES = gauge("states", "Of how many keys does this replica hold a state? Without state: 0.")
+STATE_BYTES = gauge("state_bytes", "How much memory do their tensors hold?")
+STATES_LOADED = counter("states_loaded", "How many states came from STATE__DIRECTORY because a batch asked for them?")
+RESTORING = gauge("restoring_partitions", "How many partitions wait for their states to be read back?")
+RESTORE_LEFT = gauge("restore_records_left", "How many records of their changelogs are still to be read, about?")
+RESTORE = histogram("restore_seconds", "How long does it take to read a partition's states back?", SECONDS)
+WAITING_FOR_KEY = gauge("requests_waiting_for_key", "How many requests wait for an earlier one of their key?")
+RECORDS_LIMIT = gauge("records_in_flight_limit", "How many requests may be in flight? MAX_INFLIGHT_RECORDS.")
+ROWS_LIMIT = gauge("rows_in_flight_limit", "How many rows may be in flight? MAX_INFLIGHT_ROWS.")
+BYTES_LIMIT = gauge("in_flight_limit_bytes", "How much memory may requests in flight hold? MAX_INFLIGHT_BYTES.")
+MEMORY_LIMIT = gauge("memory_limit_bytes", "How much memory may this container use? 0: no limit.")
+BATCHES = counter("batches", "Why do batches close?", closed_by=REASONS)
+BATCH_ROWS = counter("batch_rows", "How many rows went with them?", closed_by=REASONS)
+BATCH_FILL = histogram("batch_fill_ratio", "How full are batches, as a part of MAX_BATCH_SIZE?", TENTHS)
+BUCKET_BATCHES = counter("bucket_batches", "Which buckets do batches run in?", bucket=())
+BUCKET_ROWS = counter("bucket_rows", "How many rows went with them?", bucket=())
+ELEMENTS = counter(
     "elements",
-    MetricKind.COUNTER,
     "How much of what a bucket's batches hold is padding? Elements of the largest input.",
-    labels=("bucket", "kind"),
+    bucket=(),
+    kind=(),
 )
-BATCH_WAIT = Metric(
-    "batch_wait_seconds",
-    MetricKind.HISTOGRAM,
-    "How long does a batch's first request wait for company and for a lane?",
-    "seconds",
-    bounds=SECONDS,
+BATCH_WAIT = histogram(
+    "batch_wait_seconds", "How long does a batch's first request wait for company and for a lane?", SECONDS
 )
-LINGER = Metric(
-    "linger_seconds",
-    MetricKind.GAUGE,
-    "How long does it wait for company, with an idle lane? LINGER_MS or as `auto` chose.",
-    "seconds",
+LINGER = gauge("linger_seconds", "How long does it wait for company, with an idle lane? LINGER_MS or as `auto` chose.")
+REQUEST_AGE = histogram(
+    "request_age_seconds", "How long ago was a batch's first request published, when the batch goes to the model?", AGES
 )
-REQUEST_AGE = Metric(
-    "request_age_seconds",
-    MetricKind.HISTOGRAM,
-    "How long ago was a batch's first request published, when the batch goes to the model?",
-    "seconds",
-    bounds=AGES,
+INFERENCE = histogram("inference_seconds", "How long does one inference take?", SECONDS)
+END_TO_END = histogram(
+    "end_to_end_seconds", "How long from taking a request to the broker's acknowledgement of its answer?", SECONDS
 )
-INFERENCE = Metric(
-    "inference_seconds", MetricKind.HISTOGRAM, "How long does one inference take?", "seconds", bounds=SECONDS
-)
-END_TO_END = Metric(
-    "end_to_end_seconds",
-    MetricKind.HISTOGRAM,
-    "How long from taking a request to the broker's acknowledgement of its answer?",
-    "seconds",
-    bounds=SECONDS,
-)
-RUNS = Metric("inference_runs", MetricKind.COUNTER, "How many inferences fail?", labels=("result",), values=RESULTS)
-PROBES = Metric(
-    "device_probes",
-    MetricKind.COUNTER,
-    "How often was the device checked after failures?",
-    labels=("result",),
-    values=RESULTS,
-)
-DELETED = Metric(
+RUNS = counter("inference_runs", "How many inferences fail?", result=RESULTS)
+PROBES = counter("device_probes", "How often was the device checked after failures?", result=RESULTS)
+DELETED = counter(
     "requests_deleted",
-    MetricKind.COUNTER,
     "How many requests did retention delete before they were read? Counted in offsets; they get no answer.",
 )
-REJECTIONS = Metric(
-    "rejections",
-    MetricKind.COUNTER,
-    "How many requests were answered with an error, and why?",
-    labels=("code",),
-    values=tuple((code.value,) for code in Code),
+REJECTIONS = counter(
+    "rejections", "How many requests were answered with an error, and why?", code=[code.value for code in Code]
 )
-LATE = Metric(
-    "late_answers", MetricKind.COUNTER, "How many requests were run, and answered after their deadlines all the same?"
-)
-COMMITS = Metric(
-    "commits", MetricKind.COUNTER, "Are offsets committed? One count per partition.", labels=("result",), values=RESULTS
-)
-COMMIT_LAG = Metric(
-    "commit_lag_seconds", MetricKind.AGE, "Since when is something committable and no commit got through?", "seconds"
-)
-TRANSACTIONS = Metric(
+LATE = counter("late_answers", "How many requests were run, and answered after their deadlines all the same?")
+COMMITS = counter("commits", "Are offsets committed? One count per partition.", result=RESULTS)
+COMMIT_LAG = age("commit_lag_seconds", "Since when is something committable and no commit got through?")
+TRANSACTIONS = counter(
     "transactions",
-    MetricKind.COUNTER,
     "Do transactions get through? All of what a failed one held is read again.",
-    labels=("result",),
-    values=ENDINGS,
+    result=("committed", "failed"),
 )
-TRANSACTION_END = Metric(
-    "transaction_end_seconds",
-    MetricKind.HISTOGRAM,
-    "How long does it take to end a transaction? Nothing is produced meanwhile.",
-    "seconds",
-    bounds=SECONDS,
+TRANSACTION_END = histogram(
+    "transaction_end_seconds", "How long does it take to end a transaction? Nothing is produced meanwhile.", SECONDS
 )
-REWINDS = Metric(
-    "rewinds", MetricKind.COUNTER, "How often is a partition read again from what the group has committed?"
-)
-SUSPECTS = Metric(
-    "suspect_partitions",
-    MetricKind.GAUGE,
-    "How many partitions run one record at a time, having ended the process before?",
-)
-STALL = Metric(
+REWINDS = counter("rewinds", "How often is a partition read again from what the group has committed?")
+SUSPECTS = gauge("suspect_partitions", "How many partitions run one record at a time, having ended the process before?")
+STALL = age(
     "oldest_unsettled_seconds",
-    MetricKind.AGE,
     "Is a partition stuck? Age of its oldest request that is taken and not settled.",
-    "seconds",
-    labels=("topic", "partition"),
+    topic=(),
+    partition=(),
 )
-HEARTBEAT_AGE = Metric("loop_heartbeat_age_seconds", MetricKind.AGE, "Does the loop turn?", "seconds")
-RUNNING = Metric(
-    "inference_running_seconds", MetricKind.AGE, "Does an inference hang? Age of the oldest now.", "seconds"
-)
-RUN_LIMIT = Metric(
-    "inference_timeout_seconds", MetricKind.GAUGE, "When does an inference count as hung? RUN_TIMEOUT_S.", "seconds"
-)
-LAG = Metric(
+HEARTBEAT_AGE = age("loop_heartbeat_age_seconds", "Does the loop turn?")
+RUNNING = age("inference_running_seconds", "Does an inference hang? Age of the oldest now.")
+RUN_LIMIT = gauge("inference_timeout_seconds", "When does an inference count as hung? RUN_TIMEOUT_S.")
+LAG = gauge(
     "consumer_lag",
-    MetricKind.GAUGE,
     "How many offsets lie between a partition's commit and its end, as last fetched?",
-    labels=("topic", "partition"),
+    topic=(),
+    partition=(),
 )
-CONNECTIONS = Metric(
-    "broker_connections",
-    MetricKind.GAUGE,
-    "Can the cluster be reached? Open connections to brokers.",
-    labels=("client",),
-    values=(("consumer",), ("producer",)),
+CONNECTIONS = gauge(
+    "broker_connections", "Can the cluster be reached? Open connections to brokers.", client=("consumer", "producer")
 )
-UNDELIVERED = Metric(
+UNDELIVERED = gauge(
     "undelivered_messages",
-    MetricKind.GAUGE,
     "Which topic takes no answers? Messages sent to it that no broker has acknowledged.",
-    labels=("topic",),
+    topic=(),
 )
-PARTITIONS = Metric("partitions", MetricKind.GAUGE, "How many partitions does this replica hold?")
-REBALANCES = Metric(
-    "rebalances",
-    MetricKind.COUNTER,
-    "How often do partitions come and go?",
-    labels=("event",),
-    values=(("assigned",), ("revoked",), ("lost",)),
+PARTITIONS = gauge("partitions", "How many partitions does this replica hold?")
+REBALANCES = counter("rebalances", "How often do partitions come and go?", event=("assigned", "revoked", "lost"))
+REVOKED_UNSETTLED = counter(
+    "revoked_unsettled", "How many requests left unsettled with their partition, to be answered again?"
 )
-REVOKED_UNSETTLED = Metric(
-    "revoked_unsettled",
-    MetricKind.COUNTER,
-    "How many requests left unsettled with their partition, to be answered again?",
-)
-PAUSES = Metric("pauses", MetricKind.COUNTER, "How often was fetching paused because too much is in flight?")
-PAUSED = Metric("paused", MetricKind.GAUGE, "Is fetching paused now?")
-READY = Metric("ready", MetricKind.GAUGE, "Is the model warm and this replica in the group?")
-BUILD = Metric("build", MetricKind.INFO, "Which build is this?", labels=("version", "python"))
-MODEL = Metric("model", MetricKind.INFO, "Which model is served, and on what?", labels=("name", "version", "device"))
+PAUSES = counter("pauses", "How often was fetching paused because too much is in flight?")
+PAUSED = gauge("paused", "Is fetching paused now?")
+READY = gauge("ready", "Is the model warm and this replica in the group?")
+BUILD = info("build", "Which build is this?", version=(), python=())
+MODEL = info("model", "Which model is served, and on what?", name=(), version=(), device=())
 
 METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

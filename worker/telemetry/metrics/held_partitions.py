@@ -24,23 +24,19 @@ class HeldPartitions:
         return len(self.held)
 
     def add(self, partitions: Iterable[Partition]) -> None:
-        """They are ours from now on."""
         for partition in partitions:
             self.held.add(partition)
             self._committed.pop(partition, None)
 
     def remove(self, partitions: Iterable[Partition]) -> None:
-        """They are not ours any more."""
         for partition in partitions:
             self.held.discard(partition)
             self.suspects.pop(partition, None)
 
     def suspect(self, suspect: Suspect) -> None:
-        """Its records ended the process before."""
         self.suspects[suspect.partition] = suspect.until
 
     def committed(self, offsets: Mapping[Partition, int]) -> None:
-        """The group has these next offsets."""
         self._committed.update(offsets)
         if self.suspects:  # seldom
             self.suspects = {p: until for p, until in self.suspects.items() if offsets.get(p, -1) < until}

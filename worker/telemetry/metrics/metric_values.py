@@ -30,7 +30,6 @@ class Metric:
     name: str
     kind: MetricKind
     question: str
-    unit: str = ""
     labels: Labels = ()
     values: tuple[Labels, ...] = ()
     bounds: tuple[float, ...] = ()

@@ -220,7 +220,6 @@ class Seldom(logging.Filter):
         self._quiet_until = 0.0
 
     def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002  # the signature is the library's
-        """Whether the line may be written."""
         now = self._clock()
         if now < self._quiet_until:
             return False

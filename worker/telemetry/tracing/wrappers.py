@@ -58,7 +58,6 @@ class TracedCodec:
         self._tracing = tracing
 
     def decode(self, record: Record) -> Request | Rejection:
-        """As the codec does."""
         taken = self._codec.decode(record)
         if not taken.reply.echo:
             return taken
@@ -73,7 +72,6 @@ class TracedCodec:
         return [self.decode(record) for record in records]
 
     def refuse(self, record: Record, code: Code, message: str) -> Rejection:
-        """As the codec does."""
         refused = self._codec.refuse(record, code, message)
         return refused._replace(reply=self._followed(record, refused.reply))
 
@@ -120,11 +118,9 @@ class TracedLanes:
 
     @property
     def in_flight(self) -> int:
-        """As the lanes say."""
         return self._lanes.in_flight
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        """As the lanes do."""
         finished = self._lanes.finished(timeout)
         for run in finished:
             if run.batch is not None:
@@ -144,13 +140,11 @@ class TracedSink:
         self.push = sink.push
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """As the sink does."""
         if isinstance(messages[0], FollowedMessage):  # those of one place are followed alike
             self._on_the_way[place] = messages[0].spans
         self._sink.send(messages, place)
 
     def poll(self, timeout: float) -> Sequence[Place]:
-        """As the sink does."""
         delivered = self._sink.poll(timeout)
         if self._on_the_way:
             for place in delivered:
@@ -176,13 +170,11 @@ class TracedTransactions:
         self.serve = transactions.serve
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
-        """As the producer does."""
         if messages and isinstance(messages[0], FollowedMessage):
             self._inside.append(messages[0].spans)
         self._transactions.send(messages, place)
 
     def ended(self, timeout: float) -> Ending | None:
-        """As the producer says."""
         ending = self._transactions.ended(timeout)
         if ending is not None:
             followed, self._inside = self._inside, []

@@ -24,8 +24,9 @@ from worker.core.failures import Incomplete, KafkaFatal, RunFailure
 from worker.core.records import Array, ClosedBy, Headers, Partition, Prediction, Record, Rejection
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
-from worker.kafka.client.command_clients import client_log, is_closed, open_client, reach, why_unusable
+from worker.kafka.client.command_clients import client_log, open_client, reach, why_unusable
 from worker.kafka.client.config import Config
+from worker.kafka.client.errors import is_closed
 from worker.settings import Connection, ModelSettings
 from worker.tools.bench.columns import ContenderKind
 from worker.tools.load.children import START_S, Child

@@ -16,8 +16,9 @@ from confluent_kafka import Message as Report
 
 from worker.core.failures import KafkaFatal
 from worker.core.records import Headers
-from worker.kafka.client.command_clients import client_log, open_client, reach, record_limit
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client, reach
 from worker.kafka.client.config import Config
+from worker.kafka.cluster.admin_answers import record_limit
 from worker.kafka.producer.destination import ANY_PARTITION, broken
 from worker.settings import Connection
 
@@ -65,7 +66,7 @@ class Publisher:
         self.refusal: str | None = None
         self._log = client_log()
         self._is_ready = False
-        limit = min(record_limit(topic, reach(topic, kafka, "WRITE")) or _LARGEST, _LARGEST)
+        limit = min(record_limit(topic, reach(topic, kafka, "WRITE"), ANSWER_TIMEOUT) or _LARGEST, _LARGEST)
         # The topic limits a set of records as one: a single one that is too large is refused here, and costs no other.
         tuning = {**_TUNING, "batch.size": min(limit, 1_000_000)}
         limits = {"message.max.bytes": max(limit, 1_000)}

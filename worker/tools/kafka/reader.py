@@ -15,9 +15,9 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 
 from worker.core.failures import BadConfiguration, KafkaFatal
 from worker.core.records import Partition, Record
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, is_closed, open_client, reach, why_unusable
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open_client, reach, why_unusable
 from worker.kafka.client.config import MOST_UNPACKED, Config
-from worker.kafka.client.errors import UNREADABLE
+from worker.kafka.client.errors import UNREADABLE, is_closed
 from worker.kafka.consumer.batch_end import BatchQuestion, find_end, looking
 from worker.kafka.consumer.to_records import headers_of
 from worker.kafka.consumer.unreadable_batches import Failures

@@ -9,7 +9,7 @@ import pytest
 
 from worker.kafka.client.config import admin_config, consumer_config, poll_interval, producer_config, transaction_config
 from worker.kafka.client.denied_keys import DENIED, denied_keys
-from worker.kafka.cluster.membership import Membership
+from worker.kafka.client.membership import Membership
 from worker.settings import KafkaSettings
 
 CONSUMER = Membership("consumer", "test", None)

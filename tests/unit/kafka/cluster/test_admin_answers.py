@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from worker.kafka.cluster.admin_answers import told
+from worker.kafka.cluster.admin_answers import fences_by_group, told
 
 
 def test_an_answer_is_told() -> None:
@@ -38,3 +38,11 @@ def test_a_defect_is_raised() -> None:
 
     with pytest.raises(KeyError):
         told(asked, 0)
+
+
+def test_a_broker_too_old_to_know_who_commits_does_not_fence_by_group() -> None:
+    """TxnOffsetCommit names the member since its version 3 (Kafka 2.5)."""
+    assert fences_by_group({28: 3})
+    assert not fences_by_group({28: 2})
+    assert not fences_by_group({0: 9})
+    assert fences_by_group({}), "a broker that does not tell is believed"

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from worker.kafka.client.membership import Membership
+from worker.kafka.client.transactional_id import resolve_transactional_id
 from worker.kafka.cluster.access import acl_command, missing, needed, needed_for_transactions, principal, wished
 from worker.kafka.cluster.advice import advice, duration
-from worker.kafka.cluster.examination import Topics
-from worker.kafka.cluster.membership import Membership
-from worker.kafka.cluster.survey import GroupFacts, Progress, Survey, TopicFacts
-from worker.kafka.transactions.transactional_id import resolve_transactional_id
+from worker.kafka.cluster.examination import TopicFacts, Topics
+from worker.kafka.cluster.survey import GroupFacts, Progress, Survey
 from worker.settings import KafkaSettings
 
 KAFKA = KafkaSettings(

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.kafka.client.config import consumer_config
-from worker.kafka.cluster.membership import Membership
+from worker.kafka.client.membership import Membership
 from worker.kafka.consumer.batch_end import BatchQuestion, Search, find_end, looking
 
 P = Partition("requests", 0)

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.fakes import Clock
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.attempts import NONE, Attempts
 from worker.kafka.offsets.group_offsets import KafkaOffsets
+from worker.kafka.offsets.notes import NONE, Attempts
 from worker.kafka.offsets.standing_lookup import GroupStanding
 
 P = Partition("r", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.transactions.errors import (
     Reaction,
     Trouble,
@@ -14,7 +15,6 @@ from worker.kafka.transactions.errors import (
     why_fenced,
     why_refused,
 )
-from worker.kafka.transactions.transactional_id import TransactionalId
 from worker.settings import Connection
 
 NAME = TransactionalId("worker-0", "worker-", is_unique=False, is_stable=True)

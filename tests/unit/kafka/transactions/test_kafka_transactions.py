@@ -18,9 +18,9 @@ from tests.unit.kafka.transactions.test_errors import trouble
 from worker.core.failures import BadConfiguration, KafkaFatal, LimitLowered
 from worker.core.records import Ending, Message, Partition, Place
 from worker.kafka import KafkaTransactions, Membership, Topics
+from worker.kafka.client.transactional_id import TransactionalId, resolve_transactional_id
 from worker.kafka.transactions import committer, kafka_transactions
 from worker.kafka.transactions.errors import Trouble
-from worker.kafka.transactions.transactional_id import TransactionalId, resolve_transactional_id
 from worker.settings import KafkaSettings
 
 PATIENCE = 10.0

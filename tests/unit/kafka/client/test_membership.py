@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.kafka.client.test_config import settings
-from worker.kafka.cluster.membership import choose_membership, fall_back
+from worker.kafka.client.membership import choose_membership, fall_back
 
 
 @pytest.mark.parametrize(
