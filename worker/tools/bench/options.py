@@ -1,4 +1,4 @@
-"""What can be asked of `bench` on the command line. Imported with the command line: nothing heavy in here."""
+"""What can be asked of `bench` on the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from worker.terminal.command_options import AsJson, Brokers, Config, End, add_command
+from worker.terminal.command_options import AsJson, Brokers, Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +69,3 @@ class BenchOrder:
     as_json: AsJson = False
     config: Config = None
     bootstrap_servers: Brokers = None
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the command on the command line."""
-    add_command(app, "bench", BenchOrder, _act, end)
-
-
-def _act(order: BenchOrder) -> int:
-    from worker.tools.bench.command import bench  # noqa: PLC0415 - only the command that is called is imported
-
-    return bench(order)

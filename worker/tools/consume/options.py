@@ -1,4 +1,4 @@
-"""What can be asked of `consume` on the command line. Imported with the command line: nothing heavy in here."""
+"""What can be asked of `consume` on the command line."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from worker.terminal.command_options import AskedModel, Brokers, Config, End, add_command
-from worker.terminal.streams import give_stdout_back
+from worker.terminal.command_options import AskedModel, Brokers, Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +58,3 @@ class ConsumeOrder:
     model: AskedModel = None
     config: Config = None
     bootstrap_servers: Brokers = None
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the command on the command line."""
-    add_command(app, "consume", ConsumeOrder, _act, end)
-
-
-def _act(order: ConsumeOrder) -> int:
-    from worker.tools.consume.command import consume  # noqa: PLC0415 - only the command that is called is imported
-
-    give_stdout_back()
-    return consume(order)

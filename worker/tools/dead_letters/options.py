@@ -1,4 +1,4 @@
-"""What can be asked of the three commands on the command line. Imported with it: nothing heavy in here.
+"""What can be asked of the three commands on the command line.
 
 Each command's options are mixins, put together so that `--help` lists them in this order: which letters, what to do
 with them, where they lie. (A dataclass takes the fields of its last base first.)
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from worker.terminal.command_options import Config, End, add_command
+from worker.terminal.command_options import Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,32 +95,3 @@ class ReplayOrder(WhereLetters, _Sent, WhichLetters):
     that the options leave out, or whose topic is missing, wait for a later replay. A request that is rejected again
     gets a new letter, which the next replay sends too: mend the cause first.
     """
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the commands on the command line."""
-    group = typer.Typer(
-        no_args_is_help=True, help="Rejected requests: why, each one whole, and sent back once the cause is mended."
-    )
-    app.add_typer(group, name="dead-letters")
-    add_command(group, "list", ListOrder, _list, end)
-    add_command(group, "show", ShowOrder, _show, end)
-    add_command(group, "replay", ReplayOrder, _replay, end)
-
-
-def _list(order: ListOrder) -> int:
-    from worker.tools.dead_letters.listing import show_reasons  # noqa: PLC0415 - only the command that is called
-
-    return show_reasons(order)
-
-
-def _show(order: ShowOrder) -> int:
-    from worker.tools.dead_letters.showing import show_letters  # noqa: PLC0415 - as above
-
-    return show_letters(order)
-
-
-def _replay(order: ReplayOrder) -> int:
-    from worker.tools.dead_letters.replay_command import replay  # noqa: PLC0415 - as above
-
-    return replay(order)

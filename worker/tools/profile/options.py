@@ -1,4 +1,4 @@
-"""What can be asked of `profile` on the command line. Imported with the command line: nothing heavy in here."""
+"""What can be asked of `profile` on the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from worker.terminal.command_options import AsJson, Brokers, Config, End, add_command
+from worker.terminal.command_options import AsJson, Brokers, Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +79,3 @@ class ProfileOrder:
     as_json: AsJson = False
     config: Config = None
     bootstrap_servers: Brokers = None
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the command on the command line."""
-    add_command(app, "profile", ProfileOrder, _act, end)
-
-
-def _act(order: ProfileOrder) -> int:
-    from worker.tools.profile.command import profile  # noqa: PLC0415 - only the command that is called is imported
-
-    return profile(order)

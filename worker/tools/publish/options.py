@@ -1,4 +1,4 @@
-"""What can be asked of `publish` on the command line. Imported with the command line: nothing heavy in here."""
+"""What can be asked of `publish` on the command line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from worker.terminal.command_options import AskedModel, Brokers, Config, End, add_command
+from worker.terminal.command_options import AskedModel, Brokers, Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +76,3 @@ class PublishOrder:
     as_json: Annotated[bool, typer.Option("--json", help="The result as one line of JSON.")] = False
     config: Config = None
     bootstrap_servers: Brokers = None
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the command on the command line."""
-    add_command(app, "publish", PublishOrder, _act, end)
-
-
-def _act(order: PublishOrder) -> int:
-    from worker.tools.publish.command import publish  # noqa: PLC0415 - only the command that is called is imported
-
-    return publish(order)

@@ -1,4 +1,4 @@
-"""What can be asked of `score` on the command line. Imported with the command line: nothing heavy in here."""
+"""What can be asked of `score` on the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from worker.core.failures import BadConfiguration
-from worker.terminal.command_options import Config, End, add_command
+from worker.terminal.command_options import Config
 
 STDIN = Path("-")
 _HEAD = 4096  # bytes of a file that show whether it is text
@@ -72,14 +72,3 @@ def _is_binary(file: Path) -> bool:
     """JSON has no NUL, and nearly every other format has one near its beginning."""
     with file.open("rb") as opened:
         return b"\0" in opened.read(_HEAD)
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the command on the command line."""
-    add_command(app, "score", ScoreOrder, _act, end)
-
-
-def _act(order: ScoreOrder) -> int:
-    from worker.tools.score.command import score  # noqa: PLC0415 - only the command that is called is imported
-
-    return score(order)

@@ -1,4 +1,4 @@
-"""What can be asked of the state commands on the command line. Imported with it: nothing heavy in here."""
+"""What can be asked of the state commands on the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from worker.terminal.command_options import AsJson, Config, End, add_command
+from worker.terminal.command_options import AsJson, Config
 
 Partitioner = Literal["murmur2_random", "consistent_random"]
 
@@ -74,44 +74,3 @@ class ResetOrder(_Said, _OneKey):
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for its answer.", min=0.1, metavar="SECONDS")
     ] = 30.0
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the commands on the command line."""
-    group = typer.Typer(no_args_is_help=True, help="What the model remembers of each key: shown, saved, forgotten.")
-    app.add_typer(group, name="state")
-    add_command(group, "get", GetOrder, _get, end)
-    add_command(group, "list", ListOrder, _list, end)
-    add_command(group, "export", ExportOrder, _export, end)
-    add_command(group, "import", ImportOrder, _import, end)
-    add_command(group, "reset", ResetOrder, _reset, end)
-
-
-def _get(order: GetOrder) -> int:
-    from worker.tools.state.showing import show_key  # noqa: PLC0415 - only the command that is called is imported
-
-    return show_key(order)
-
-
-def _list(order: ListOrder) -> int:
-    from worker.tools.state.showing import show_keys  # noqa: PLC0415 - as above
-
-    return show_keys(order)
-
-
-def _export(order: ExportOrder) -> int:
-    from worker.tools.state.exporting import export  # noqa: PLC0415 - as above
-
-    return export(order)
-
-
-def _import(order: ImportOrder) -> int:
-    from worker.tools.state.importing import bring_in  # noqa: PLC0415 - as above
-
-    return bring_in(order)
-
-
-def _reset(order: ResetOrder) -> int:
-    from worker.tools.state.resetting import reset  # noqa: PLC0415 - as above
-
-    return reset(order)
