@@ -170,35 +170,37 @@ class ReplayRun:
                 self._send()
 
     def _take(self, letter: Letter, trail: Trail) -> None:
-        if trail.wants(letter):
-            topic = self._to or request_topic(letter)
-            if letter.loss is not None:
-                self.counts.lost[letter.loss].add(letter)
-            elif (fault := self._fault(topic)) is not None:
-                self.counts.left[fault].add(letter)
-                trail.left(letter)
-            else:
-                self._hold(letter, self._topics.find(topic), trail)
-        trail.passed(letter)
+        reason = self._hold(letter, trail) if trail.wants(letter) else None
+        if reason is not None:
+            self.counts.left[reason].add(letter)
+        trail.passed(letter, is_left=reason is not None)
 
-    def _fault(self, topic: str) -> str | None:
-        return self._topics.find(topic).fault if topic else "the dead letter does not say where it came from; give --to"
-
-    def _hold(self, letter: Letter, destination: Destination, trail: Trail) -> None:
-        message = self._originals.request(letter, destination.topic)
+    def _hold(self, letter: Letter, trail: Trail) -> str | None:
+        """Until the next transaction, or count it as lost. Returns why it is left for a later run, if it is."""
+        if letter.loss is not None:
+            self.counts.lost[letter.loss].add(letter)
+            return None
+        topic = self._to or request_topic(letter)
+        if not topic:
+            return "the dead letter does not say where it came from; give --to"
+        destination = self._topics.find(topic)
+        if destination.fault is not None:
+            return destination.fault
+        if trail.is_behind(letter):
+            return "they come behind one that is left"
+        message = self._originals.request(letter, topic)
         size = size_of(message)
         if size > destination.max_bytes:
-            reason = f"topic {message.topic} does not take records so large"
-            if self._to is None:
-                self.counts.lost[reason].add(letter)
-            else:  # where it came from it may go all the same
-                self.counts.left[reason].add(letter)
-                trail.left(letter)
-            return
+            reason = f"topic {topic} does not take records so large"
+            if self._to is not None:  # where it came from it may go all the same
+                return reason
+            self.counts.lost[reason].add(letter)
+            return None
         partition = _partition(message, destination, is_own=letter.origin is not None and self._to is None)
         self._pending.append(Sending(message, partition, destination.max_bytes))
         self._pending_bytes += size
-        self._pending_counts[message.topic, letter.code] += 1
+        self._pending_counts[topic, letter.code] += 1
+        return None
 
     def _send(self) -> None:
         """One transaction, if there is anything to remember; then a rest, where a rate is asked for."""

@@ -12,12 +12,11 @@ from worker.codecs.dead_letters import Letter, Position, read
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.terminal.command_line import check_idle
-from worker.terminal.terminal import console, count, print_json, printable, progress
+from worker.terminal.terminal import console, count, print_json, printable
 from worker.tools.consume.shown import decoded
 from worker.tools.dead_letters.options import ShowOrder
-from worker.tools.dead_letters.progress import Selection
 from worker.tools.dead_letters.texts import brief, hang, moment, say, shown
-from worker.tools.dead_letters.wanted_letters import letters, selection_of, span, topic_of
+from worker.tools.dead_letters.wanted_letters import Wanted, letters, topic_of, wanted_of
 from worker.tools.kafka.reader import Reader
 
 # A screen or so of a value; --json has all of it.
@@ -47,7 +46,7 @@ def show_letters(order: ShowOrder) -> int:
         if at is not None and is_letters_own:
             found = [_fetch(reader, at)]
         else:
-            found = _search(reader, selection_of(order), at, order.most or 1, topic)
+            found = _search(reader, wanted_of(order), at, order.most or 1, topic)
     screen = console()
     for number, letter in enumerate(found):
         if order.as_json:
@@ -82,13 +81,12 @@ def _fetch(reader: Reader, at: Position) -> Letter:
     raise BadConfiguration(f"{at}: there is no record at that offset, nor behind it")
 
 
-def _search(reader: Reader, selection: Selection, at: Position | None, most: int, topic: str) -> list[Letter]:
-    with progress(f"reading {topic}", span(reader, selection)) as advance:
-        candidates = letters(reader, selection, advance)
-        found = newest((letter for letter in candidates if at is None or letter.origin == at), most)
+def _search(reader: Reader, wanted: Wanted, at: Position | None, most: int, topic: str) -> list[Letter]:
+    candidates = letters(reader, wanted, topic)
+    found = newest((letter for letter in candidates if at is None or letter.origin == at), most)
     if not found:
-        wanted = "such a dead letter" if at is None else f"a dead letter of the request {at}"
-        raise BadConfiguration(f"{topic} does not hold {wanted}")
+        what = "such a dead letter" if at is None else f"a dead letter of the request {at}"
+        raise BadConfiguration(f"{topic} does not hold {what}")
     return found
 
 
