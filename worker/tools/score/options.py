@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from worker.core.failures import BadConfiguration
-from worker.terminal.command_options import Config
+from worker.terminal.command_options import Config, flag, option
 
 STDIN = Path("-")
 _HEAD = 4096  # bytes of a file that show whether it is text
@@ -29,15 +29,10 @@ class ScoreOrder:
             show_default=False,
         ),
     ]
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where answers go: .npy for rows, else JSON lines."),
-    ] = None
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.")
-    ] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows or lines.")] = None
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there already.")] = False
+    output: Path | None = option(None, "Where answers go: .npy for rows, else JSON lines.", "FILE", "--output", "-o")
+    batch_size: int | None = option(None, "Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.", min=1)
+    limit: int | None = option(None, "Only the first so many rows or lines.", min=1)
+    force: bool = flag("--force", "Write over files that are there already.")
     config: Config = None
 
     @property
