@@ -14,13 +14,12 @@ from typing import NamedTuple, Self, TypeAlias
 
 from worker.tools.bench.columns import Column
 from worker.tools.bench.course import Measured
-from worker.tools.bench.plain_loop import PlainLoops
+from worker.tools.load.contender import Batched, Contender
 from worker.tools.load.figures import Flow, Heard, backlog_flow, steady_flow, window_flow
 from worker.tools.load.generator import Generator, Site
 from worker.tools.load.pace import WARM_UP_S, Backlog, Steady, Window
 from worker.tools.load.places import Cluster, Mock
 from worker.tools.load.usage import Usage
-from worker.tools.load.workers import Batched, Workers
 
 # A worker shows its counts a few times a second; what it has counted by a given instant shows within this.
 _SHOWN_S = 2.0
@@ -32,8 +31,6 @@ _BACKLOG_BYTES = 512 * 1024 * 1024
 _TRIAL_S = 1.0
 
 
-# What answers, and where.
-Contender: TypeAlias = Workers | PlainLoops
 Place: TypeAlias = Mock | Cluster
 
 

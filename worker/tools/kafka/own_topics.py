@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -18,12 +18,13 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
 from worker.kafka.client.connecting import connect
 from worker.settings import Connection
+from worker.tools.closing import Closing
 
 # A topic that never came to be, a group that was never joined: gone, as they should be.
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
-class OwnTopics:
+class OwnTopics(Closing):
     """Makes topics on a real cluster, each with so many partitions; as a context manager it leaves none behind."""
 
     def __init__(self, kafka: Connection, prefix: str, partitions: int) -> None:
@@ -85,12 +86,6 @@ class OwnTopics:
                     f"topic {topic} could not be created: {_said(error)}; this client needs the operations CREATE, "
                     "DELETE, READ and WRITE on topics that begin so (--prefix), and READ on such groups"
                 ) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _failed(asked: Mapping[str, Future[Any]]) -> list[str]:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.sharedctypes import RawArray
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from worker.codecs.examples import EncodedRequest
 from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.records import Record
 from worker.settings import Connection
+from worker.tools.closing import Closing
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_AT_MOST, Reader
 from worker.tools.load.children import Child
@@ -68,7 +68,7 @@ class Latest(NamedTuple):
     findings: Sequence[Any]
 
 
-class Generator:
+class Generator(Closing):
     """Owns both processes, and gives them loads, one at a time.
 
     `latest`: what `examine` found in the newest answers so far.
@@ -153,10 +153,7 @@ class Generator:
         self.latest = found.findings
         return None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
         self._stack.close()
 
 
