@@ -22,7 +22,6 @@ from worker.tools.kafka.reader import Reader
 # A screen or so of a value; --json has all of it.
 MOST_LINES = 40
 MOST_CHARACTERS = 4000
-_READ_S = 0.2
 _INDENT = " " * 10
 
 
@@ -71,13 +70,10 @@ def _fetch(reader: Reader, at: Position) -> Letter:
     if not first <= at.offset < end:
         held = f"offsets {first} to {end - 1}" if first < end else "nothing"
         raise BadConfiguration(f"{at}: partition {at.partition} holds {held} now")
-    reader.start_at({partition: at.offset})
-    while not reader.has_reached_ends:
-        for record in reader.read(_READ_S):
-            if record.offset == at.offset:
-                return read(record)
-            if record.offset > at.offset:
-                raise BadConfiguration(f"{at}: there is no record at that offset; the next one is at {record.offset}")
+    for record in reader.up_to_ends({partition: at.offset}):
+        if record.offset == at.offset:
+            return read(record)
+        raise BadConfiguration(f"{at}: there is no record at that offset; the next one is at {record.offset}")
     raise BadConfiguration(f"{at}: there is no record at that offset, nor behind it")
 
 

@@ -26,7 +26,7 @@ from worker.terminal.terminal import progress
 from worker.tools.kafka.reader import Reader
 from worker.tools.profile.engine.advice import Need
 from worker.tools.profile.engine.axes import LengthAxis, axis_of
-from worker.tools.profile.engine.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between, sweep_lengths
+from worker.tools.profile.engine.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between
 from worker.tools.profile.engine.lengths import LONGEST, Sample, of_lines, of_requests
 from worker.tools.profile.engine.padding import (
     BucketAdvice,
@@ -39,13 +39,12 @@ from worker.tools.profile.engine.padding import (
     rows_per_s,
     with_tokens,
 )
-from worker.tools.profile.engine.sweep import Bench, Sweep
+from worker.tools.profile.engine.sweep import Bench, Sweep, sweep_all
 from worker.tools.profile.options import ProfileOrder
 
 # Of the time that is measured at each batch size: there are several times as many of them.
 SHARE_OF_SECONDS = 0.25
 _RECORDS = 5000  # of a topic, unless --sample says another number
-_READ_S = 0.2  # one wait for records; short, so that a bar moves
 
 
 def has_sample(order: ProfileOrder) -> bool:
@@ -81,14 +80,14 @@ class LengthsBench:
 
     def at(self, axis: LengthAxis, length: int) -> Bench:
         """What measures at one length."""
-        return Bench(AtLength(self.model, axis, length), self.stacker, self.request_rows, time.perf_counter)
+        model = AtLength(self.model, axis, length)
+        return Bench(model, self.stacker, self.request_rows, time.perf_counter, f" of length {length}")
 
     def swept(self, axis: LengthAxis, lengths: Sequence[int], what: str) -> dict[int, Sweep]:
         """Raises `BadConfiguration` when the model does not run at one of them."""
-        benches = {length: self.at(axis, length) for length in lengths}
-        sizes = {length: self._sizes(bench) for length, bench in benches.items()}
-        with progress(what, ROUNDS) as tell:
-            return sweep_lengths(benches, sizes.__getitem__, self.seconds * SHARE_OF_SECONDS, tell)
+        benches = {length: (bench := self.at(axis, length), self._sizes(bench)) for length in lengths}
+        with progress(what, ROUNDS * sum(len(sizes) for _, sizes in benches.values())) as tell:
+            return sweep_all(benches, self.seconds * SHARE_OF_SECONDS, ROUNDS, tell)
 
     def elements(self, axis: LengthAxis) -> Elements:
         """Of one row's largest input, at every length."""
@@ -169,14 +168,8 @@ def _lines(file: str) -> Sequence[str]:
 def _decoded(reader: Reader, codecs: Codecs, count: int) -> Iterator[Request | Rejection]:
     """About so many of the newest records."""
     starts = newest(reader.beginnings, reader.ends, count)
-    reader.start_at(starts)
     with progress("records", sum(reader.ends[at] - start for at, start in starts.items())) as tell:
-        done = 0
-        while not reader.has_reached_ends:
-            for record in reader.read(_READ_S):
-                done += 1
-                yield codecs.decode(record)
-            tell(done)
+        yield from map(codecs.decode, reader.up_to_ends(starts, tell))
 
 
 def newest(beginnings: Mapping[Partition, int], ends: Mapping[Partition, int], count: int) -> dict[Partition, int]:

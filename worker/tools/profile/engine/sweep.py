@@ -9,7 +9,7 @@ given; the rows are the ones that the model is warmed up with, since shapes cost
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -97,13 +97,23 @@ class TooLarge(NamedTuple):
 
 
 class Bench:
-    """Makes and times batches of one model. Requests have `request_rows` rows, but for a batch's last."""
+    """Makes and times batches of one model. Requests have `request_rows` rows, but for a batch's last.
 
-    def __init__(self, runner: SweptModel, stacker: Stacker, request_rows: int, clock: Callable[[], float]) -> None:
+    `of`: what is to be said of its rows, as in ` of length 64`.
+    """
+
+    def __init__(
+        self, runner: SweptModel, stacker: Stacker, request_rows: int, clock: Callable[[], float], of: str = ""
+    ) -> None:
         self._runner = runner
         self._stacker = stacker
         self._request_rows = request_rows
         self._clock = clock
+        self._of = of
+
+    def named(self, rows: int) -> str:
+        """So many rows, for a sentence."""
+        return f"{rows} row{'' if rows == 1 else 's'}{self._of}"
 
     def requests(self, rows: int) -> list[Request]:
         """So many rows in requests, as the codecs leave them."""
@@ -149,41 +159,44 @@ class Sweep(NamedTuple):
 def sweep(bench: Bench, sizes: Sequence[int], seconds: float, tell: Callable[[int], None]) -> Sweep:
     """Measure each of these ascending sizes for so many seconds; `tell` gets the number of slices done.
 
-    Raises `BadConfiguration` when the model fails at the smallest already.
+    Raises `BadConfiguration` when the model fails at the smallest already, or later at one that it ran on.
     """
-    ready, too_large = warm(bench, sizes)
-    if not ready:
-        assert too_large is not None
-        raise BadConfiguration(f"the model does not run on {too_large.rows} rows: {too_large.reason}")
-    measured = {rows: SizeTimings(rows) for rows in ready}
-    for done, rows in enumerate(_turns(list(ready)), 1):
-        timings = bench.time_for(seconds / ROUNDS, ready[rows])
+    return sweep_all({0: (bench, sizes)}, seconds, ROUNDS, tell)[0]
+
+
+def sweep_all(
+    benches: Mapping[int, tuple[Bench, Sequence[int]]], seconds: float, rounds: int, tell: Callable[[int], None]
+) -> dict[int, Sweep]:
+    """The same for several, each at its sizes, all in turns. `rounds`: slices that a size's time is cut into."""
+    ready = {key: _warm(bench, sizes) for key, (bench, sizes) in benches.items()}
+    found = {key: Sweep([SizeTimings(rows) for rows in warm], too_large) for key, (warm, too_large) in ready.items()}
+    cells = [(key, size) for key, swept in found.items() for size in swept.sizes]
+    there_and_back = itertools.cycle((cells, cells[::-1]))  # none always follows the same one
+    turns = itertools.chain.from_iterable(itertools.islice(there_and_back, rounds))
+    for done, (key, size) in enumerate(turns, 1):
+        bench = benches[key][0]
+        timings = bench.time_for(seconds / rounds, ready[key][0][size.rows])
         if isinstance(timings, RunFailure):
-            raise BadConfiguration(f"the model ran on {rows} rows, and then failed: {timings.message}")
-        measured[rows].rounds.append(timings)
+            raise BadConfiguration(f"the model ran on {bench.named(size.rows)}, and then failed: {timings.message}")
+        size.rounds.append(timings)
         tell(done)
-    return Sweep(list(measured.values()), too_large)
+    return found
 
 
-def warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
+def _warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
     """Requests of each of these ascending sizes that the model has run on, and the first size left out."""
     ready: dict[int, list[Request]] = {}
     for rows in sizes:
         requests = bench.requests(rows)
-        timings = [bench.time(requests) for _ in range(WARM_UPS)]
-        last = timings[-1]
+        last = [bench.time(requests) for _ in range(WARM_UPS)][-1]
         if isinstance(last, RunFailure):
+            if not ready:
+                raise BadConfiguration(f"the model does not run on {bench.named(rows)}: {last.message}")
             return ready, TooLarge(rows, last.message)
         if last.run > LONGEST_RUN and ready:
             return ready, TooLarge(rows, f"one inference takes {last.run:.1f} s")
         ready[rows] = requests
     return ready, None
-
-
-def _turns(sizes: list[int]) -> Iterator[int]:
-    """Every size once a round, there and back: none always follows the same one."""
-    for number in range(ROUNDS):
-        yield from sizes if number % 2 == 0 else reversed(sizes)
 
 
 def _request(specs: Sequence[TensorSpec], feeds: Mapping[str, Array], rows: int) -> Request:
