@@ -55,7 +55,6 @@ def bench(order: BenchOrder) -> int:
 
 
 def _measure(plan: Plan) -> tuple[Findings, bool]:
-    """What was found, and whether that is all."""
     unwind_when_told()  # so that no process and no topic is left behind
     course: Course | None = None
     try:
@@ -105,7 +104,6 @@ def _place(plan: Plan) -> Iterator[Place]:
 
 
 def _facts(plan: Plan) -> dict[str, Any]:
-    """What the figures depend on, besides the contenders."""
     order, kafka = plan.order, plan.settings.kafka
     return {
         "version": VERSION,

@@ -85,7 +85,6 @@ class Course:
         return self._rounds * len(self._columns) * (1 + len(self._rates))
 
     def found(self) -> Findings:
-        """So far."""
         return Findings(dict(self._maxima), dict(self._steady), self._loads or ())
 
     def run(self, watcher: StepWatcher) -> None:

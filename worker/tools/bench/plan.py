@@ -168,7 +168,6 @@ class Plan:
         return Part(column, most, batching.lanes * self.order.replicas)
 
     def start(self, column: Column, site: Site) -> Contender:
-        """As many processes as `--replicas` says."""
         numbers = range(self.order.replicas)
         if column.kind is ContenderKind.WORKER:
             own = (self._own(column, site, number) for number in numbers)

@@ -44,11 +44,9 @@ class Steps:
         self._task = self._progress.add_task("starting", total=total)
 
     def begin(self, what: str) -> None:
-        """What is measured now."""
         self._progress.update(self._task, description=printable(what))
 
     def end(self, steps: int) -> None:
-        """So many are done."""
         self._progress.advance(self._task, steps)
 
     def __enter__(self) -> Self:
@@ -65,7 +63,6 @@ def say(text: str) -> None:
 
 
 def show(accounts: Sequence[Account], facts: Mapping[str, Any]) -> None:
-    """The figures on standard output."""
     screen = page()
     for sentence in _subject(facts):
         screen.print(Text(sentence))
@@ -197,7 +194,6 @@ def _ratio(spread: Spread | None, to: float | None, write: Callable[[float], str
 
 
 def _rate_of(accounts: Sequence[Account], kind: ContenderKind) -> float | None:
-    """The median of a contender's maximum."""
     for account in accounts:
         if account.part.column.kind is kind and account.maximum and account.maximum.rate:
             return account.maximum.rate.median

@@ -79,7 +79,6 @@ class Turn:
         return self._backlog(estimate)
 
     def steady(self, rate: float) -> Measured:
-        """So many requests per second."""
         contender = self._started()
         self._first = self._look(contender)
         pace = Steady(rate, max(1, round(rate * self._setup.seconds)), self._setup.kept)

@@ -39,7 +39,6 @@ class Selection(NamedTuple):
     request_topic: str | None = None
 
     def takes(self, letter: Letter) -> bool:
-        """Whether the letter is one of them."""
         return self.covers(Selection(letter.code, request_topic(letter)))
 
     def covers(self, other: Selection) -> bool:
@@ -64,7 +63,6 @@ class Bookmark(NamedTuple):
     done: Mapping[Selection, Stretches] = {}
 
     def has(self, letter: Letter) -> bool:
-        """Whether it is done."""
         offset = letter.record.offset
         return offset < self.next_offset or any(
             begin <= offset < end
@@ -136,14 +134,12 @@ class Trail:
     """One run's way through one partition, letter by letter. Owned by the run."""
 
     def __init__(self, bookmark: Bookmark, wanted: Selection, start: int) -> None:
-        """The run begins at `start`."""
         self._bookmark = bookmark
         self._wanted = wanted
         self._start = self.next_offset = start
         self._topics: dict[str, int | None] = {}  # request topics, and the first letter that is left of each, if any
 
     def wants(self, letter: Letter) -> bool:
-        """Whether the letter is to be sent back now."""
         return self._wanted.takes(letter) and not self._bookmark.has(letter)
 
     def is_behind(self, letter: Letter) -> bool:

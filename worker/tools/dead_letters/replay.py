@@ -76,7 +76,7 @@ class SendingLimits(NamedTuple):
 
 @dataclass(slots=True)
 class Unsent:
-    """LetterReader that did not go for one reason. Of `places` there are the first."""
+    """Letters that did not go for one reason. Of `places` there are the first."""
 
     letters: int = 0
     places: list[str] = field(default_factory=list)
@@ -156,7 +156,6 @@ class ReplayRun:
 
     @property
     def _room(self) -> int:
-        """LetterReader that may be taken before the limit."""
         taken = self.counts.sent.total() + len(self._pending)
         return 1 if self._limits.limit is None else self._limits.limit - taken
 

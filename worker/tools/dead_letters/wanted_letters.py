@@ -29,7 +29,6 @@ class Wanted(NamedTuple):
     since_ms: int | None
 
     def starts(self, reader: Reader) -> Mapping[Partition, int]:
-        """Where the first of them may lie."""
         return reader.beginnings if self.since_ms is None else reader.offsets_at(self.since_ms)
 
 

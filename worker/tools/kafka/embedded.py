@@ -35,7 +35,6 @@ class EmbeddedBroker(Closing):
             raise BadConfiguration(f"a topic of the embedded broker has {found} partitions, not {partitions}")
 
     def close(self) -> None:
-        """End it, and with it everything it held."""
         del self._owner
 
     def __repr__(self) -> str:

@@ -48,7 +48,6 @@ class OwnTopics(Closing):
             time.sleep(0.02)
 
     def will_use(self, group: str) -> None:
-        """A group that is to be deleted in the end."""
         self._groups.append(group)
 
     def delete(self, *topics: str) -> None:

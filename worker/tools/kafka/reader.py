@@ -76,7 +76,6 @@ class Reader(Closing):
         return {at: offset if offset >= 0 else self.ends[at] for at, offset in self._offsets(time_ms).items()}
 
     def start_at(self, offsets: Mapping[Partition, int]) -> None:
-        """Read these partitions from these offsets on."""
         self._failures, self._given_up = Failures(), iter(())
         self._positions = {partition.number: offset for partition, offset in offsets.items()}
         ends = {partition.number: self.ends[partition] for partition in offsets}
@@ -123,7 +122,6 @@ class Reader(Closing):
         return records or list(islice(self._given_up, READ_AT_MOST))
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._consumer.close()
 
     def _offsets(self, which: int) -> Mapping[Partition, int]:

@@ -89,12 +89,10 @@ class Generator(Closing):
 
     @property
     def sent(self) -> int:
-        """Requests of this load so far."""
         return int(self._shared[_SENT])
 
     @property
     def answered(self) -> int:
-        """Answers of this load so far."""
         return int(self._shared[_ANSWERED])
 
     def open(self, site: Site) -> None:

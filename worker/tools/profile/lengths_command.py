@@ -75,11 +75,9 @@ class LengthsBench:
 
     @property
     def most_rows(self) -> int:
-        """Of a batch."""
         return self.model.most_rows(self.settings.batching.max_batch_size)
 
     def at(self, axis: LengthAxis, length: int) -> Bench:
-        """What measures at one length."""
         model = AtLength(self.model, axis, length)
         return Bench(model, self.stacker, self.request_rows, time.perf_counter, f" of length {length}")
 
@@ -135,7 +133,6 @@ def _given(order: ProfileOrder) -> list[int]:
 
 
 def _longest(order: ProfileOrder, given: Sequence[int], sample: Sample) -> int:
-    """The longest row that buckets are to hold."""
     seen = int(sample.lengths.max())
     longest = given[-1] if given else order.longest or seen
     if longest < seen:

@@ -80,7 +80,6 @@ class Profile:
 
     @property
     def unsteady(self) -> list[SizeTimings]:
-        """Sizes whose slowest runs say more about the machine than about the model."""
         return [size for size in self.sizes if is_unsteady(size)]
 
     def as_json(self) -> dict[str, Any]:

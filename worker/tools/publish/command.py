@@ -183,7 +183,6 @@ def _lines(topic: str, published: Published, answered: Answered | None) -> Itera
 
 
 def _document(topic: str, published: Published, answered: Answered | None) -> dict[str, Any]:
-    """The same for machines."""
     document: dict[str, Any] = {
         "topic": topic,
         "published": published.acknowledged,

@@ -29,13 +29,9 @@ SIZES = 4  # batch sizes at each length
 class Ragged(Protocol):
     """A `Model`."""
 
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        """One inference."""
-        ...
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
 
-    def blank(self, rows: int, lengths: Mapping[Spot, int] = ..., value: int | None = ...) -> Mapping[str, Array]:
-        """So many rows of these lengths along these axes, filled with the value."""
-        ...
+    def blank(self, rows: int, lengths: Mapping[Spot, int] = ..., value: int | None = ...) -> Mapping[str, Array]: ...
 
 
 class AtLength:
@@ -50,7 +46,6 @@ class AtLength:
         self.run = model.run
 
     def blank(self, rows: int) -> Mapping[str, Array]:
-        """So many rows of that length."""
         return self._model.blank(rows, self._lengths, self._value)
 
 

@@ -35,13 +35,9 @@ _MODEL = ModelKey("", "")
 class SweptModel(Protocol):
     """What is measured: a `Model`."""
 
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        """One inference."""
-        ...
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
 
-    def blank(self, rows: int) -> Mapping[str, Array]:
-        """So many rows on which it runs."""
-        ...
+    def blank(self, rows: int) -> Mapping[str, Array]: ...
 
 
 class Timing(NamedTuple):
@@ -54,14 +50,13 @@ class Timing(NamedTuple):
 
 @dataclass(slots=True)
 class SizeTimings:
-    """One batch size. `rounds` holds the timings of each round."""
+    """One batch size. `rounds` holds the timings of each round; stacking and splitting take their medians."""
 
     rows: int
     rounds: list[list[Timing]] = field(default_factory=list)
 
     @property
     def inferences(self) -> int:
-        """How often it ran."""
         return sum(map(len, self.rounds))
 
     @property
@@ -76,12 +71,10 @@ class SizeTimings:
 
     @property
     def stack_seconds(self) -> float:
-        """The median."""
         return float(np.median([timing.stack for timing in itertools.chain(*self.rounds)]))
 
     @property
     def split_seconds(self) -> float:
-        """The median."""
         return float(np.median([timing.split for timing in itertools.chain(*self.rounds)]))
 
     def run_seconds(self, percent: float) -> float:
@@ -124,7 +117,6 @@ class Bench:
         return [_request(specs, blanks[size], size) for size in sizes]
 
     def time(self, requests: Sequence[Request]) -> Timing | RunFailure:
-        """One batch of them."""
         clock = self._clock
         began = clock()
         batch, _ = self._stacker.stack(requests, ClosedBy.SIZE)
