@@ -17,7 +17,7 @@ from typing import Any
 
 from worker.core.failures import Incomplete
 from worker.signals import STOPPING, unwind_when_told
-from worker.terminal.terminal import print_json
+from worker.terminal.terminal import print_json, progress
 from worker.tools import picture
 from worker.tools.bench.columns import PASS_THROUGH
 from worker.tools.bench.course import Course, Findings
@@ -25,7 +25,7 @@ from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plan import Plan
 from worker.tools.bench.plot import draw
 from worker.tools.bench.report import Account, accounts_of, document
-from worker.tools.bench.screen import Steps, say, show
+from worker.tools.bench.screen import say, show
 from worker.tools.bench.turn import Place, Setup, Turn
 from worker.tools.kafka.own_topics import OwnTopics
 from worker.tools.load.generator import Generator
@@ -63,8 +63,8 @@ def _measure(plan: Plan) -> tuple[Findings, bool]:
             generator = stack.enter_context(Generator(plan.requests))
             setup = _setup(plan, place)
             course = Course(partial(Turn, setup, generator), plan.columns, plan.rates, plan.order.rounds)
-            with Steps(course.steps) as steps:
-                course.run(steps)
+            with progress("starting", course.steps) as tell:
+                course.run(tell)
     except KeyboardInterrupt:
         return course.found() if course else Findings({}, {}, ()), False
     return course.found(), True
