@@ -73,14 +73,13 @@ class OwnTopics(Closing):
             return False
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client declares no types for it
         asked = {TopicPartition(topic, number): earliest for number in found}
-        return not any(map(_has_failed, self._admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT).values()))
+        answers = self._admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT).values()
+        return all(_error(answer) is None for answer in answers)
 
     def _create(self, topics: Sequence[str]) -> None:
         asked = self._admin.create_topics([NewTopic(name, self.partitions) for name in topics])
         for topic, future in asked.items():
-            try:
-                future.result(ANSWER_TIMEOUT)
-            except (KafkaException, TimeoutError) as error:
+            if (error := _error(future)) is not None:
                 raise BadConfiguration(
                     f"topic {topic} could not be created: {_said(error)}; this client needs the operations CREATE, "
                     "DELETE, READ and WRITE on topics that begin so (--prefix), and READ on such groups"
@@ -89,25 +88,20 @@ class OwnTopics(Closing):
 
 def _failed(asked: Mapping[str, Future[Any]]) -> list[str]:
     """What is there still."""
-    return [name for name, future in asked.items() if not _is_gone(future)]
+    errors = {name: _error(future) for name, future in asked.items()}
+    return [name for name, error in errors.items() if error is not None and not _is_gone(error)]
 
 
-def _has_failed(future: Future[Any]) -> bool:
+def _error(future: Future[Any]) -> KafkaException | TimeoutError | None:
     try:
         future.result(ANSWER_TIMEOUT)
-    except (KafkaException, TimeoutError):
-        return True
-    return False
+    except (KafkaException, TimeoutError) as error:
+        return error
+    return None
 
 
-def _is_gone(future: Future[Any]) -> bool:
-    try:
-        future.result(ANSWER_TIMEOUT)
-    except KafkaException as error:
-        return error.args[0].code() in _GONE
-    except TimeoutError:
-        return False
-    return True
+def _is_gone(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _GONE
 
 
 def _said(error: Exception) -> str:
