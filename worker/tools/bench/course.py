@@ -49,7 +49,6 @@ class Turn(Protocol):
     """A contender at work, under one load after another."""
 
     def maximum(self, estimate: float | None) -> Measured: ...
-
     def steady(self, rate: float) -> Measured: ...
 
 

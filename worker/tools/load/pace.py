@@ -60,9 +60,7 @@ class Pace(Protocol):
     """How many requests may go now, whether that was all, and the seconds until the next is due."""
 
     def ready(self, now: Now) -> int: ...
-
     def is_over(self, now: Now) -> bool: ...
-
     def until_next(self, now: Now) -> float: ...
 
 

@@ -11,7 +11,7 @@ from worker.terminal.terminal import count
 from worker.tools.profile.engine.padding import BucketAdvice, Way
 from worker.tools.profile.engine.sweep import SizeTimings
 from worker.tools.profile.page import Page, milliseconds, table
-from worker.tools.profile.report import is_unsteady, settings_of
+from worker.tools.profile.report import settings_of
 
 _WAYS = {
     "one_by_one": "one row at a time, not padded",
@@ -36,7 +36,7 @@ def show_buckets(screen: Page, found: BucketAdvice) -> None:
     screen.write(_table(found, lambda size: milliseconds(size.run_seconds(99)), "p99 ms at"))
     for line in _remarks(found):
         screen.text(line, "dim")
-    if any(is_unsteady(size) for bucket in found.buckets for size in bucket.swept.sizes):
+    if any(size.is_unsteady for bucket in found.buckets for size in bucket.swept.sizes):
         screen.text("The machine was unsteady while buckets were measured: measure again when it is quiet.", "yellow")
 
 

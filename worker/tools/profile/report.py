@@ -17,10 +17,6 @@ from worker.tools.profile.engine.knee import Knee
 from worker.tools.profile.engine.padding import BucketAdvice, MeasuredBucket
 from worker.tools.profile.engine.sweep import SizeTimings, TooLarge
 
-# At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
-# had something else to do, or the device slowed down to cool.
-UNSTEADY, UNSTEADY_BY = 5.0, 0.01
-
 
 class Subject(NamedTuple):
     """What was measured, and how: the model, where it ran, and for how many seconds each size."""
@@ -55,7 +51,7 @@ class Profile:
 
     @property
     def unsteady(self) -> list[SizeTimings]:
-        return [size for size in self.sizes if is_unsteady(size)]
+        return [size for size in self.sizes if size.is_unsteady]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values: one member for each section."""
@@ -75,12 +71,6 @@ class Profile:
 def _knee(knee: Knee) -> dict[str, Any]:
     rounded = {"rows_per_s": round(knee.rows_per_s, 1), "share": round(knee.share, 3), "gain": round(knee.gain, 3)}
     return knee._asdict() | rounded
-
-
-def is_unsteady(size: SizeTimings) -> bool:
-    """Its slowest runs say more about the machine than about the model."""
-    p50, p99 = size.run_seconds(50), size.run_seconds(99)
-    return p99 > max(UNSTEADY * p50, p50 + UNSTEADY_BY)
 
 
 def _size(size: SizeTimings) -> dict[str, Any]:

@@ -35,7 +35,6 @@ class Requests(Protocol):
 
     @property
     def total(self) -> int | None: ...
-
     def __iter__(self) -> Iterator[Publishable | None]: ...
 
 

@@ -30,7 +30,6 @@ class Ragged(Protocol):
     """A `Model`."""
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
-
     def blank(self, rows: int, lengths: Mapping[Spot, int] = ..., value: int | None = ...) -> Mapping[str, Array]: ...
 
 

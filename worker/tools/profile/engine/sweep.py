@@ -27,6 +27,10 @@ ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls 
 WARM_UPS = 3  # runs before a size is timed: allocation at the first, a provider's tuning at the first or second
 LONGEST_RUN = 1.0  # sizes stop growing at an inference of so many seconds: no budget has room for two of them
 
+# At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
+# had something else to do, or the device slowed down to cool.
+UNSTEADY, UNSTEADY_BY = 5.0, 0.01
+
 _RECORD = Record(Partition("profile", 0), 0, None, None, (), None)
 _REPLY = Reply("application/octet-stream")
 _MODEL = ModelKey("", "")
@@ -36,7 +40,6 @@ class SweptModel(Protocol):
     """What is measured: a `Model`."""
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
-
     def blank(self, rows: int) -> Mapping[str, Array]: ...
 
 
@@ -76,6 +79,12 @@ class SizeTimings:
     @property
     def split_seconds(self) -> float:
         return float(np.median([timing.split for timing in itertools.chain(*self.rounds)]))
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Its slowest runs say more about the machine than about the model."""
+        p50, p99 = self.run_seconds(50), self.run_seconds(99)
+        return p99 > max(UNSTEADY * p50, p50 + UNSTEADY_BY)
 
     def run_seconds(self, percent: float) -> float:
         """What so many percent of the inferences do not exceed."""
