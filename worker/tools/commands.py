@@ -29,12 +29,12 @@ def register(app: typer.Typer, end: End) -> None:
 
     add_command(app, "score", ScoreOrder, _score, end)
     app.add_typer(letters, name="dead-letters")
-    add_command(letters, "list", dead_letters.ListOrder, _list_letters, end)
+    add_command(letters, "list", dead_letters.ListLettersOrder, _list_letters, end)
     add_command(letters, "show", dead_letters.ShowOrder, _show_letters, end)
     add_command(letters, "replay", dead_letters.ReplayOrder, _replay, end)
     app.add_typer(states, name="state")
     add_command(states, "get", state.GetOrder, _get_state, end)
-    add_command(states, "list", state.ListOrder, _list_states, end)
+    add_command(states, "list", state.ListStatesOrder, _list_states, end)
     add_command(states, "export", state.ExportOrder, _export_states, end)
     add_command(states, "import", state.ImportOrder, _import_states, end)
     add_command(states, "reset", state.ResetOrder, _reset_state, end)
@@ -56,7 +56,7 @@ def _score(order: ScoreOrder) -> int:
     return score(order)
 
 
-def _list_letters(order: dead_letters.ListOrder) -> int:
+def _list_letters(order: dead_letters.ListLettersOrder) -> int:
     from worker.tools.dead_letters.listing import show_reasons
 
     return show_reasons(order)
@@ -80,7 +80,7 @@ def _get_state(order: state.GetOrder) -> int:
     return show_key(order)
 
 
-def _list_states(order: state.ListOrder) -> int:
+def _list_states(order: state.ListStatesOrder) -> int:
     from worker.tools.state.showing import show_keys
 
     return show_keys(order)

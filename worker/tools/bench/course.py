@@ -45,7 +45,7 @@ class Findings(NamedTuple):
     loads: tuple[Load, ...]
 
 
-class Turn(Protocol):
+class UnderLoad(Protocol):
     """A contender at work, under one load after another."""
 
     def maximum(self, estimate: float | None) -> Measured: ...
@@ -57,7 +57,7 @@ class Course:
 
     def __init__(
         self,
-        turn_of: Callable[[Column], AbstractContextManager[Turn]],
+        turn_of: Callable[[Column], AbstractContextManager[UnderLoad]],
         columns: Sequence[Column],
         rates: Sequence[Rate],
         rounds: int,
@@ -89,7 +89,7 @@ class Course:
                     self._take(turn, column, where, tell)
         tell(self._steps_done, "done")
 
-    def _take(self, turn: Turn, column: Column, where: str, tell: Callable[[int, str], object]) -> None:
+    def _take(self, turn: UnderLoad, column: Column, where: str, tell: Callable[[int, str], object]) -> None:
         tell(self._steps_done, f"{where}: maximum")
         self._measure_maximum(turn, column)
         if self._loads is None:
@@ -113,7 +113,7 @@ class Course:
         is_its_own = column == self._columns[0] and load.asked.is_part and load.asked.number <= 1
         return is_its_own or load.rate <= (self._maximum(column) or 0.0)
 
-    def _measure_maximum(self, turn: Turn, column: Column) -> None:
+    def _measure_maximum(self, turn: UnderLoad, column: Column) -> None:
         self._maxima[column.name].append(turn.maximum(self._maximum(column)))
 
     def _maximum(self, column: Column) -> float | None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from worker.codecs.dead_letters import Letter
 from worker.terminal.terminal import console, print_json, printable
-from worker.tools.dead_letters.options import ListOrder
+from worker.tools.dead_letters.options import ListLettersOrder
 from worker.tools.dead_letters.originals import REPLAY_OF
 from worker.tools.dead_letters.progress import request_topic
 from worker.tools.dead_letters.texts import hang, period, say
@@ -57,7 +57,7 @@ class Reason:
             self.last_ms = time_ms if self.last_ms is None else max(self.last_ms, time_ms)
 
 
-def show_reasons(order: ListOrder) -> int:
+def show_reasons(order: ListLettersOrder) -> int:
     """0, whatever was found. Raises `Stop` when the topic cannot be read."""
     kafka, topic = topic_of(order)
     wanted = wanted_of(order)

@@ -30,7 +30,7 @@ class WhereLetters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOrder(WhereLetters, WhichLetters):
+class ListLettersOrder(WhereLetters, WhichLetters):
     """Why requests were rejected: one entry for each reason, with an example."""
 
 

@@ -31,7 +31,7 @@ class GetOrder(_Said, _OneKey):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOrder(_Said):
+class ListStatesOrder(_Said):
     """List the keys that have a state, with the request that wrote it."""
 
     partition: int | None = option(None, "Only keys of this partition.", "NUMBER", min=0)

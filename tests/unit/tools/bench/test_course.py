@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.tools.bench.measurements import WORKER, measured
 from worker.tools.bench.columns import ONE_BY_ONE, PASS_THROUGH, Column, rates_of
-from worker.tools.bench.course import Course, Measured, Turn
+from worker.tools.bench.course import Course, Measured, UnderLoad
 
 COLUMNS = (WORKER, ONE_BY_ONE, PASS_THROUGH)
 
@@ -24,11 +24,11 @@ class Stage:
         self.spoilt = 0  # so many maxima come out at a tenth
         self.tiring = False  # each maximum comes out at half the one before
 
-    def turn_of(self, column: Column) -> AbstractContextManager[Turn]:
+    def turn_of(self, column: Column) -> AbstractContextManager[UnderLoad]:
         return self._turn(column)
 
     @contextmanager
-    def _turn(self, column: Column) -> Iterator[Turn]:
+    def _turn(self, column: Column) -> Iterator[UnderLoad]:
         yield _Turn(self, column.name)
 
     def tell(self, steps: int, _: str) -> None:
