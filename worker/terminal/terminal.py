@@ -20,7 +20,8 @@ from typing import Any, Protocol
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column
+from rich.table import Column, Table
+from rich.text import Text
 
 # DEL and the C1 controls, which JSON takes raw and a terminal obeys; halves of a character, which no encoding has.
 _ODD = re.compile("[\x7f-\x9f\ud800-\udfff]")
@@ -65,6 +66,23 @@ def page() -> Console:
     screen = console()
     screen.width = max(NARROWEST, screen.width)
     return screen
+
+
+def say(screen: Console, text: str, style: str = "") -> None:
+    """One line, as it is: a terminal breaks it where it ends, a file keeps it whole."""
+    screen.print(Text(text, style=style), soft_wrap=True)
+
+
+def hang(screen: Console, left: str, right: str, style: str = "") -> None:
+    """Two columns; what the right one has no room for goes on beneath itself. In a file: one line."""
+    if not screen.is_terminal:
+        say(screen, f"{left}  {right}")
+        return
+    columns = Table.grid(padding=(0, 2, 0, 0))
+    columns.add_column(no_wrap=True)
+    columns.add_column(overflow="fold")
+    columns.add_row(Text(left, style=style), Text(right, style=style))
+    screen.print(columns)
 
 
 def write(screen: Console, what: RenderableType, indent: int = 2, width: int | None = None) -> None:

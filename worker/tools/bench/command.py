@@ -17,7 +17,7 @@ from typing import Any
 
 from worker.core.failures import Incomplete
 from worker.signals import STOPPING, unwind_when_told
-from worker.terminal.terminal import print_json, progress
+from worker.terminal.terminal import aside, print_json, printable, progress, say
 from worker.tools import picture
 from worker.tools.bench.columns import PASS_THROUGH
 from worker.tools.bench.course import Course, Findings
@@ -25,7 +25,7 @@ from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plan import Plan
 from worker.tools.bench.plot import draw
 from worker.tools.bench.report import Account, accounts_of, document
-from worker.tools.bench.screen import say, show
+from worker.tools.bench.screen import show
 from worker.tools.bench.turn import Place, Setup, Turn
 from worker.tools.kafka.own_topics import OwnTopics
 from worker.tools.load.generator import Generator
@@ -100,7 +100,7 @@ def _place(plan: Plan) -> Iterator[Place]:
         for number, handler in found.items():
             signal.signal(number, handler)
         if left:
-            say(f"these topics could not be deleted: {', '.join(left)}")
+            say(aside(), f"these topics could not be deleted: {printable(', '.join(left))}")
 
 
 def _facts(plan: Plan) -> dict[str, Any]:

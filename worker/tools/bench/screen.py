@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from worker.terminal.terminal import aside, count, page, printable, write
+from worker.terminal.terminal import count, page, printable, write
 from worker.tools.bench.columns import ContenderKind
 from worker.tools.bench.report import Account, LoadLine, Spread, warnings
 from worker.tools.load.figures import QUANTILES
@@ -24,11 +24,6 @@ WIDE = 120
 # A setting of the usual length in a line; the figures keep their places from table to table.
 _NAME_WIDTH, _RATE_WIDTH, _LATENCY_WIDTH = 17, 13, 6
 _NONE = "–"
-
-
-def say(text: str) -> None:
-    """A sentence on standard error."""
-    aside().print(Text(printable(text)), soft_wrap=True)
 
 
 def show(accounts: Sequence[Account], facts: Mapping[str, Any]) -> None:

@@ -15,11 +15,11 @@ from itertools import groupby
 from rich.console import Console
 
 from worker.codecs.dead_letters import Letter
-from worker.terminal.terminal import console, print_json, printable
+from worker.terminal.terminal import console, hang, print_json, printable, say
 from worker.tools.dead_letters.options import ListLettersOrder
 from worker.tools.dead_letters.originals import REPLAY_OF
 from worker.tools.dead_letters.progress import request_topic
-from worker.tools.dead_letters.texts import hang, period, say
+from worker.tools.dead_letters.texts import period
 from worker.tools.dead_letters.wanted_letters import letters, topic_of, wanted_of
 from worker.tools.kafka.reader import Reader
 

@@ -12,7 +12,7 @@ from worker.core.records import Partition
 from worker.settings.for_commands import ClientKafkaSettings
 from worker.signals import stop_signals
 from worker.terminal.command_line import check_readers
-from worker.terminal.terminal import console, count, print_json, printable, progress, tell
+from worker.terminal.terminal import console, count, hang, print_json, printable, progress, say, tell
 from worker.tools.dead_letters.destinations import Destinations
 from worker.tools.dead_letters.options import ReplayOrder
 from worker.tools.dead_letters.originals import Originals
@@ -26,7 +26,6 @@ from worker.tools.dead_letters.replay import (
     Unsent,
 )
 from worker.tools.dead_letters.replay_group import Committed, ReplayGroup, committed
-from worker.tools.dead_letters.texts import hang, say
 from worker.tools.dead_letters.wanted_letters import Wanted, topic_of, wanted_of
 from worker.tools.kafka.reader import Reader
 

@@ -12,10 +12,10 @@ from worker.codecs.dead_letters import Letter, Position, read
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.terminal.command_line import check_idle
-from worker.terminal.terminal import console, count, print_json, printable
+from worker.terminal.terminal import console, count, hang, print_json, printable, say
 from worker.tools.consume.shown import decoded
 from worker.tools.dead_letters.options import ShowOrder
-from worker.tools.dead_letters.texts import brief, hang, moment, say, shown
+from worker.tools.dead_letters.texts import brief, moment, shown
 from worker.tools.dead_letters.wanted_letters import Wanted, letters, topic_of, wanted_of
 from worker.tools.kafka.reader import Reader
 

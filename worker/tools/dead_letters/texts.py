@@ -10,10 +10,6 @@ from collections.abc import Iterator
 from datetime import UTC
 from typing import NamedTuple
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from worker.terminal.terminal import printable
 from worker.tools.consume.shown import decoded, instant
 
@@ -23,23 +19,6 @@ _DUMP_WIDTH = 16
 _STRING = r'"(?:[^"\\]|\\.)*+"'
 _PIECES = re.compile(rf'{_STRING}|\[(?:[^][{{}}"]++|{_STRING})*+\]|{{\s*}}|[][{{}},:]|[^][{{}},:"\s]+')
 _LINE_ENDS = re.compile(r"\s*\n\s*")
-
-
-def say(screen: Console, text: str, style: str = "") -> None:
-    """One line, as it is: a terminal breaks it where it ends, a file keeps it whole."""
-    screen.print(Text(text, style=style), soft_wrap=True)
-
-
-def hang(screen: Console, left: str, right: str, style: str = "") -> None:
-    """Two columns; what the right one has no room for goes on beneath itself. In a file: one line."""
-    if not screen.is_terminal:
-        say(screen, f"{left}  {right}")
-        return
-    columns = Table.grid(padding=(0, 2, 0, 0))
-    columns.add_column(no_wrap=True)
-    columns.add_column(overflow="fold")
-    columns.add_row(Text(left, style=style), Text(right, style=style))
-    screen.print(columns)
 
 
 class Shown(NamedTuple):

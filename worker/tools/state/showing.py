@@ -12,9 +12,9 @@ import numpy as np
 
 from worker.core.failures import Incomplete
 from worker.core.records import Array
-from worker.terminal.terminal import console, count, print_json, printable
+from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.shown import decoded
-from worker.tools.dead_letters.texts import moment, say
+from worker.tools.dead_letters.texts import moment
 from worker.tools.state.changelog import LastStates, Stateful, key_of, last_states, rows_of, stateful
 from worker.tools.state.options import GetOrder, ListStatesOrder
 

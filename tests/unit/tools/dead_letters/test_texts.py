@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from worker.core.failures import BadConfiguration
-from worker.terminal.terminal import printable
-from worker.tools.dead_letters.texts import brief, hang, moment, period, say, shown
+from worker.terminal.terminal import hang, printable, say
+from worker.tools.dead_letters.texts import brief, moment, period, shown
 from worker.tools.dead_letters.wanted_letters import time_of
 
 
