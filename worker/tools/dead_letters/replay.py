@@ -16,10 +16,11 @@ from typing import NamedTuple, Protocol
 
 from worker.codecs.dead_letters import Letter, read
 from worker.codecs.message_sizes import size_of
+from worker.codecs.request_headers import Envelopes
 from worker.core.failures import Incomplete
 from worker.core.records import Message, Partition, Record
 from worker.tools.dead_letters.destinations import Destination
-from worker.tools.dead_letters.originals import Originals
+from worker.tools.dead_letters.originals import original
 from worker.tools.dead_letters.progress import MAX_NOTES, Bookmark, Trail, request_topic
 from worker.tools.dead_letters.replay_group import Committed, Sending
 
@@ -106,7 +107,7 @@ class ReplayRun:
         letters: LetterReader,
         topics: TopicFinder,
         sender: LetterSender,
-        originals: Originals,
+        envelopes: Envelopes,
         trails: Mapping[Partition, Trail],
         to: str | None = None,
         limits: SendingLimits = SendingLimits(),  # noqa: B008 - frozen
@@ -118,7 +119,7 @@ class ReplayRun:
         self._letters = letters
         self._topics = topics
         self._sender = sender
-        self._originals = originals
+        self._envelopes = envelopes
         self._trails = trails
         self._to = to
         self._limits = limits
@@ -187,7 +188,7 @@ class ReplayRun:
             return destination.fault
         if trail.is_behind(letter):
             return "they come behind one that is left"
-        message = self._originals.request(letter, topic)
+        message = original(letter, topic, self._envelopes)
         size = size_of(message)
         if size > destination.max_bytes:
             reason = f"topic {topic} does not take records so large"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from worker.codecs.request_headers import Envelopes
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition
 from worker.settings.for_commands import ClientKafkaSettings
@@ -15,7 +16,6 @@ from worker.terminal.command_line import check_readers
 from worker.terminal.terminal import console, count, hang, print_json, printable, progress, say, tell
 from worker.tools.dead_letters.destinations import Destinations
 from worker.tools.dead_letters.options import ReplayOrder
-from worker.tools.dead_letters.originals import Originals
 from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Trail
 from worker.tools.dead_letters.replay import (
     LetterSender,
@@ -52,7 +52,7 @@ def replay(order: ReplayOrder) -> int:
                 letters=reader,
                 topics=topics,
                 sender=sender,
-                originals=Originals(kafka.default_content_type),
+                envelopes=Envelopes(kafka.default_content_type),
                 trails=trails,
                 to=order.to,
                 limits=SendingLimits(order.limit, None if order.dry_run else order.rate),

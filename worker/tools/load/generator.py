@@ -28,7 +28,7 @@ from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_AT_MOST, Reader
 from worker.tools.load.children import Child
 from worker.tools.load.figures import Heard
-from worker.tools.load.pace import Backlog, Pace, Sender, Sent, Window
+from worker.tools.load.pace import Backlog, Pace, Sent, Window, send
 
 _LOOK_S = 0.02
 # When no answer came for so long, the load is given up.
@@ -159,7 +159,7 @@ def _publish_loads(orders: Pipe, requests: Sequence[EncodedRequest], shared: Any
     while True:
         order: LoadOrder = orders.recv()
         publisher = Publisher(_in_time(order.site.kafka, order.pace), order.site.requests)
-        sent = _sender(publisher, requests, order.mark, shared).run(order.pace)
+        sent = _send(publisher, requests, order, shared)
         if waiting := publisher.flush(PATIENCE):
             raise DeadlineMissed(f"{waiting} requests were not acknowledged within {PATIENCE:g} s")
         if publisher.refused:
@@ -173,12 +173,12 @@ def _in_time(kafka: Connection, pace: Pace) -> Connection:
     return kafka.model_copy(update={"config": {"linger.ms": linger, **kafka.config}})
 
 
-def _sender(publisher: Publisher, requests: Sequence[EncodedRequest], mark: bytes, shared: Any) -> Sender:
+def _send(publisher: Publisher, requests: Sequence[EncodedRequest], order: LoadOrder, shared: Any) -> Sent:
     kinds = len(requests)
 
     def publish(number: int) -> None:
         headers, value = requests[number % kinds]
-        key = mark + b"%d" % number
+        key = order.mark + b"%d" % number
         while not publisher.publish(value, key, headers):
             publisher.poll(_LOOK_S)
 
@@ -186,7 +186,7 @@ def _sender(publisher: Publisher, requests: Sequence[EncodedRequest], mark: byte
         shared[_SENT] = sent
         publisher.poll()
 
-    return Sender(publish, serve, lambda: int(shared[_ANSWERED]), time.monotonic, time.sleep)
+    return send(order.pace, publish, serve, lambda: int(shared[_ANSWERED]), time.monotonic, time.sleep)
 
 
 def _read_loads(orders: Pipe, shared: Any, examine: Examine | None) -> None:

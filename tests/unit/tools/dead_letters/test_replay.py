@@ -8,12 +8,12 @@ import pytest
 
 from tests.fakes import Clock
 from tests.unit.tools.dead_letters.builders import DEAD, dead_record
+from worker.codecs.request_headers import Envelopes
 from worker.codecs.wire_contract import JSON
 from worker.core.failures import Code, Incomplete, KafkaFatal
 from worker.core.records import Partition, Record
 from worker.tools.dead_letters import replay as module
 from worker.tools.dead_letters.destinations import Destination
-from worker.tools.dead_letters.originals import Originals
 from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, Trail
 from worker.tools.dead_letters.replay import ReplayRun, SendingLimits
 from worker.tools.dead_letters.replay_group import Committed, Sending
@@ -103,7 +103,7 @@ def replay(
         letters=letters,
         topics=FakeTopics(max_bytes),
         sender=sender,
-        originals=Originals(JSON),
+        envelopes=Envelopes(JSON),
         trails={at: Trail(Bookmark(), selection, 0) for at in letters.ends},
         to=to,
         limits=limits,
