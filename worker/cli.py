@@ -1,4 +1,4 @@
-"""The list of commands. The options of each are in its `options.py`; what it does is imported when it is called.
+"""The list of commands, those in `tools/commands.py` at its end. What a command does is imported when it is called.
 
 How a command ends, and with which exit code: `terminal/command_end.py`.
 """
@@ -16,14 +16,7 @@ from worker.commands.check import options as check
 from worker.terminal.command_end import end
 from worker.terminal.command_options import Config
 from worker.terminal.streams import Forgiving, stand_in_for_closed_streams
-from worker.tools.bench import options as bench
-from worker.tools.consume import options as consume
-from worker.tools.dead_letters import options as dead_letters
-from worker.tools.demo import options as demo
-from worker.tools.profile import options as profile
-from worker.tools.publish import options as publish
-from worker.tools.score import options as score
-from worker.tools.state import options as state
+from worker.tools import commands as tools
 from worker.version import VERSION
 
 app = typer.Typer(
@@ -76,11 +69,4 @@ def run(config: Config = None) -> None:
 
 
 check.register(app, end)
-score.register(app, end)
-dead_letters.register(app, end)
-state.register(app, end)
-publish.register(app, end)
-consume.register(app, end)
-demo.register(app, end)
-profile.register(app, end)
-bench.register(app, end)
+tools.register(app, end)

@@ -16,21 +16,16 @@ from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, 
 CODES = [Code.INTERNAL, Code.NOT_FOUND, Code.INVALID_ARGUMENT]
 TOPICS = ["a", "b", "c"]
 
-LETTERS = st.lists(
-    st.tuples(st.sampled_from(CODES), st.sampled_from(TOPICS), st.none() | st.integers(0, 9)), min_size=4, max_size=30
-)
-Kind = tuple[Code, str, int | None]
+LETTERS = st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(TOPICS)), min_size=4, max_size=30)
+Kind = tuple[Code, str]
 SELECTIONS = st.builds(
-    Selection,
-    st.none() | st.sampled_from([str(code) for code in CODES]),
-    st.none() | st.integers(0, 9),
-    st.none() | st.sampled_from(TOPICS),
+    Selection, st.none() | st.sampled_from([str(code) for code in CODES]), st.none() | st.sampled_from(TOPICS)
 )
 
 
 class Run(NamedTuple):
-    """Which letters, which topics are missing, how many letters at most; how many lie in the topic by then, and how
-    many of these retention has removed.
+    """Which letters, which topics are missing, how many letters at most; how many lie in the topic by then, how many of
+    these retention has removed, and where the time begins that is asked for.
     """
 
     wanted: Selection
@@ -38,6 +33,7 @@ class Run(NamedTuple):
     limit: int | None
     there: int
     gone: int
+    since: int = 0
 
 
 RUNS = st.lists(
@@ -47,6 +43,7 @@ RUNS = st.lists(
         st.sets(st.sampled_from(TOPICS)),
         st.none() | st.integers(1, 3),
         st.integers(1, 30),
+        st.just(0) | st.integers(0, 30),
         st.just(0) | st.integers(0, 30),
     )
     | st.integers(1, 3).map(lambda limit: Run(EVERYTHING, set(), limit, 30, 0))  # which nothing else keeps from it
@@ -59,7 +56,7 @@ class Topic:
     """The letters, by their offsets. They come, and the oldest go; neither is taken back."""
 
     def __init__(self, kinds: list[Kind]) -> None:
-        self.letters = [letter(at, code=code, request_topic=to, time_ms=ms) for at, (code, to, ms) in enumerate(kinds)]
+        self.letters = [letter(at, code=code, request_topic=to) for at, (code, to) in enumerate(kinds)]
         self.there = self.gone = 0
         self.bookmark = Bookmark()
         self.sent: Counter[int] = Counter()
@@ -68,8 +65,9 @@ class Topic:
         """The offsets sent. What is remembered is kept as Kafka keeps it."""
         self.there = max(self.there, min(asked.there, len(self.letters)))
         self.gone = max(self.gone, min(asked.gone, self.there))
-        bookmark = self.bookmark.moved(EVERYTHING, self.gone)
-        trail = Trail(bookmark, asked.wanted, max(bookmark.start(asked.wanted), self._first(asked.wanted)))
+        bookmark = self.bookmark.moved(EVERYTHING, 0, self.gone)
+        first = min(self.there, max(self.gone, asked.since))  # as a broker says
+        trail = Trail(bookmark, asked.wanted, bookmark.start(asked.wanted, first))
         met("retention has removed some that were not sent", is_so=any(at not in self.sent for at in range(self.gone)))
         met("what was done before is passed over", is_so=bool(bookmark.done) and self.there > self.gone)
         sent = self._walk(trail, asked)
@@ -77,27 +75,16 @@ class Topic:
         self.bookmark = Bookmark.read(trail.bookmark.next_offset, trail.bookmark.notes())
         return sent
 
-    def _first(self, wanted: Selection) -> int:
-        """Where a broker says that the time asked for begins."""
-        if wanted.since_ms is None:
-            return self.gone
-        times = [-1 if (ms := one.record.timestamp_ms) is None else ms for one in self.letters]
-        found = [at for at in range(self.gone, self.there) if times[at] >= wanted.since_ms]
-        return min(found, default=self.there)
-
     def _walk(self, trail: Trail, asked: Run) -> list[int]:
         sent: list[int] = []
         for one in self.letters[trail.next_offset : self.there]:
             if asked.limit is not None and len(sent) >= asked.limit:
                 met("a limit is reached")
                 return sent
-            if trail.wants(one):
-                if request_topic(one) in asked.missing:
-                    met("a letter's topic is missing")
-                    trail.left(one)
-                else:
-                    sent.append(one.record.offset)
-            trail.passed(one)
+            is_left = trail.wants(one) and request_topic(one) in asked.missing
+            met("a letter's topic is missing", is_so=is_left)
+            sent += [one.record.offset] if trail.wants(one) and not is_left else []
+            trail.passed(one, is_left=is_left)
         trail.ended(self.there)
         return sent
 
@@ -117,7 +104,7 @@ def test_each_letter_goes_once_whatever_was_asked_for(kinds: list[Kind], runs: l
     topic = Topic(kinds)
 
     for asked in runs:
-        assert all(asked.wanted.takes(topic.letters[at]) for at in topic.run(asked))
+        assert all(at >= asked.since and asked.wanted.takes(topic.letters[at]) for at in topic.run(asked))
     topic.run(Run(EVERYTHING, set(), None, len(kinds), 0))
 
     assert max(topic.sent.values(), default=0) <= 1
@@ -148,24 +135,20 @@ def test_nothing_is_remembered_that_says_nothing(kinds: list[Kind], runs: list[R
     for asked in runs:
         topic.run(asked)
         done = topic.bookmark.done
-        assert all(end > max(topic.bookmark.next_offset, topic.gone) for end in done.values())
-        assert not any(selection.is_empty for selection in done)
+        stretches = [(known, *stretch) for known, each in done.items() for stretch in each]
+        assert all(begin < end and end > max(topic.bookmark.next_offset, topic.gone) for _, begin, end in stretches)
         assert not any(
-            one is not other and one.covers(other) and end >= done[other] for one, end in done.items() for other in done
+            (known, begin, end) != (other, first, last) and known.covers(other) and begin <= first and last <= end
+            for known, begin, end in stretches
+            for other, first, last in stretches
         )
 
 
 @meeting("one covers another that it is not", "it takes some of what it covers", "neither covers the other")
-@given(SELECTIONS, SELECTIONS, st.sets(st.sampled_from(TOPICS)), st.sets(st.sampled_from(TOPICS)), LETTERS)
-def test_a_selection_that_covers_another_takes_all_of_it(
-    one: Selection, other: Selection, less: set[str], other_less: set[str], kinds: list[Kind]
-) -> None:
+@given(SELECTIONS, SELECTIONS, LETTERS)
+def test_a_selection_that_covers_another_takes_all_of_it(one: Selection, other: Selection, kinds: list[Kind]) -> None:
     """What counts as done for the one is done for the other."""
-    for topic in less:
-        one = one.but(topic)
-    for topic in other_less:
-        other = other.but(topic)
-    found = [letter(at, code=code, request_topic=topic, time_ms=ms) for at, (code, topic, ms) in enumerate(kinds)]
+    found = [letter(at, code=code, request_topic=topic) for at, (code, topic) in enumerate(kinds)]
 
     met("one covers another that it is not", is_so=one.covers(other) and one != other)
     met("it takes some of what it covers", is_so=one.covers(other) and any(other.takes(each) for each in found))

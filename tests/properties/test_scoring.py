@@ -78,7 +78,7 @@ def test_every_row_has_one_outcome(rows: int, guilty: set[int], sizes: Sequence[
     with tempfile.TemporaryDirectory() as folder:
         counts = ScoreCounts(4)
         descriptor = os.open(Path(folder) / "errors.jsonl", os.O_WRONLY | os.O_CREAT)
-        writer = ArrayWriter(LineWriter(descriptor, "errors", CODECS, "row", counts), rows, counts)
+        writer = ArrayWriter(LineWriter(descriptor, "errors", CODECS.encode, "row", counts), rows, counts)
         writer.add(NpyFile(Path(folder) / "y.npy", MODEL.outputs[0], rows))
         reached = 0
         for at, size in enumerate([*sizes, 1]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -35,9 +36,22 @@ AskedModel = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object with all that was found.")]
 
 
-def add_command(
-    app: typer.Typer, name: str, options: Callable[..., Options], act: Callable[[Options], int], end: End
-) -> None:
+def option(default: Any, told: str, metavar: str | None = None, *names: str, **limits: Any) -> Any:
+    """A field's default and what `--help` says of it. `names`: where the field's own, as an option, is not the only."""
+    return field(default=default, metadata={"typer": typer.Option(*names, metavar=metavar, help=told, **limits)})
+
+
+def flag(name: str, told: str) -> Any:
+    """A field that is true where this option is given."""
+    return option(False, told, None, name)
+
+
+def argument(default: Any, told: str, metavar: str) -> Any:
+    """A field that may be given without an option's name."""
+    return field(default=default, metadata={"typer": typer.Argument(metavar=metavar, help=told, show_default=False)})
+
+
+def add_command(app: typer.Typer, name: str, options: type[Options], act: Callable[[Options], int], end: End) -> None:
     """`options` is the dataclass; its docstring is what `--help` says of the command.
 
     A line of it that ends inside a sentence is joined with the next; typer would show it broken there.
@@ -46,6 +60,17 @@ def add_command(
     def command(**given: Any) -> None:
         end(lambda: act(options(**given)))
 
-    command.__signature__ = inspect.signature(options, eval_str=True)  # type: ignore[attr-defined]  # typer reads it
+    command.__signature__ = _signature(options)  # type: ignore[attr-defined]  # typer reads it
     told = re.sub(r"(?<![.\n])\n(?!\n)", " ", inspect.getdoc(options) or "")
     app.command(name, help=told)(command)
+
+
+def _signature(options: type) -> inspect.Signature:
+    found = inspect.signature(options, eval_str=True)
+    said = {one.name: one.metadata["typer"] for one in fields(options) if "typer" in one.metadata}
+    return found.replace(
+        parameters=[
+            each.replace(annotation=Annotated[each.annotation, said[name]]) if name in said else each
+            for name, each in found.parameters.items()
+        ]
+    )

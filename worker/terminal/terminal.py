@@ -13,13 +13,15 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column, Table
+from rich.text import Text
 
 # DEL and the C1 controls, which JSON takes raw and a terminal obeys; halves of a character, which no encoding has.
 _ODD = re.compile("[\x7f-\x9f\ud800-\udfff]")
@@ -27,6 +29,12 @@ _ODD = re.compile("[\x7f-\x9f\ud800-\udfff]")
 NARROWEST = 80
 # Lines longer than this are hard to read, however wide the terminal is.
 WIDEST = 110
+
+
+class Progressed(Protocol):
+    """How much is done, and what comes now, where that changes."""
+
+    def __call__(self, done: int, now: str = ..., /) -> None: ...
 
 
 class _Screen(Console):
@@ -58,6 +66,23 @@ def page() -> Console:
     screen = console()
     screen.width = max(NARROWEST, screen.width)
     return screen
+
+
+def say(screen: Console, text: str, style: str = "") -> None:
+    """One line, as it is: a terminal breaks it where it ends, a file keeps it whole."""
+    screen.print(Text(text, style=style), soft_wrap=True)
+
+
+def hang(screen: Console, left: str, right: str, style: str = "") -> None:
+    """Two columns; what the right one has no room for goes on beneath itself. In a file: one line."""
+    if not screen.is_terminal:
+        say(screen, f"{left}  {right}")
+        return
+    columns = Table.grid(padding=(0, 2, 0, 0))
+    columns.add_column(no_wrap=True)
+    columns.add_column(overflow="fold")
+    columns.add_row(Text(left, style=style), Text(right, style=style))
+    screen.print(columns)
 
 
 def write(screen: Console, what: RenderableType, indent: int = 2, width: int | None = None) -> None:
@@ -93,19 +118,23 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: int | None) -> Iterator[Progressed]:
     """A bar on standard error until the block ends; what is yielded sets how much is done. `total`: None, unknown."""
     screen = aside()
     bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
         console=screen,
         transient=True,
         disable=not screen.is_terminal,
     )
     with bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        task = bar.add_task(printable(what), total=total)
+
+        def show(done: int, now: str = what) -> None:
+            bar.update(task, completed=done, description=printable(now))
+
+        yield show

@@ -7,14 +7,15 @@ import pytest
 from tests.unit.tools.dead_letters.builders import DEAD, dead_record, letter
 from worker.codecs.dead_letters import UNREADABLE, Position, read
 from worker.codecs.encodings.oip_protobuf import _InferRequest
+from worker.codecs.request_headers import Envelopes
 from worker.codecs.wire_contract import JSON, OCTETS, PROTOBUF
 from worker.core.failures import Code
 from worker.core.records import UNREADABLE_HEADERS, Headers, Record
 from worker.tools.consume import reading
-from worker.tools.dead_letters.originals import Originals
+from worker.tools.dead_letters.originals import original
 from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, Trail
 
-ORIGINALS = Originals(JSON)
+ENVELOPES = Envelopes(JSON)
 NAMED = [("request-id", b"a1")]
 
 
@@ -100,7 +101,7 @@ def test_a_replay_gives_a_request_its_own_headers_back() -> None:
 
     assert (found.code, found.omitted, found.loss) == ("INVALID_ARGUMENT", {}, None)
     assert found.headers == PRETENDING
-    sent = ORIGINALS.request(found, "requests")
+    sent = original(found, "requests", ENVELOPES)
     assert list(sent.headers)[: len(PRETENDING)] == PRETENDING
 
 
@@ -168,7 +169,7 @@ def test_a_request_goes_back_as_it_was() -> None:
     """Key, value and headers in order, none of the dead letter's, and the place where it lay."""
     headers = [("content-type", JSON.encode()), *NAMED, ("traceparent", b"00-1"), ("h", None), ("h", b"2")]
 
-    message = ORIGINALS.request(letter(headers=headers), "elsewhere")
+    message = original(letter(headers=headers), "elsewhere", ENVELOPES)
 
     assert message.topic == "elsewhere"
     assert (message.key, message.value, message.source_partition) == (b"k", b"{}", 2)
@@ -179,7 +180,7 @@ def test_a_request_goes_back_to_be_answered_whenever_it_can_be() -> None:
     """Whoever waited for it is gone: what it had to be answered by stays behind."""
     headers = [("Timeout-MS", b"250"), ("request-id", b"r-1"), ("deadline", b"1700000000250")]
 
-    message = ORIGINALS.request(letter(headers=headers), "requests")
+    message = original(letter(headers=headers), "requests", ENVELOPES)
 
     assert list(message.headers) == [("request-id", b"r-1"), ("replay-of", b"requests/2/100")]
 
@@ -188,7 +189,7 @@ def test_a_replay_of_a_replay_names_the_first_request() -> None:
     """However often it is sent back, its publisher knows it by one name."""
     headers = [("request-id", b"requests/2/5"), ("replay-of", b"requests/2/5")]
 
-    assert list(ORIGINALS.request(letter(headers=headers), "requests").headers) == headers
+    assert list(original(letter(headers=headers), "requests", ENVELOPES).headers) == headers
 
 
 def protobuf(request_id: str) -> bytes:
@@ -219,7 +220,7 @@ def test_a_request_without_an_id_gets_its_place(
     """The answer to its first coming was known by that place; that to its second is too. An id of its own stays."""
     headers = [] if content_type is None else [("content-type", content_type.encode())]
 
-    message = ORIGINALS.request(letter(value=value, headers=headers), "requests")
+    message = original(letter(value=value, headers=headers), "requests", ENVELOPES)
 
     ids = [header for header in message.headers if header[0] == "request-id"]
     assert ids == ([] if is_named else [("request-id", b"requests/2/100")])
@@ -229,70 +230,69 @@ def test_a_timeout_that_is_none_does_not_hide_an_id() -> None:
     """It is left behind, so the answer to the replay has the body's id, as the first one had."""
     given = letter(value=b'{"id": "a1"}', headers=[("content-type", JSON.encode()), ("timeout-ms", b"0")])
 
-    message = ORIGINALS.request(given, "requests")
+    message = original(given, "requests", ENVELOPES)
 
     assert list(message.headers) == [("content-type", JSON.encode()), ("replay-of", b"requests/2/100")]
 
 
 def test_an_id_that_could_not_be_echoed_is_none() -> None:
     """As for the worker: the request was known by its place, and the last header of a name counts."""
-    message = ORIGINALS.request(letter(headers=[("request-id", b"\xff")]), "requests")
+    message = original(letter(headers=[("request-id", b"\xff")]), "requests", ENVELOPES)
 
     assert [value for name, value in message.headers if name == "request-id"] == [b"\xff", b"requests/2/100"]
 
 
 def test_a_letter_of_unknown_origin_goes_without_a_name() -> None:
     """Nobody knows where it lay: it has the id it had, and is the replay of nothing."""
-    message = ORIGINALS.request(read(Record(DEAD, 3, b"k", b"v", [("h", b"1")], None)), "elsewhere")
+    message = original(read(Record(DEAD, 3, b"k", b"v", [("h", b"1")], None)), "elsewhere", ENVELOPES)
 
     assert (message.topic, list(message.headers), message.source_partition) == ("elsewhere", [("h", b"1")], 0)
 
 
-def test_a_selection_judges_by_code_time_and_topic() -> None:
+def test_a_selection_judges_by_code_and_topic() -> None:
     """Each that is given must hold."""
-    one = letter(code=Code.INTERNAL, request_topic="a", time_ms=50)
+    one = letter(code=Code.INTERNAL, request_topic="a")
 
     assert EVERYTHING.takes(one)
-    assert Selection("INTERNAL", 50, "a").takes(one)
+    assert Selection("INTERNAL", "a").takes(one)
     assert not Selection("NOT_FOUND").takes(one)
-    assert not Selection(since_ms=51).takes(one)
     assert not Selection(request_topic="b").takes(one)
-    assert not EVERYTHING.but("a").takes(one)
-    assert not Selection(since_ms=1).takes(letter(time_ms=None))
 
 
 def test_a_bookmark_without_filters_is_an_offset() -> None:
     """As in any consumer group: nothing stands beside it."""
-    bookmark = Bookmark().moved(EVERYTHING, 40)
+    bookmark = Bookmark().moved(EVERYTHING, 0, 40)
 
     assert (bookmark.next_offset, bookmark.notes()) == (40, "")
 
 
 def test_a_filter_is_remembered_beside_the_offset() -> None:
     """The offset does not move past what the filter left out."""
-    bookmark = Bookmark(5).moved(Selection("INTERNAL", 17, "a").but("b"), 40)
+    bookmark = Bookmark(5).moved(Selection("INTERNAL", "a"), 17, 40)
 
     assert bookmark.next_offset == 5
-    assert bookmark.notes() == '[{"code":"INTERNAL","since":17,"topic":"a","but":["b"],"end":40}]'
+    assert bookmark.notes() == '[{"code":"INTERNAL","request_topic":"a","done":[[17,40]]}]'
     assert Bookmark.read(5, bookmark.notes()) == bookmark
 
 
 def test_what_everything_covers_is_forgotten() -> None:
     """So the notes stay short."""
-    bookmark = Bookmark().moved(Selection("INTERNAL"), 40).moved(Selection("NOT_FOUND"), 60).moved(EVERYTHING, 50)
+    bookmark = Bookmark().moved(Selection("INTERNAL"), 0, 40).moved(Selection("NOT_FOUND"), 0, 60)
 
-    assert bookmark == Bookmark(50, {Selection("NOT_FOUND"): 60})
+    assert bookmark.moved(EVERYTHING, 0, 50) == Bookmark(50, {Selection("NOT_FOUND"): ((0, 60),)})
 
 
 def test_a_bookmark_never_moves_back() -> None:
     """A replay that finds nothing new changes nothing."""
-    bookmark = Bookmark(10).moved(Selection("INTERNAL"), 40)
+    bookmark = Bookmark(10).moved(Selection("INTERNAL"), 10, 40)
 
-    assert bookmark.moved(Selection("INTERNAL", since_ms=5), 30) is bookmark
-    assert bookmark.moved(EVERYTHING, 10) is bookmark
+    assert bookmark.moved(Selection("INTERNAL"), 20, 30) == bookmark
+    assert bookmark.moved(EVERYTHING, 0, 10) == bookmark
 
 
-@pytest.mark.parametrize("notes", ["x", "7", '{"a": 1}', "[7]", "[{}]", '[{"end": 1, "but": 5}]'])
+@pytest.mark.parametrize(
+    "notes", ["x", "7", '{"a": 1}', "[7]", "[{}]", '[{"done": [1]}]', '[{"code": "INTERNAL", "end": 1}]']
+)
 def test_notes_of_somebody_else_are_refused(notes: str) -> None:
     """The group is not one of a replay."""
     with pytest.raises(ValueError, match=r"notes of a replay|unexpected"):
@@ -305,12 +305,10 @@ def test_a_trail_leaves_one_topic_behind_and_goes_on() -> None:
     for offset, topic in enumerate(["a", "gone", "a", "gone", "a"]):
         one = letter(offset, request_topic=topic)
         assert trail.wants(one)
-        if topic == "gone":
-            trail.left(one)
-        trail.passed(one)
+        trail.passed(one, is_left=topic == "gone")
 
     bookmark = trail.bookmark
 
-    assert bookmark == Bookmark(1, {EVERYTHING.but("gone"): 5})
-    again = Trail(bookmark, EVERYTHING, bookmark.start(EVERYTHING))
+    assert bookmark == Bookmark(1, {Selection(request_topic="a"): ((0, 5),)})
+    again = Trail(bookmark, EVERYTHING, bookmark.start(EVERYTHING, 0))
     assert [at for at in range(5) if again.wants(letter(at, request_topic="gone" if at in (1, 3) else "a"))] == [1, 3]

@@ -17,7 +17,7 @@ from typing import Any
 
 from worker.core.failures import Incomplete
 from worker.signals import STOPPING, unwind_when_told
-from worker.terminal.terminal import print_json
+from worker.terminal.terminal import aside, print_json, printable, progress, say
 from worker.tools import picture
 from worker.tools.bench.columns import PASS_THROUGH
 from worker.tools.bench.course import Course, Findings
@@ -25,7 +25,7 @@ from worker.tools.bench.options import BenchOrder
 from worker.tools.bench.plan import Plan
 from worker.tools.bench.plot import draw
 from worker.tools.bench.report import Account, accounts_of, document
-from worker.tools.bench.screen import Steps, say, show
+from worker.tools.bench.screen import show
 from worker.tools.bench.turn import Place, Setup, Turn
 from worker.tools.kafka.own_topics import OwnTopics
 from worker.tools.load.generator import Generator
@@ -55,7 +55,6 @@ def bench(order: BenchOrder) -> int:
 
 
 def _measure(plan: Plan) -> tuple[Findings, bool]:
-    """What was found, and whether that is all."""
     unwind_when_told()  # so that no process and no topic is left behind
     course: Course | None = None
     try:
@@ -64,8 +63,8 @@ def _measure(plan: Plan) -> tuple[Findings, bool]:
             generator = stack.enter_context(Generator(plan.requests))
             setup = _setup(plan, place)
             course = Course(partial(Turn, setup, generator), plan.columns, plan.rates, plan.order.rounds)
-            with Steps(course.steps) as steps:
-                course.run(steps)
+            with progress("starting", course.steps) as tell:
+                course.run(tell)
     except KeyboardInterrupt:
         return course.found() if course else Findings({}, {}, ()), False
     return course.found(), True
@@ -101,11 +100,10 @@ def _place(plan: Plan) -> Iterator[Place]:
         for number, handler in found.items():
             signal.signal(number, handler)
         if left:
-            say(f"these topics could not be deleted: {', '.join(left)}")
+            say(aside(), f"these topics could not be deleted: {printable(', '.join(left))}")
 
 
 def _facts(plan: Plan) -> dict[str, Any]:
-    """What the figures depend on, besides the contenders."""
     order, kafka = plan.order, plan.settings.kafka
     return {
         "version": VERSION,

@@ -45,20 +45,11 @@ class Findings(NamedTuple):
     loads: tuple[Load, ...]
 
 
-class Turn(Protocol):
+class UnderLoad(Protocol):
     """A contender at work, under one load after another."""
 
     def maximum(self, estimate: float | None) -> Measured: ...
-
     def steady(self, rate: float) -> Measured: ...
-
-
-class StepWatcher(Protocol):
-    """Shows how far it is."""
-
-    def begin(self, what: str) -> None: ...
-
-    def end(self, steps: int) -> None: ...
 
 
 class Course:
@@ -66,7 +57,7 @@ class Course:
 
     def __init__(
         self,
-        turn_of: Callable[[Column], AbstractContextManager[Turn]],
+        turn_of: Callable[[Column], AbstractContextManager[UnderLoad]],
         columns: Sequence[Column],
         rates: Sequence[Rate],
         rounds: int,
@@ -76,6 +67,7 @@ class Course:
         self._rates = rates
         self._rounds = rounds
         self._loads: tuple[Load, ...] | None = None
+        self._steps_done = 0
         self._maxima: dict[str, list[Measured]] = defaultdict(list)
         self._steady: dict[tuple[str, Load], list[Measured]] = defaultdict(list)
 
@@ -85,20 +77,20 @@ class Course:
         return self._rounds * len(self._columns) * (1 + len(self._rates))
 
     def found(self) -> Findings:
-        """So far."""
         return Findings(dict(self._maxima), dict(self._steady), self._loads or ())
 
-    def run(self, watcher: StepWatcher) -> None:
-        """All of it. Raises `Stop` when a contender or the broker fails."""
+    def run(self, tell: Callable[[int, str], object]) -> None:
+        """All of it; `tell` hears how many steps are done, and what comes now. Raises `Stop` when anything fails."""
         for number in range(self._rounds):
             first = number % len(self._columns)
             for column in (*self._columns[first:], *self._columns[:first]):
                 where = f"round {number + 1} of {self._rounds}, {column.name}"
                 with self._turn_of(column) as turn:
-                    self._take(turn, column, where, watcher)
+                    self._take(turn, column, where, tell)
+        tell(self._steps_done, "done")
 
-    def _take(self, turn: Turn, column: Column, where: str, watcher: StepWatcher) -> None:
-        watcher.begin(f"{where}: maximum")
+    def _take(self, turn: UnderLoad, column: Column, where: str, tell: Callable[[int, str], object]) -> None:
+        tell(self._steps_done, f"{where}: maximum")
         self._measure_maximum(turn, column)
         if self._loads is None:
             # The loads of all rounds depend on it: a machine that was busy just then would make them too low.
@@ -106,12 +98,12 @@ class Course:
             better = max(self._maxima[column.name], key=lambda measured: measured.flow.rate)
             self._maxima[column.name] = [better]
             self._loads = self._set_loads(better.flow.rate)
-        watcher.end(1)
+        self._steps_done += 1
         for load in self._loads:
             if self._is_tried(column, load):
-                watcher.begin(f"{where}: {load.rate:,.0f} a second")
+                tell(self._steps_done, f"{where}: {load.rate:,.0f} a second")
                 self._steady[column.name, load].append(turn.steady(load.rate))
-            watcher.end(1)
+            self._steps_done += 1
 
     def _is_tried(self, column: Column, load: Load) -> bool:
         """Not a load that is more than it can do: a queue would grow, and take many times as long to be answered.
@@ -121,7 +113,7 @@ class Course:
         is_its_own = column == self._columns[0] and load.asked.is_part and load.asked.number <= 1
         return is_its_own or load.rate <= (self._maximum(column) or 0.0)
 
-    def _measure_maximum(self, turn: Turn, column: Column) -> None:
+    def _measure_maximum(self, turn: UnderLoad, column: Column) -> None:
         self._maxima[column.name].append(turn.maximum(self._maximum(column)))
 
     def _maximum(self, column: Column) -> float | None:

@@ -10,10 +10,8 @@ bytes. Rows are read as one would by hand, other encodings by the worker's own c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from multiprocessing.connection import Connection as Pipe
-from types import TracebackType
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
@@ -30,8 +28,6 @@ from worker.kafka.client.errors import is_closed
 from worker.settings import Connection, ModelSettings
 from worker.tools.bench.columns import ContenderKind
 from worker.tools.load.children import START_S, Child
-from worker.tools.load.usage import Usage, usage_of
-from worker.tools.load.workers import Batched
 
 Answer = Callable[[bytes, Headers], bytes]
 Run = Callable[[Mapping[str, Array]], Sequence[Array]]
@@ -117,42 +113,19 @@ class LoopJob(NamedTuple):
     are_rows: bool
 
 
-class PlainLoops:
-    """Loops written by hand, each with a share of the partitions."""
+class LoopProcess(Child):
+    """One plain loop, in a process of its own. It holds nothing that an orderly end would save."""
 
-    def __init__(self, kafka: Connection, model: ModelSettings, signature: Signature, jobs: Sequence[LoopJob]) -> None:
-        self._stack = ExitStack()
-        self._children = [
-            self._stack.enter_context(Child(f"the {job.kind.replace('_', ' ')} loop", answer_for_ever, *given))
-            for job in jobs
-            for given in [(kafka, model, signature, job)]
-        ]
+    def __init__(self, kafka: Connection, model: ModelSettings, signature: Signature, job: LoopJob) -> None:
+        name = f"the {job.kind.replace('_', ' ')} loop"
+        super().__init__(name, answer_for_ever, kafka, model, signature, job)
 
     def wait_until_ready(self) -> None:
-        """Until each has its model and its partitions. Raises `Stop`."""
-        for child in self._children:
-            child.receive(START_S)
-
-    def check(self) -> None:
-        """Raises `Stop` when one is gone."""
-        for child in self._children:
-            child.check()
-
-    def usage(self) -> Usage | None:
-        return usage_of(child.pid for child in self._children)
-
-    def batched(self) -> Sequence[Batched]:
-        """They know no batches."""
-        return ()
+        """Until it has its model and its partitions. Raises `Stop`."""
+        self.receive(START_S)
 
     def stop(self) -> None:
-        """They hold nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stack.close()
+        """Nothing: it is killed when it is closed."""
 
 
 def answer_for_ever(line: Pipe, kafka: Connection, model: ModelSettings, signature: Signature, job: LoopJob) -> None:

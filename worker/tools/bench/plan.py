@@ -24,12 +24,13 @@ from worker.terminal.command_line import check_idle, with_options
 from worker.terminal.open_axes import open_axes
 from worker.tools.bench.columns import Column, ContenderKind, Rate, columns_of, rates_of
 from worker.tools.bench.options import BenchOrder
-from worker.tools.bench.plain_loop import LoopJob, PlainLoops
+from worker.tools.bench.plain_loop import LoopJob, LoopProcess
 from worker.tools.bench.report import Part
 from worker.tools.demo.digits import MODEL
 from worker.tools.kafka.embedded import CLIENT_CONFIG
+from worker.tools.load.contender import Contender
 from worker.tools.load.generator import Site
-from worker.tools.load.workers import Workers
+from worker.tools.load.replica import Replica
 
 if TYPE_CHECKING:
     from worker.inference import Inspected
@@ -166,13 +167,13 @@ class Plan:
         most = batching.max_batch_size if fixed_rows is None else min(batching.max_batch_size, fixed_rows)
         return Part(column, most, batching.lanes * self.order.replicas)
 
-    def start(self, column: Column, site: Site) -> Workers | PlainLoops:
-        """A contender's processes, as many as `--replicas` says."""
+    def start(self, column: Column, site: Site) -> Contender:
+        numbers = range(self.order.replicas)
         if column.kind is ContenderKind.WORKER:
-            replicas = [self._own(column, site, number) for number in range(self.order.replicas)]
-            return Workers(replicas, os.environ, self.order.config)
-        jobs = [self._job(column, site, share) for share in range(self.order.replicas)]
-        return PlainLoops(site.kafka, self.settings.model, self.signature, jobs)
+            own = (self._own(column, site, number) for number in numbers)
+            return Contender(Replica(each, os.environ, config=self.order.config) for each in own)
+        jobs = (self._job(column, site, share) for share in numbers)
+        return Contender(LoopProcess(site.kafka, self.settings.model, self.signature, job) for job in jobs)
 
     def _job(self, column: Column, site: Site, share: int) -> LoopJob:
         return LoopJob(

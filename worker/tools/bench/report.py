@@ -85,7 +85,6 @@ class Account:
 
 
 def accounts_of(found: Findings, parts: Sequence[Part]) -> tuple[Account, ...]:
-    """All contenders, in the order given."""
     return tuple(_account(found, part) for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""What `bench` shows people: how far it is, on standard error, and in the end the figures as tables.
+"""What `bench` shows people: the figures as tables.
 
 Fits 80 columns and a pipe; a wide terminal also gets what each load cost. Names come from the command line and nothing
 is read as markup.
@@ -7,14 +7,13 @@ is read as markup.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
-from worker.terminal.terminal import aside, count, page, printable, write
+from worker.terminal.terminal import count, page, printable, write
 from worker.tools.bench.columns import ContenderKind
 from worker.tools.bench.report import Account, LoadLine, Spread, warnings
 from worker.tools.load.figures import QUANTILES
@@ -27,45 +26,7 @@ _NAME_WIDTH, _RATE_WIDTH, _LATENCY_WIDTH = 17, 13, 6
 _NONE = "–"
 
 
-class Steps:
-    """A bar on standard error, nothing where that is no terminal. Counts measurements."""
-
-    def __init__(self, total: int) -> None:
-        screen = aside()
-        self._progress = Progress(
-            BarColumn(20),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
-            console=screen,
-            transient=True,
-            disable=not screen.is_terminal,
-        )
-        self._task = self._progress.add_task("starting", total=total)
-
-    def begin(self, what: str) -> None:
-        """What is measured now."""
-        self._progress.update(self._task, description=printable(what))
-
-    def end(self, steps: int) -> None:
-        """So many are done."""
-        self._progress.advance(self._task, steps)
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-
-def say(text: str) -> None:
-    """A sentence on standard error."""
-    aside().print(Text(printable(text)), soft_wrap=True)
-
-
 def show(accounts: Sequence[Account], facts: Mapping[str, Any]) -> None:
-    """The figures on standard output."""
     screen = page()
     for sentence in _subject(facts):
         screen.print(Text(sentence))
@@ -197,7 +158,6 @@ def _ratio(spread: Spread | None, to: float | None, write: Callable[[float], str
 
 
 def _rate_of(accounts: Sequence[Account], kind: ContenderKind) -> float | None:
-    """The median of a contender's maximum."""
     for account in accounts:
         if account.part.column.kind is kind and account.maximum and account.maximum.rate:
             return account.maximum.rate.median

@@ -9,18 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
 from worker.tools.bench.columns import Column
 from worker.tools.bench.course import Measured
-from worker.tools.bench.plain_loop import PlainLoops
+from worker.tools.load.contender import Batched, Contender
 from worker.tools.load.figures import Flow, Heard, backlog_flow, steady_flow, window_flow
 from worker.tools.load.generator import Generator, Site
 from worker.tools.load.pace import WARM_UP_S, Backlog, Steady, Window
 from worker.tools.load.places import Cluster, Mock
 from worker.tools.load.usage import Usage
-from worker.tools.load.workers import Batched, Workers
 
 # A worker shows its counts a few times a second; what it has counted by a given instant shows within this.
 _SHOWN_S = 2.0
@@ -32,8 +30,6 @@ _BACKLOG_BYTES = 512 * 1024 * 1024
 _TRIAL_S = 1.0
 
 
-# What answers, and where.
-Contender: TypeAlias = Workers | PlainLoops
 Place: TypeAlias = Mock | Cluster
 
 
@@ -82,7 +78,6 @@ class Turn:
         return self._backlog(estimate)
 
     def steady(self, rate: float) -> Measured:
-        """So many requests per second."""
         contender = self._started()
         self._first = self._look(contender)
         pace = Steady(rate, max(1, round(rate * self._setup.seconds)), self._setup.kept)
@@ -184,5 +179,5 @@ class Turn:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._end(in_order=kind is None)

@@ -185,7 +185,6 @@ class _Search:
         return wanted
 
     def is_wanted(self, record: Record) -> bool:
-        """Whether it is one of those that are asked for."""
         order = self._order
         return (
             (self._key is None or record.key == self._key)
@@ -200,7 +199,6 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is asked for."""
         has_all_names = bool(self._order.request_ids) and not self._missing and not self._order.follow
         return has_all_names or self._found == self._order.count
 

@@ -60,7 +60,6 @@ class RecordFacts:
 
     @property
     def verdict(self) -> str:
-        """One or two words."""
         code = self._said("error-code") or "error"
         if self.is_dead_letter:
             return f"dead letter {code}"

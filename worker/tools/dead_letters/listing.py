@@ -15,12 +15,12 @@ from itertools import groupby
 from rich.console import Console
 
 from worker.codecs.dead_letters import Letter
-from worker.terminal.terminal import console, print_json, printable, progress
-from worker.tools.dead_letters.options import ListOrder
+from worker.terminal.terminal import console, hang, print_json, printable, say
+from worker.tools.dead_letters.options import ListLettersOrder
 from worker.tools.dead_letters.originals import REPLAY_OF
 from worker.tools.dead_letters.progress import request_topic
-from worker.tools.dead_letters.texts import hang, period, say
-from worker.tools.dead_letters.wanted_letters import letters, selection_of, span, topic_of
+from worker.tools.dead_letters.texts import period
+from worker.tools.dead_letters.wanted_letters import letters, topic_of, wanted_of
 from worker.tools.kafka.reader import Reader
 
 # Reasons kept apart. A topic with more has messages that hold something of each request; the rest of them share one.
@@ -57,12 +57,12 @@ class Reason:
             self.last_ms = time_ms if self.last_ms is None else max(self.last_ms, time_ms)
 
 
-def show_reasons(order: ListOrder) -> int:
+def show_reasons(order: ListLettersOrder) -> int:
     """0, whatever was found. Raises `Stop` when the topic cannot be read."""
     kafka, topic = topic_of(order)
-    selection = selection_of(order)
-    with Reader(kafka, topic) as reader, progress(f"reading {topic}", span(reader, selection)) as advance:
-        found = reasons(letters(reader, selection, advance))
+    wanted = wanted_of(order)
+    with Reader(kafka, topic) as reader:
+        found = reasons(letters(reader, wanted, topic))
     if order.as_json:
         for reason in found:
             print_json(_as_json(reason))

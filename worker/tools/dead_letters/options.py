@@ -1,4 +1,4 @@
-"""What can be asked of the three commands on the command line. Imported with it: nothing heavy in here.
+"""What can be asked of the three commands on the command line.
 
 Each command's options are mixins, put together so that `--help` lists them in this order: which letters, what to do
 with them, where they lie. (A dataclass takes the fields of its last base first.)
@@ -7,58 +7,39 @@ with them, where they lie. (A dataclass takes the fields of its last base first.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
-
-from worker.terminal.command_options import Config, End, add_command
+from worker.terminal.command_options import Config, argument, flag, option
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhichLetters:
     """Those of the topic that are meant."""
 
-    code: Annotated[str | None, typer.Option("--code", help="Only letters with this error code.", metavar="CODE")] = (
-        None
-    )
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", help="Only letters since: 90s, 15m, 2h, 3d ago, or an ISO 8601 time (UTC).", metavar="TIME"
-        ),
-    ] = None
-    request_topic: Annotated[
-        str | None, typer.Option("--request-topic", help="Only requests that came from this topic.", metavar="TOPIC")
-    ] = None
+    code: str | None = option(None, "Only letters with this error code.", "CODE")
+    since: str | None = option(None, "Only letters since: 90s, 15m, 2h, 3d ago, or an ISO 8601 time (UTC).", "TIME")
+    request_topic: str | None = option(None, "Only requests that came from this topic.", "TOPIC")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhereLetters:
     """Where they lie, and how what is found is written."""
 
-    topic: Annotated[
-        str | None, typer.Option("--topic", help="The dead-letter topic, if not the settings'.", metavar="TOPIC")
-    ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything.")] = False
+    topic: str | None = option(None, "The dead-letter topic, if not the settings'.", "TOPIC")
+    as_json: bool = flag("--json", "One JSON object a line, with everything.")
     config: Config = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOrder(WhereLetters, WhichLetters):
+class ListLettersOrder(WhereLetters, WhichLetters):
     """Why requests were rejected: one entry for each reason, with an example."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Place:
-    place: Annotated[
-        str | None, typer.Argument(help="topic/partition/offset of the letter, or of its request.", metavar="[PLACE]")
-    ] = None
-    most: Annotated[
-        int | None,
-        typer.Option(
-            "-n", help="The newest so many, unless PLACE is a letter's; else one.", min=1, max=1000, metavar="N"
-        ),
-    ] = None
+    place: str | None = argument(None, "topic/partition/offset of the letter, or of its request.", "[PLACE]")
+    most: int | None = option(
+        None, "The newest so many, unless PLACE is a letter's; else one.", "N", "-n", min=1, max=1000
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,23 +49,16 @@ class ShowOrder(WhereLetters, WhichLetters, _Place):
 
 @dataclass(frozen=True, kw_only=True)
 class _Sent:
-    limit: Annotated[int | None, typer.Option("--limit", help="Send at most so many.", min=1, metavar="N")] = None
-    rate: Annotated[
-        float | None, typer.Option("--rate", help="Send at most so many a second.", min=0.1, metavar="R")
-    ] = None
-    to: Annotated[
-        str | None, typer.Option("--to", help="Send all to this topic, not where they came from.", metavar="TOPIC")
-    ] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and touch nothing.")] = False
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            help="Consumer group that remembers what was sent, for about a hundred different filters at once; else the "
-            "dead-letter topic's name and -replay.",
-            metavar="GROUP",
-        ),
-    ] = None
+    limit: int | None = option(None, "Send at most so many.", "N", min=1)
+    rate: float | None = option(None, "Send at most so many a second.", "R", min=0.1)
+    to: str | None = option(None, "Send all to this topic, not where they came from.", "TOPIC")
+    dry_run: bool = flag("--dry-run", "Count what would be sent, and touch nothing.")
+    group: str | None = option(
+        None,
+        "Consumer group that remembers what was sent, for about a hundred different filters at once; else the "
+        "dead-letter topic's name and -replay.",
+        "GROUP",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,32 +69,3 @@ class ReplayOrder(WhereLetters, _Sent, WhichLetters):
     that the options leave out, or whose topic is missing, wait for a later replay. A request that is rejected again
     gets a new letter, which the next replay sends too: mend the cause first.
     """
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the commands on the command line."""
-    group = typer.Typer(
-        no_args_is_help=True, help="Rejected requests: why, each one whole, and sent back once the cause is mended."
-    )
-    app.add_typer(group, name="dead-letters")
-    add_command(group, "list", ListOrder, _list, end)
-    add_command(group, "show", ShowOrder, _show, end)
-    add_command(group, "replay", ReplayOrder, _replay, end)
-
-
-def _list(order: ListOrder) -> int:
-    from worker.tools.dead_letters.listing import show_reasons  # noqa: PLC0415 - only the command that is called
-
-    return show_reasons(order)
-
-
-def _show(order: ShowOrder) -> int:
-    from worker.tools.dead_letters.showing import show_letters  # noqa: PLC0415 - as above
-
-    return show_letters(order)
-
-
-def _replay(order: ReplayOrder) -> int:
-    from worker.tools.dead_letters.replay_command import replay  # noqa: PLC0415 - as above
-
-    return replay(order)

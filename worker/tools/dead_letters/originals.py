@@ -10,34 +10,26 @@ from worker.core.records import Message
 REPLAY_OF = "replay-of"
 
 
-class Originals:
-    """Makes requests of dead letters again. `default_content_type` is that of the workers that read them."""
+def original(letter: Letter, topic: str, envelopes: Envelopes) -> Message:
+    """The request as it was, for `topic`: key, value and headers. Only for letters that have no `loss`.
 
-    def __init__(self, default_content_type: str) -> None:
-        self._envelopes = Envelopes(default_content_type)
+    But for when its answer was wanted: its publisher waits no more, and the operator who sends it back wants one.
+    A request that had no id of its own gets the one by which its publisher knows it, the place where it lay. The
+    header `replay-of` says that place too; a request that was a replay already keeps its first one. `envelopes` reads
+    headers as the workers do.
+    """
+    record, origin = letter.record, letter.origin
+    headers = [header for header in letter.headers if header[0].lower() not in (TIMEOUT, DEADLINE)]
+    if origin is not None:
+        place = str(origin).encode()
+        if not _has_id(letter, envelopes):
+            headers.append((REQUEST_ID, place))
+        if all(name != REPLAY_OF for name, _ in headers):
+            headers.append((REPLAY_OF, place))
+    return Message(topic, record.key, record.value, headers, origin.partition if origin else record.partition.number)
 
-    def request(self, letter: Letter, topic: str) -> Message:
-        """The request as it was, for `topic`: key, value and headers. Only for letters that have no `loss`.
 
-        But for when its answer was wanted: its publisher waits no more, and the operator who sends it back wants one.
-        A request that had no id of its own gets the one by which its publisher knows it, the place where it lay. The
-        header `replay-of` says that place too; a request that was a replay already keeps its first one.
-        """
-        record, origin = letter.record, letter.origin
-        headers = [header for header in letter.headers if header[0].lower() not in (TIMEOUT, DEADLINE)]
-        if origin is not None:
-            place = str(origin).encode()
-            if not self._has_id(letter):
-                headers.append((REQUEST_ID, place))
-            if all(name != REPLAY_OF for name, _ in headers):
-                headers.append((REPLAY_OF, place))
-        return Message(
-            topic, record.key, record.value, headers, origin.partition if origin else record.partition.number
-        )
-
-    def _has_id(self, letter: Letter) -> bool:
-        """As a worker finds it: in the header, else in the body."""
-        envelope = self._envelopes.read(letter.headers)
-        if envelope.reply.request_id is not None:
-            return True
-        return bool(readable_id(letter.record.value, envelope))
+def _has_id(letter: Letter, envelopes: Envelopes) -> bool:
+    """As a worker finds it: in the header, else in the body."""
+    envelope = envelopes.read(letter.headers)
+    return envelope.reply.request_id is not None or bool(readable_id(letter.record.value, envelope))

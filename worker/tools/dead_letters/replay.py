@@ -16,10 +16,11 @@ from typing import NamedTuple, Protocol
 
 from worker.codecs.dead_letters import Letter, read
 from worker.codecs.message_sizes import size_of
+from worker.codecs.request_headers import Envelopes
 from worker.core.failures import Incomplete
 from worker.core.records import Message, Partition, Record
 from worker.tools.dead_letters.destinations import Destination
-from worker.tools.dead_letters.originals import Originals
+from worker.tools.dead_letters.originals import original
 from worker.tools.dead_letters.progress import MAX_NOTES, Bookmark, Trail, request_topic
 from worker.tools.dead_letters.replay_group import Committed, Sending
 
@@ -76,7 +77,7 @@ class SendingLimits(NamedTuple):
 
 @dataclass(slots=True)
 class Unsent:
-    """LetterReader that did not go for one reason. Of `places` there are the first."""
+    """Letters that did not go for one reason. Of `places` there are the first."""
 
     letters: int = 0
     places: list[str] = field(default_factory=list)
@@ -97,114 +98,104 @@ class ReplayCounts:
     is_stopped: bool = False
 
 
+@dataclass(kw_only=True)
 class ReplayRun:
     """One run. Owns what it has taken and not yet sent, and the way through each partition."""
 
-    def __init__(  # noqa: PLR0913 - each is a part that a test puts another in place of
-        self,
-        *,
-        letters: LetterReader,
-        topics: TopicFinder,
-        sender: LetterSender,
-        originals: Originals,
-        trails: Mapping[Partition, Trail],
-        to: str | None = None,
-        limits: SendingLimits = SendingLimits(),  # noqa: B008 - frozen
-        is_stop_asked: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], object] = time.sleep,
-    ) -> None:
+    letters: LetterReader
+    topics: TopicFinder
+    sender: LetterSender
+    envelopes: Envelopes
+    trails: Mapping[Partition, Trail]
+    to: str | None = None
+    limits: SendingLimits = field(default_factory=SendingLimits)
+    is_stop_asked: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
+
+    def __post_init__(self) -> None:
         self.counts = ReplayCounts()
-        self._letters = letters
-        self._topics = topics
-        self._sender = sender
-        self._originals = originals
-        self._trails = trails
-        self._to = to
-        self._limits = limits
-        self._is_stop_asked = is_stop_asked
-        self._clock = clock
-        self._sleep = sleep
-        self._saved: dict[Partition, Bookmark] = {at: trail.bookmark for at, trail in trails.items()}
+        self._saved: dict[Partition, Bookmark] = {at: trail.bookmark for at, trail in self.trails.items()}
         self._pending: list[Sending] = []
         self._pending_bytes = 0
         self._pending_counts: Counter[tuple[str, str]] = Counter()
-        self._last_send = clock()
+        self._last_send = self.clock()
 
     def run(self, advance: Callable[[int], object]) -> None:
         """Until every letter is sent, or the limit reached, or a stop asked for. `advance` hears of offsets passed.
 
         Raises `Stop` when Kafka does not let it go on; what the counts says was sent is sent.
         """
-        starts = {at: trail.next_offset for at, trail in self._trails.items()}
-        self._letters.start_at(starts)
-        while not self._letters.has_reached_ends and self._may_go_on():
-            self._sender.serve()
-            records = self._letters.read(_READ_S)
+        starts = {at: trail.next_offset for at, trail in self.trails.items()}
+        self.letters.start_at(starts)
+        while not self.letters.has_reached_ends and self._may_go_on():
+            self.sender.serve()
+            records = self.letters.read(_READ_S)
             self._take_all(records)
-            if not records or self._clock() - self._last_send >= MOST_SECONDS:
+            if not records or self.clock() - self._last_send >= MOST_SECONDS:
                 self._send()
-            advance(sum(trail.next_offset - starts[at] for at, trail in self._trails.items()))
+            advance(sum(trail.next_offset - starts[at] for at, trail in self.trails.items()))
         if self._may_go_on():
-            for partition, trail in self._trails.items():
-                trail.ended(self._letters.ends[partition])
+            for partition, trail in self.trails.items():
+                trail.ended(self.letters.ends[partition])
         self._send()
 
     def _may_go_on(self) -> bool:
-        self.counts.is_stopped = self.counts.is_stopped or self._is_stop_asked()
+        self.counts.is_stopped = self.counts.is_stopped or self.is_stop_asked()
         return not self.counts.is_stopped and self._room > 0
 
     @property
     def _room(self) -> int:
-        """LetterReader that may be taken before the limit."""
         taken = self.counts.sent.total() + len(self._pending)
-        return 1 if self._limits.limit is None else self._limits.limit - taken
+        return 1 if self.limits.limit is None else self.limits.limit - taken
 
     def _take_all(self, records: Sequence[Record]) -> None:
         for record in records:
             if not self._may_go_on():
                 return
-            if record.offset < self._letters.ends[record.partition]:
-                self._take(read(record), self._trails[record.partition])
-            if len(self._pending) >= self._limits.most_at_once or self._pending_bytes >= MOST_BYTES:
+            if record.offset < self.letters.ends[record.partition]:
+                self._take(read(record), self.trails[record.partition])
+            if len(self._pending) >= self.limits.most_at_once or self._pending_bytes >= MOST_BYTES:
                 self._send()
 
     def _take(self, letter: Letter, trail: Trail) -> None:
-        if trail.wants(letter):
-            topic = self._to or request_topic(letter)
-            if letter.loss is not None:
-                self.counts.lost[letter.loss].add(letter)
-            elif (fault := self._fault(topic)) is not None:
-                self.counts.left[fault].add(letter)
-                trail.left(letter)
-            else:
-                self._hold(letter, self._topics.find(topic), trail)
-        trail.passed(letter)
+        reason = self._hold(letter, trail) if trail.wants(letter) else None
+        if reason is not None:
+            self.counts.left[reason].add(letter)
+        trail.passed(letter, is_left=reason is not None)
 
-    def _fault(self, topic: str) -> str | None:
-        return self._topics.find(topic).fault if topic else "the dead letter does not say where it came from; give --to"
-
-    def _hold(self, letter: Letter, destination: Destination, trail: Trail) -> None:
-        message = self._originals.request(letter, destination.topic)
+    def _hold(self, letter: Letter, trail: Trail) -> str | None:
+        """Until the next transaction, or count it as lost. Returns why it is left for a later run, if it is."""
+        if letter.loss is not None:
+            self.counts.lost[letter.loss].add(letter)
+            return None
+        topic = self.to or request_topic(letter)
+        if not topic:
+            return "the dead letter does not say where it came from; give --to"
+        destination = self.topics.find(topic)
+        if destination.fault is not None:
+            return destination.fault
+        if trail.is_behind(letter):
+            return "they come behind one that is left"
+        message = original(letter, topic, self.envelopes)
         size = size_of(message)
         if size > destination.max_bytes:
-            reason = f"topic {message.topic} does not take records so large"
-            if self._to is None:
-                self.counts.lost[reason].add(letter)
-            else:  # where it came from it may go all the same
-                self.counts.left[reason].add(letter)
-                trail.left(letter)
-            return
-        partition = _partition(message, destination, is_own=letter.origin is not None and self._to is None)
+            reason = f"topic {topic} does not take records so large"
+            if self.to is not None:  # where it came from it may go all the same
+                return reason
+            self.counts.lost[reason].add(letter)
+            return None
+        partition = _partition(message, destination, is_own=letter.origin is not None and self.to is None)
         self._pending.append(Sending(message, partition, destination.max_bytes))
         self._pending_bytes += size
-        self._pending_counts[message.topic, letter.code] += 1
+        self._pending_counts[topic, letter.code] += 1
+        return None
 
     def _send(self) -> None:
         """One transaction, if there is anything to remember; then a rest, where a rate is asked for."""
-        bookmarks = {at: trail.bookmark for at, trail in self._trails.items()}
+        bookmarks = {at: trail.bookmark for at, trail in self.trails.items()}
         changed = {at: bookmark for at, bookmark in bookmarks.items() if bookmark != self._saved[at]}
-        self._last_send = self._clock()
+        self._last_send = self.clock()
         if not changed:
             return
         offsets = {at: Committed(bookmark.next_offset, bookmark.notes()) for at, bookmark in changed.items()}
@@ -214,7 +205,7 @@ class ReplayRun:
                     f"{at}: Kafka has no room to remember more filters beside the group's offset; replay once without "
                     "a filter, or begin anew with another --group, which sends again what this one has sent"
                 )
-        self._sender.send(self._pending, offsets)
+        self.sender.send(self._pending, offsets)
         self._saved |= changed
         self.counts.sent += self._pending_counts
         sent = len(self._pending)
@@ -223,12 +214,12 @@ class ReplayRun:
 
     def _rest(self, sent: int) -> None:
         """Time that went by before, with nothing to send, is no credit."""
-        if self._limits.rate is None:
+        if self.limits.rate is None:
             return
-        due = self._last_send + sent / self._limits.rate
-        while not self._is_stop_asked() and (left := due - self._clock()) > 0:
-            self._sleep(min(left, _READ_S))
-            self._sender.serve()
+        due = self._last_send + sent / self.limits.rate
+        while not self.is_stop_asked() and (left := due - self.clock()) > 0:
+            self.sleep(min(left, _READ_S))
+            self.sender.serve()
 
 
 def _partition(message: Message, destination: Destination, *, is_own: bool) -> int:

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from worker.codecs.request_headers import Envelopes
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Partition
 from worker.settings.for_commands import ClientKafkaSettings
 from worker.signals import stop_signals
 from worker.terminal.command_line import check_readers
-from worker.terminal.terminal import console, count, print_json, printable, progress, tell
+from worker.terminal.terminal import console, count, hang, print_json, printable, progress, say, tell
 from worker.tools.dead_letters.destinations import Destinations
 from worker.tools.dead_letters.options import ReplayOrder
-from worker.tools.dead_letters.originals import Originals
-from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, Trail
+from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Trail
 from worker.tools.dead_letters.replay import (
     LetterSender,
     Rehearsal,
@@ -26,8 +26,7 @@ from worker.tools.dead_letters.replay import (
     Unsent,
 )
 from worker.tools.dead_letters.replay_group import Committed, ReplayGroup, committed
-from worker.tools.dead_letters.texts import hang, say
-from worker.tools.dead_letters.wanted_letters import begin, selection_of, topic_of
+from worker.tools.dead_letters.wanted_letters import Wanted, topic_of, wanted_of
 from worker.tools.kafka.reader import Reader
 
 _PLACES_SHOWN = 5
@@ -39,7 +38,7 @@ def replay(order: ReplayOrder) -> int:
     Raises `Incomplete` for letters that were not, `BadConfiguration` and `KafkaFatal` as any client does.
     """
     kafka, topic = topic_of(order)
-    selection = selection_of(order)
+    wanted = wanted_of(order)
     group = order.group or f"{topic}-replay"
     topics = Destinations(kafka, topic)
     if order.to is not None:
@@ -47,13 +46,13 @@ def replay(order: ReplayOrder) -> int:
         if (fault := topics.find(order.to).fault) is not None:
             raise BadConfiguration(f"--to {order.to}: {fault}")
     with Reader(kafka, topic) as reader, _sender(kafka, topic, group, reader, order) as (sender, known):
-        trails = _trails(reader, selection, known, group)
+        trails = _trails(reader, wanted, known, group)
         with stop_signals() as signals:
             run = ReplayRun(
                 letters=reader,
                 topics=topics,
                 sender=sender,
-                originals=Originals(kafka.default_content_type),
+                envelopes=Envelopes(kafka.default_content_type),
                 trails=trails,
                 to=order.to,
                 limits=SendingLimits(order.limit, None if order.dry_run else order.rate),
@@ -80,13 +79,11 @@ def _sender(
         yield member, member.join(partitions)
 
 
-def _trails(
-    reader: Reader, selection: Selection, known: Mapping[Partition, Committed], group: str
-) -> dict[Partition, Trail]:
+def _trails(reader: Reader, wanted: Wanted, known: Mapping[Partition, Committed], group: str) -> dict[Partition, Trail]:
+    selection, starts = wanted.selection, wanted.starts(reader)
     gone = reader.beginnings  # the letters below
-    bookmarks = {at: _bookmark(committed, group).moved(EVERYTHING, gone[at]) for at, committed in known.items()}
-    undone = {at: bookmark.start(selection) for at, bookmark in bookmarks.items()}
-    return {at: Trail(bookmarks[at], selection, start) for at, start in begin(reader, selection, undone).items()}
+    bookmarks = {at: _bookmark(committed, group).moved(EVERYTHING, 0, gone[at]) for at, committed in known.items()}
+    return {at: Trail(one, selection, one.start(selection, starts[at])) for at, one in bookmarks.items()}
 
 
 def _bookmark(committed: Committed, group: str) -> Bookmark:

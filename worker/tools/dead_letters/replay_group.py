@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Report
@@ -25,6 +25,7 @@ from worker.kafka.client.command_clients import ANSWER_TIMEOUT, client_log, open
 from worker.kafka.client.config import Config
 from worker.kafka.cluster.admin_answers import group_if_told
 from worker.settings import Connection
+from worker.tools.closing import Closing
 
 # Waiting for one call of a transaction. Where Kafka says that it may be called again, it is, for so long in all.
 PATIENCE = 60.0
@@ -89,7 +90,7 @@ def committed(kafka: Connection, group: str, partitions: Sequence[Partition]) ->
         consumer.close()
 
 
-class ReplayGroup:
+class ReplayGroup(Closing):
     """The group's only member and its transactional producer. Used by one thread; `with` leaves the group."""
 
     def __init__(self, kafka: Connection, topic: str, group: str, tell: Callable[[str], object]) -> None:
@@ -145,12 +146,6 @@ class ReplayGroup:
     def close(self) -> None:
         """Leave the group, so that the next replay need not wait."""
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _wait_for_others(self) -> None:
         deadline = time.monotonic() + _WAIT_FOR_OTHERS

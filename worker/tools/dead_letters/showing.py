@@ -12,18 +12,16 @@ from worker.codecs.dead_letters import Letter, Position, read
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.terminal.command_line import check_idle
-from worker.terminal.terminal import console, count, print_json, printable, progress
+from worker.terminal.terminal import console, count, hang, print_json, printable, say
 from worker.tools.consume.shown import decoded
 from worker.tools.dead_letters.options import ShowOrder
-from worker.tools.dead_letters.progress import Selection
-from worker.tools.dead_letters.texts import brief, hang, moment, say, shown
-from worker.tools.dead_letters.wanted_letters import letters, selection_of, span, topic_of
+from worker.tools.dead_letters.texts import brief, moment, shown
+from worker.tools.dead_letters.wanted_letters import Wanted, letters, topic_of, wanted_of
 from worker.tools.kafka.reader import Reader
 
 # A screen or so of a value; --json has all of it.
 MOST_LINES = 40
 MOST_CHARACTERS = 4000
-_READ_S = 0.2
 _INDENT = " " * 10
 
 
@@ -47,7 +45,7 @@ def show_letters(order: ShowOrder) -> int:
         if at is not None and is_letters_own:
             found = [_fetch(reader, at)]
         else:
-            found = _search(reader, selection_of(order), at, order.most or 1, topic)
+            found = _search(reader, wanted_of(order), at, order.most or 1, topic)
     screen = console()
     for number, letter in enumerate(found):
         if order.as_json:
@@ -72,23 +70,19 @@ def _fetch(reader: Reader, at: Position) -> Letter:
     if not first <= at.offset < end:
         held = f"offsets {first} to {end - 1}" if first < end else "nothing"
         raise BadConfiguration(f"{at}: partition {at.partition} holds {held} now")
-    reader.start_at({partition: at.offset})
-    while not reader.has_reached_ends:
-        for record in reader.read(_READ_S):
-            if record.offset == at.offset:
-                return read(record)
-            if record.offset > at.offset:
-                raise BadConfiguration(f"{at}: there is no record at that offset; the next one is at {record.offset}")
+    for record in reader.up_to_ends({partition: at.offset}):
+        if record.offset == at.offset:
+            return read(record)
+        raise BadConfiguration(f"{at}: there is no record at that offset; the next one is at {record.offset}")
     raise BadConfiguration(f"{at}: there is no record at that offset, nor behind it")
 
 
-def _search(reader: Reader, selection: Selection, at: Position | None, most: int, topic: str) -> list[Letter]:
-    with progress(f"reading {topic}", span(reader, selection)) as advance:
-        candidates = letters(reader, selection, advance)
-        found = newest((letter for letter in candidates if at is None or letter.origin == at), most)
+def _search(reader: Reader, wanted: Wanted, at: Position | None, most: int, topic: str) -> list[Letter]:
+    candidates = letters(reader, wanted, topic)
+    found = newest((letter for letter in candidates if at is None or letter.origin == at), most)
     if not found:
-        wanted = "such a dead letter" if at is None else f"a dead letter of the request {at}"
-        raise BadConfiguration(f"{topic} does not hold {wanted}")
+        what = "such a dead letter" if at is None else f"a dead letter of the request {at}"
+        raise BadConfiguration(f"{topic} does not hold {what}")
     return found
 
 

@@ -5,35 +5,20 @@ anything but visible characters: escape sequences in a request are told, never o
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC
-from typing import Any, NamedTuple
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import NamedTuple
 
 from worker.terminal.terminal import printable
 from worker.tools.consume.shown import decoded, instant
 
 _DUMP_WIDTH = 16
-
-
-def say(screen: Console, text: str, style: str = "") -> None:
-    """One line, as it is: a terminal breaks it where it ends, a file keeps it whole."""
-    screen.print(Text(text, style=style), soft_wrap=True)
-
-
-def hang(screen: Console, left: str, right: str, style: str = "") -> None:
-    """Two columns; what the right one has no room for goes on beneath itself. In a file: one line."""
-    if not screen.is_terminal:
-        say(screen, f"{left}  {right}")
-        return
-    columns = Table.grid(padding=(0, 2, 0, 0))
-    columns.add_column(no_wrap=True)
-    columns.add_column(overflow="fold")
-    columns.add_row(Text(left, style=style), Text(right, style=style))
-    screen.print(columns)
+# Of a text that is known to be JSON: strings, arrays of nothing but words, objects with nothing in them, single marks
+# and words. The lines that a string may not hold are between words.
+_STRING = r'"(?:[^"\\]|\\.)*+"'
+_PIECES = re.compile(rf'{_STRING}|\[(?:[^][{{}}"]++|{_STRING})*+\]|{{\s*}}|[][{{}},:]|[^][{{}},:"\s]+')
+_LINE_ENDS = re.compile(r"\s*\n\s*")
 
 
 class Shown(NamedTuple):
@@ -100,54 +85,23 @@ def _dump(value: bytes) -> Iterator[str]:
         yield f"{at:08x}  {figures}  |{characters}|"
 
 
-class _Number(str):
-    """A number as it was written: 1e400, 0.10 and 12345678901234567890 stay what they are."""
-
-    __slots__ = ()
-
-
-class _Members(list[tuple[str, Any]]):
-    """An object's members as they were written, a name that comes twice twice."""
-
-    __slots__ = ()
-
-
 def _json(text: str) -> list[str] | None:
-    """None for what is no JSON object or array, or is nested deeper than Python goes."""
+    """A line for each member, all of it as it was written; None for what is no JSON object or array."""
     try:
-        document = json.loads(
-            text, object_pairs_hook=_Members, parse_int=_Number, parse_float=_Number, parse_constant=_Number
-        )
-        return list(_pretty(document, "")) if isinstance(document, list) else None
+        is_json = isinstance(json.loads(text, parse_int=str), dict | list)
     except (ValueError, RecursionError):
         return None
+    return _indented(text) if is_json else None
 
 
-def _pretty(value: Any, indent: str, name: str = "", end: str = "") -> Iterator[str]:
-    """One line for each member, and for each array that holds no objects."""
-    if not _has_members(value):
-        yield f"{indent}{name}{_line(value)}{end}"
-        return
-    opening, closing = "{}" if isinstance(value, _Members) else "[]"
-    entries = value if isinstance(value, _Members) else [(None, entry) for entry in value]
-    yield f"{indent}{name}{opening}"
-    for number, (key, entry) in enumerate(entries, 1):
-        said = "" if key is None else f"{json.dumps(key, ensure_ascii=False)}: "
-        yield from _pretty(entry, f"{indent}  ", said, "," if number < len(entries) else "")
-    yield f"{indent}{closing}{end}"
-
-
-def _has_members(value: Any) -> bool:
-    if isinstance(value, _Members):
-        return bool(value)
-    return isinstance(value, list) and any(_has_members(entry) for entry in value)
-
-
-def _line(value: Any) -> str:
-    if isinstance(value, _Number):
-        return str(value)
-    if isinstance(value, _Members):
-        return "{}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_line, value))}]"
-    return json.dumps(value, ensure_ascii=False)
+def _indented(text: str) -> list[str]:
+    lines, depth = [""], 0
+    for piece in _PIECES.findall(text):
+        if piece in "}]":
+            depth -= 1
+            lines.append("  " * depth)
+        lines[-1] += ": " if piece == ":" else _LINE_ENDS.sub(" ", piece)
+        if piece in "{[,":
+            depth += piece != ","
+            lines.append("  " * depth)
+    return lines

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from worker.codecs.dead_letters import Letter, read
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
 from worker.settings.for_commands import ClientKafkaSettings, load_client
 from worker.terminal.command_line import with_options
+from worker.terminal.terminal import progress
 from worker.tools.dead_letters.options import WhereLetters, WhichLetters
 from worker.tools.dead_letters.progress import Selection
 from worker.tools.kafka.reader import Reader
@@ -20,11 +22,21 @@ from worker.tools.kafka.reader import Reader
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def selection_of(which: WhichLetters) -> Selection:
-    """Which letters are meant. Raises `BadConfiguration` for a time that is none."""
+class Wanted(NamedTuple):
+    """Which letters are meant: those selected, in each partition from the first of that time on."""
+
+    selection: Selection
+    since_ms: int | None
+
+    def starts(self, reader: Reader) -> Mapping[Partition, int]:
+        return reader.beginnings if self.since_ms is None else reader.offsets_at(self.since_ms)
+
+
+def wanted_of(which: WhichLetters) -> Wanted:
+    """Raises `BadConfiguration` for a time that is none."""
     since_ms = None if which.since is None else time_of(which.since, time.time())
     code = None if which.code is None else which.code.upper()
-    return Selection(code, since_ms, which.request_topic)
+    return Wanted(Selection(code, which.request_topic), since_ms)
 
 
 def topic_of(where: WhereLetters) -> tuple[ClientKafkaSettings, str]:
@@ -48,23 +60,11 @@ def time_of(text: str, now: float) -> int:
     return max(0, int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
-def letters(reader: Reader, selection: Selection, advance: Callable[[int], object]) -> Iterator[Letter]:
-    """Those of the letters that the topic holds now which are selected. `advance` hears how many offsets lie behind."""
-    for record in reader.up_to_ends(begin(reader, selection, reader.beginnings), advance):
-        letter = read(record)
-        if selection.takes(letter):
-            yield letter
-
-
-def begin(reader: Reader, selection: Selection, starts: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Where to start reading when no letter before these offsets is wanted: later, if the selection has a time."""
-    if selection.since_ms is None:
-        return dict(starts)
-    times = reader.offsets_at(selection.since_ms)
-    return {partition: max(offset, times[partition]) for partition, offset in starts.items()}
-
-
-def span(reader: Reader, selection: Selection) -> int:
-    """How many offsets `letters` will pass."""
-    starts = begin(reader, selection, reader.beginnings)
-    return sum(max(0, reader.ends[at] - offset) for at, offset in starts.items())
+def letters(reader: Reader, wanted: Wanted, topic: str) -> Iterator[Letter]:
+    """Those of the letters that the topic holds now which are wanted. Shows how far it is."""
+    starts = wanted.starts(reader)
+    with progress(f"reading {topic}", sum(reader.ends[at] - start for at, start in starts.items())) as advance:
+        for record in reader.up_to_ends(starts, advance):
+            letter = read(record)
+            if wanted.selection.takes(letter):
+                yield letter

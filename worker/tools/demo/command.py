@@ -160,7 +160,6 @@ def _conclusions(heaps: Sequence[LoadTally], results: Sequence[Result]) -> Itera
 
 
 def _reasons(results: Sequence[Result]) -> list[str]:
-    """The reasons for which any batch closed."""
     return [reason for reason in results[0].closed.batches if any(r.closed.batches[reason] for r in results)]
 
 

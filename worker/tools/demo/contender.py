@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
 from worker.core.records import ClosedBy
+from worker.tools.closing import Closing
 from worker.tools.demo.digits import MODEL, Images
 from worker.tools.kafka.embedded import CLIENT_CONFIG
 from worker.tools.load.figures import latency_ms
@@ -56,7 +57,7 @@ class Closed(NamedTuple):
         return Closed({name: n - before.batches[name] for name, n in self.batches.items()}, self.rows - before.rows)
 
 
-class DemoWorker:
+class DemoWorker(Closing):
     """Owns a worker process and its broker. All contenders share the generator, one load at a time."""
 
     def __init__(
@@ -107,8 +108,5 @@ class DemoWorker:
         reasons = {reason.value: counts.get(f'closed_by="{reason.value}"', 0.0) for reason in ClosedBy}
         return Closed(reasons, self.replica.total("batch_rows_total"))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._stack.close()

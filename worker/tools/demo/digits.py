@@ -43,12 +43,10 @@ class ReadDigit(NamedTuple):
 
 
 def requests(images: Images) -> list[EncodedRequest]:
-    """One for each image, as a row of bytes."""
     return [EncodedRequest((("content-type", OCTETS.encode()),), row.astype("<f4").tobytes()) for row in images.pixels]
 
 
 def guess(number: int, answer: Record) -> ReadDigit:
-    """What the answer to the request of that number says."""
     if dict(answer.headers).get("status") != b"ok":
         return ReadDigit(number, None, 0.0)
     probabilities = np.frombuffer(answer.value or b"", "<f4", count=CLASSES)

@@ -8,11 +8,10 @@ consumers want `fetch.wait.max.ms` of 10 or less; administrative requests go una
 
 from __future__ import annotations
 
-from typing import Self
-
 from confluent_kafka import Producer
 
 from worker.core.failures import BadConfiguration
+from worker.tools.closing import Closing
 
 PARTITIONS = 4  # what the mock gives a topic; it cannot be asked for another number
 PARTITION_BYTES = 5_000_000  # what a partition keeps
@@ -20,7 +19,7 @@ CLIENT_CONFIG = {"fetch.wait.max.ms": "2"}  # for consumers: ask again soon, for
 _TIMEOUT = 10.0
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(Closing):
     """A running mock cluster of one broker. It ends with `close`, or with the process."""
 
     def __init__(self) -> None:
@@ -36,14 +35,7 @@ class EmbeddedBroker:
             raise BadConfiguration(f"a topic of the embedded broker has {found} partitions, not {partitions}")
 
     def close(self) -> None:
-        """End it, and with it everything it held."""
         del self._owner
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<EmbeddedBroker {self.bootstrap_servers}, a mock>"

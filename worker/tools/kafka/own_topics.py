@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -18,12 +18,13 @@ from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
 from worker.kafka.client.connecting import connect
 from worker.settings import Connection
+from worker.tools.closing import Closing
 
 # A topic that never came to be, a group that was never joined: gone, as they should be.
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
-class OwnTopics:
+class OwnTopics(Closing):
     """Makes topics on a real cluster, each with so many partitions; as a context manager it leaves none behind."""
 
     def __init__(self, kafka: Connection, prefix: str, partitions: int) -> None:
@@ -47,7 +48,6 @@ class OwnTopics:
             time.sleep(0.02)
 
     def will_use(self, group: str) -> None:
-        """A group that is to be deleted in the end."""
         self._groups.append(group)
 
     def delete(self, *topics: str) -> None:
@@ -73,47 +73,35 @@ class OwnTopics:
             return False
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client declares no types for it
         asked = {TopicPartition(topic, number): earliest for number in found}
-        return not any(map(_has_failed, self._admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT).values()))
+        answers = self._admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT).values()
+        return all(_error(answer) is None for answer in answers)
 
     def _create(self, topics: Sequence[str]) -> None:
         asked = self._admin.create_topics([NewTopic(name, self.partitions) for name in topics])
         for topic, future in asked.items():
-            try:
-                future.result(ANSWER_TIMEOUT)
-            except (KafkaException, TimeoutError) as error:
+            if (error := _error(future)) is not None:
                 raise BadConfiguration(
                     f"topic {topic} could not be created: {_said(error)}; this client needs the operations CREATE, "
                     "DELETE, READ and WRITE on topics that begin so (--prefix), and READ on such groups"
                 ) from error
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _failed(asked: Mapping[str, Future[Any]]) -> list[str]:
     """What is there still."""
-    return [name for name, future in asked.items() if not _is_gone(future)]
+    errors = {name: _error(future) for name, future in asked.items()}
+    return [name for name, error in errors.items() if error is not None and not _is_gone(error)]
 
 
-def _has_failed(future: Future[Any]) -> bool:
+def _error(future: Future[Any]) -> KafkaException | TimeoutError | None:
     try:
         future.result(ANSWER_TIMEOUT)
-    except (KafkaException, TimeoutError):
-        return True
-    return False
+    except (KafkaException, TimeoutError) as error:
+        return error
+    return None
 
 
-def _is_gone(future: Future[Any]) -> bool:
-    try:
-        future.result(ANSWER_TIMEOUT)
-    except KafkaException as error:
-        return error.args[0].code() in _GONE
-    except TimeoutError:
-        return False
-    return True
+def _is_gone(error: Exception) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _GONE
 
 
 def _said(error: Exception) -> str:

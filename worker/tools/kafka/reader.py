@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Self, cast
+from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -22,6 +22,7 @@ from worker.kafka.consumer.batch_end import BatchQuestion, find_end, looking
 from worker.kafka.consumer.to_records import headers_of
 from worker.kafka.consumer.unreadable_batches import Failures
 from worker.settings import Connection
+from worker.tools.closing import Closing
 
 # The most that one read takes: enough to keep up with any publisher, small enough to come back soon.
 READ_AT_MOST = 1000
@@ -46,7 +47,7 @@ _PROMISED: Config = {
 }
 
 
-class Reader:
+class Reader(Closing):
     """Reads one topic, each partition in order. One thread uses it.
 
     `beginnings` and `ends` are the offsets of the first record and of the next one to come, by partition, as they were
@@ -75,7 +76,6 @@ class Reader:
         return {at: offset if offset >= 0 else self.ends[at] for at, offset in self._offsets(time_ms).items()}
 
     def start_at(self, offsets: Mapping[Partition, int]) -> None:
-        """Read these partitions from these offsets on."""
         self._failures, self._given_up = Failures(), iter(())
         self._positions = {partition.number: offset for partition, offset in offsets.items()}
         ends = {partition.number: self.ends[partition] for partition in offsets}
@@ -122,14 +122,7 @@ class Reader:
         return records or list(islice(self._given_up, READ_AT_MOST))
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _offsets(self, which: int) -> Mapping[Partition, int]:
         """A leader that was elected just now refuses a question or two, which the client hands on.

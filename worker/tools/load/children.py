@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from worker.core.failures import DeadlineMissed, Stop
 from worker.signals import STOPPING
+from worker.tools.closing import Closing
 
 # Spawned, never forked: a Kafka client does not outlive a fork.
 _SPAWN = multiprocessing.get_context("spawn")
@@ -27,7 +27,7 @@ START_S = 120.0
 _END_S = 5.0
 
 
-class Child:
+class Child(Closing):
     """One process that runs `act(pipe, *given)`. What it sends comes by `receive`; it takes what `send` gives."""
 
     def __init__(self, name: str, act: Callable[..., None], *given: Any) -> None:
@@ -79,12 +79,6 @@ class Child:
         self._process.kill()
         self._process.join()
         self._pipe.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 @contextmanager

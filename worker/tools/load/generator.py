@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.sharedctypes import RawArray
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +23,12 @@ from worker.codecs.examples import EncodedRequest
 from worker.core.failures import DeadlineMissed, Incomplete
 from worker.core.records import Record
 from worker.settings import Connection
+from worker.tools.closing import Closing
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.kafka.reader import READ_AT_MOST, Reader
 from worker.tools.load.children import Child
 from worker.tools.load.figures import Heard
-from worker.tools.load.pace import Backlog, Pace, Sender, Sent, Window
+from worker.tools.load.pace import Backlog, Pace, Sent, Window, send
 
 _LOOK_S = 0.02
 # When no answer came for so long, the load is given up.
@@ -68,7 +68,7 @@ class Latest(NamedTuple):
     findings: Sequence[Any]
 
 
-class Generator:
+class Generator(Closing):
     """Owns both processes, and gives them loads, one at a time.
 
     `latest`: what `examine` found in the newest answers so far.
@@ -89,12 +89,10 @@ class Generator:
 
     @property
     def sent(self) -> int:
-        """Requests of this load so far."""
         return int(self._shared[_SENT])
 
     @property
     def answered(self) -> int:
-        """Answers of this load so far."""
         return int(self._shared[_ANSWERED])
 
     def open(self, site: Site) -> None:
@@ -153,10 +151,7 @@ class Generator:
         self.latest = found.findings
         return None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
         self._stack.close()
 
 
@@ -164,7 +159,7 @@ def _publish_loads(orders: Pipe, requests: Sequence[EncodedRequest], shared: Any
     while True:
         order: LoadOrder = orders.recv()
         publisher = Publisher(_in_time(order.site.kafka, order.pace), order.site.requests)
-        sent = _sender(publisher, requests, order.mark, shared).run(order.pace)
+        sent = _send(publisher, requests, order, shared)
         if waiting := publisher.flush(PATIENCE):
             raise DeadlineMissed(f"{waiting} requests were not acknowledged within {PATIENCE:g} s")
         if publisher.refused:
@@ -178,12 +173,12 @@ def _in_time(kafka: Connection, pace: Pace) -> Connection:
     return kafka.model_copy(update={"config": {"linger.ms": linger, **kafka.config}})
 
 
-def _sender(publisher: Publisher, requests: Sequence[EncodedRequest], mark: bytes, shared: Any) -> Sender:
+def _send(publisher: Publisher, requests: Sequence[EncodedRequest], order: LoadOrder, shared: Any) -> Sent:
     kinds = len(requests)
 
     def publish(number: int) -> None:
         headers, value = requests[number % kinds]
-        key = mark + b"%d" % number
+        key = order.mark + b"%d" % number
         while not publisher.publish(value, key, headers):
             publisher.poll(_LOOK_S)
 
@@ -191,7 +186,7 @@ def _sender(publisher: Publisher, requests: Sequence[EncodedRequest], mark: byte
         shared[_SENT] = sent
         publisher.poll()
 
-    return Sender(publish, serve, lambda: int(shared[_ANSWERED]), time.monotonic, time.sleep)
+    return send(order.pace, publish, serve, lambda: int(shared[_ANSWERED]), time.monotonic, time.sleep)
 
 
 def _read_loads(orders: Pipe, shared: Any, examine: Examine | None) -> None:

@@ -60,9 +60,7 @@ class Pace(Protocol):
     """How many requests may go now, whether that was all, and the seconds until the next is due."""
 
     def ready(self, now: Now) -> int: ...
-
     def is_over(self, now: Now) -> bool: ...
-
     def until_next(self, now: Now) -> float: ...
 
 
@@ -129,27 +127,25 @@ class Backlog:
         return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Sends by a pace. `publish` takes a request's number; `serve` gets the count of requests sent, and lets the client
-    work; `answered` counts the answers so far."""
-
-    publish: Callable[[int], None]
-    serve: Callable[[int], None]
-    answered: Callable[[], int]
-    clock: Callable[[], float]
-    sleep: Callable[[float], None]
-
-    def run(self, pace: Pace) -> Sent:
-        """Until the pace is over. Some requests may not be acknowledged then."""
-        began = self.clock()
-        instants = array("d")
-        while not pace.is_over(now := Now(self.clock() - began, len(instants), self.answered())):
-            count = min(_CHUNK, pace.ready(now))
-            for number in range(now.sent, now.sent + count):
-                self.publish(number)
-                instants.append(self.clock() - began)
-            self.serve(len(instants))
-            if not count:
-                self.sleep(max(_TICK_S, pace.until_next(now)))
-        return Sent(began, np.array(instants))
+def send(
+    pace: Pace,
+    publish: Callable[[int], None],
+    serve: Callable[[int], None],
+    answered: Callable[[], int],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Sent:
+    """Until the pace is over; some requests may not be acknowledged then. `publish` takes a request's number, `serve`
+    gets the count of requests sent, and lets the client work; `answered` counts the answers so far.
+    """
+    began = clock()
+    instants = array("d")
+    while not pace.is_over(now := Now(clock() - began, len(instants), answered())):
+        count = min(_CHUNK, pace.ready(now))
+        for number in range(now.sent, now.sent + count):
+            publish(number)
+            instants.append(clock() - began)
+        serve(len(instants))
+        if not count:
+            sleep(max(_TICK_S, pace.until_next(now)))
+    return Sent(began, np.array(instants))

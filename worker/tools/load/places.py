@@ -31,7 +31,6 @@ class Mock:
 
     @contextmanager
     def open(self) -> Iterator[Site]:
-        """A broker and its topics."""
         with EmbeddedBroker() as broker:
             for topic in ("requests", "answers", "rejected"):
                 broker.create_topic(topic)

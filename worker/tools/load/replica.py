@@ -16,10 +16,9 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from worker.core.failures import BadConfiguration, DeadlineMissed, Stop
+from worker.tools.closing import Closing
 
 # A start takes two seconds on an idle machine. These end only a worker that hangs, not one on a busy machine.
 _START_TIMEOUT_S = 120.0
@@ -31,7 +30,7 @@ _LOOK_S = 0.02
 _SAMPLE = re.compile(r"^inference_worker_(\w+)(?:\{(.*)\})? (\S+)$")
 
 
-class Replica:
+class Replica(Closing):
     """An `inference-worker run`. As a context manager it leaves neither process nor log behind."""
 
     def __init__(
@@ -141,10 +140,7 @@ class Replica:
         self._log.seek(0)
         return "\n".join(self._log.read().decode(errors="replace").splitlines()[-20:])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
         self._process.kill()
         self._process.wait()
         self._log.close()

@@ -10,8 +10,8 @@ from rich.table import Table
 from worker.terminal.terminal import count
 from worker.tools.profile.engine.padding import BucketAdvice, Way
 from worker.tools.profile.engine.sweep import SizeTimings
-from worker.tools.profile.page import Page, milliseconds
-from worker.tools.profile.report import is_unsteady, settings_of
+from worker.tools.profile.page import Page, milliseconds, table
+from worker.tools.profile.report import settings_of
 
 _WAYS = {
     "one_by_one": "one row at a time, not padded",
@@ -26,7 +26,6 @@ WORTH = 1.1
 
 
 def show_buckets(screen: Page, found: BucketAdvice) -> None:
-    """What padding costs, each bucket measured, and what to set."""
     screen.title(f"Buckets for {found.axis}")
     screen.text(_sample(found))
     screen.write(_ways(found))
@@ -37,7 +36,7 @@ def show_buckets(screen: Page, found: BucketAdvice) -> None:
     screen.write(_table(found, lambda size: milliseconds(size.run_seconds(99)), "p99 ms at"))
     for line in _remarks(found):
         screen.text(line, "dim")
-    if any(is_unsteady(size) for bucket in found.buckets for size in bucket.swept.sizes):
+    if any(size.is_unsteady for bucket in found.buckets for size in bucket.swept.sizes):
         screen.text("The machine was unsteady while buckets were measured: measure again when it is quiet.", "yellow")
 
 
@@ -53,19 +52,16 @@ def _sample(found: BucketAdvice) -> str:
 
 
 def _ways(found: BucketAdvice) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("")
-    for head in ("padding", "rows/s", "gain"):
-        table.add_column(head, justify="right", no_wrap=True)
+    ways = table(["", "padding", "rows/s", "gain"])
     for way in found.ways:
-        table.add_row(
+        ways.add_row(
             _named(way, found),
             f"{way.waste:.0%}",
             f"{way.rows_per_s:,.0f}",
             f"{way.rows_per_s / found.before.rows_per_s:.2f}",
             style="bold" if way is found.ways[-1] else "",
         )
-    return table
+    return ways
 
 
 def _named(way: Way, found: BucketAdvice) -> str:
@@ -84,21 +80,18 @@ def _verdict(found: BucketAdvice) -> str:
 def _table(found: BucketAdvice, cell: Callable[[SizeTimings], str], what: str) -> Padding:
     """One line for each bucket, one column for each batch size."""
     rows = sorted({size.rows for bucket in found.buckets for size in bucket.swept.sizes})
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-    for head in ("up to", "of rows", "padding", "batch"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for at, size in enumerate(rows):
-        table.add_column(f"{what} {size:,}" if at == 0 else f"{size:,}", justify="right", no_wrap=True)
+    sizes = [f"{what} {size:,}" if at == 0 else f"{size:,}" for at, size in enumerate(rows)]
+    buckets = table(["up to", "of rows", "padding", "batch", *sizes])
     for bucket in found.buckets:
         cells = {size.rows: cell(size) for size in bucket.swept.sizes}
-        table.add_row(
+        buckets.add_row(
             f"{bucket.boundary:,}",
             f"{bucket.share:.1%}",
             f"{bucket.waste:.0%}",
             f"{bucket.mean_rows:.0f}",
             *(cells.get(size, "–") for size in rows),
         )
-    return Padding(table, (1, 0, 0, 0))
+    return Padding(buckets, (1, 0, 0, 0))
 
 
 def _remarks(found: BucketAdvice) -> Iterator[str]:

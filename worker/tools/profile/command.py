@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,7 +18,6 @@ from worker.core.batching.limits import Limit
 from worker.core.failures import BadConfiguration
 from worker.core.records import ClosedBy
 from worker.core.tensors.buckets import tokens
-from worker.core.tensors.stacking import Stacker
 from worker.inference import Model, load
 from worker.settings.for_commands import ScoringSettings, load_scoring
 from worker.terminal.command_line import CLOSING, with_options
@@ -31,7 +29,7 @@ from worker.tools.profile.engine.costs import TRANSPORT_SECONDS, MeasuredCosts
 from worker.tools.profile.engine.forecast import Forecaster
 from worker.tools.profile.engine.knee import knee
 from worker.tools.profile.engine.sweep import ROUNDS, Bench, Sweep, TooLarge, sweep
-from worker.tools.profile.lengths_command import LengthsBench, advise_buckets, has_sample
+from worker.tools.profile.lengths_command import Benches, advise_buckets, has_sample
 from worker.tools.profile.options import ProfileOrder
 from worker.tools.profile.plot import draw
 from worker.tools.profile.report import Profile, Subject
@@ -49,29 +47,14 @@ def profile(order: ProfileOrder) -> int:
     if order.plot is not None:
         picture.check(order.plot)
     settings = load_scoring(order.config, with_options(os.environ, WORKER_MODEL__PATH=order.model))
-    # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
-    batching = settings.batching
-    model = load(
-        settings.model,
-        max_batch_size=min(2, batching.max_batch_size),
-        max_request_rows=batching.max_request_rows,
-    )
-    gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
-    most = model.most_rows(MOST_ROWS)
-    if sizes[0] > most:
-        raise BadConfiguration(
-            f"--rows-per-request {sizes[0]}: the model was exported for {most} rows; give so many or less"
-        )
-    stacker, buckets = _stacker(model, settings), None
-    bench = Bench(model, stacker, order.rows_per_request, time.perf_counter)
-    if has_lengths:
-        at_lengths = LengthsBench(model, stacker, settings, order.rows_per_request, order.seconds)
-        buckets = advise_buckets(order, at_lengths, need, transport)
-        bench = at_lengths.at(buckets.axis, buckets.mean_padded)
+    model = _loaded(settings, sizes[0])
+    benches = Benches(model, settings, order.rows_per_request, order.seconds)
+    buckets = advise_buckets(order, benches, need, transport) if has_lengths else None
+    bench = benches.plain() if buckets is None else benches.at(buckets.axis, buckets.mean_padded)
     row = bench.requests(1)[0]
-    row_bytes = row.size
-    limit = replace(batch_policy(batching, model), max_rows=most).limit_of_rows(row.shapes, row_bytes)
-    _check_limit(sizes[0], limit, {ClosedBy.BYTES: row_bytes, ClosedBy.TOKENS: tokens(row.shapes)})
+    policy = replace(batch_policy(settings.batching, model), max_rows=model.most_rows(MOST_ROWS))
+    limit = policy.limit_of_rows(row.shapes, row.size)
+    _check_limit(sizes[0], limit, {ClosedBy.BYTES: row.size, ClosedBy.TOKENS: tokens(row.shapes)})
     swept = _swept(bench, sizes, limit, order.seconds)
     found = Profile(
         _subject(model, settings, order),
@@ -92,6 +75,20 @@ def profile(order: ProfileOrder) -> int:
     finally:  # a budget that is too tight makes no measurement worthless
         _tell(found, order)
     return 0
+
+
+def _loaded(settings: ScoringSettings, one: int) -> Model:
+    """Raises `BadConfiguration` for a model that does not take the rows of one request."""
+    batching = settings.batching
+    # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
+    rows = min(2, batching.max_batch_size)
+    model = load(settings.model, max_batch_size=rows, max_request_rows=batching.max_request_rows)
+    gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
+    if one > (most := model.most_rows(MOST_ROWS)):
+        raise BadConfiguration(
+            f"--rows-per-request {one}: the model was exported for {most} rows; give so many or less"
+        )
+    return model
 
 
 def need_of(order: ProfileOrder) -> Need | None:
@@ -145,14 +142,6 @@ def _check_limit(one: int, limit: Limit, weights: Mapping[ClosedBy, int]) -> Non
             f"--rows-per-request {one}: {_why(limit)}; give so many or less, or raise it to "
             f"{one * weights[limit.why]} or more"
         )
-
-
-def _stacker(model: Model, settings: ScoringSettings) -> Stacker:
-    return Stacker(
-        model.signature,
-        refuse_non_finite_input=settings.model.non_finite_input == "reject",
-        refuse_non_finite_output=settings.model.non_finite_output == "error",
-    )
 
 
 def _subject(model: Model, settings: ScoringSettings, order: ProfileOrder) -> Subject:

@@ -26,7 +26,7 @@ from worker.terminal.terminal import progress
 from worker.tools.kafka.reader import Reader
 from worker.tools.profile.engine.advice import Need
 from worker.tools.profile.engine.axes import LengthAxis, axis_of
-from worker.tools.profile.engine.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between, sweep_lengths
+from worker.tools.profile.engine.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between
 from worker.tools.profile.engine.lengths import LONGEST, Sample, of_lines, of_requests
 from worker.tools.profile.engine.padding import (
     BucketAdvice,
@@ -39,13 +39,12 @@ from worker.tools.profile.engine.padding import (
     rows_per_s,
     with_tokens,
 )
-from worker.tools.profile.engine.sweep import Bench, Sweep
+from worker.tools.profile.engine.sweep import Bench, Sweep, SweptModel, sweep_all
 from worker.tools.profile.options import ProfileOrder
 
 # Of the time that is measured at each batch size: there are several times as many of them.
 SHARE_OF_SECONDS = 0.25
 _RECORDS = 5000  # of a topic, unless --sample says another number
-_READ_S = 0.2  # one wait for records; short, so that a bar moves
 
 
 def has_sample(order: ProfileOrder) -> bool:
@@ -65,30 +64,31 @@ def has_sample(order: ProfileOrder) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class LengthsBench:
-    """Measures the model at lengths, as the settings stack its batches. `seconds`: for each batch size."""
+class Benches:
+    """Measure the model, as the settings stack its batches. `seconds`: for each batch size."""
 
     model: Model
-    stacker: Stacker
     settings: ScoringSettings
     request_rows: int
     seconds: float
 
     @property
     def most_rows(self) -> int:
-        """Of a batch."""
         return self.model.most_rows(self.settings.batching.max_batch_size)
 
+    def plain(self) -> Bench:
+        """On rows as the model's file has them."""
+        return self._bench(self.model, "")
+
     def at(self, axis: LengthAxis, length: int) -> Bench:
-        """What measures at one length."""
-        return Bench(AtLength(self.model, axis, length), self.stacker, self.request_rows, time.perf_counter)
+        """On rows that are so long."""
+        return self._bench(AtLength(self.model, axis, length), f" of length {length}")
 
     def swept(self, axis: LengthAxis, lengths: Sequence[int], what: str) -> dict[int, Sweep]:
         """Raises `BadConfiguration` when the model does not run at one of them."""
-        benches = {length: self.at(axis, length) for length in lengths}
-        sizes = {length: self._sizes(bench) for length, bench in benches.items()}
-        with progress(what, ROUNDS) as tell:
-            return sweep_lengths(benches, sizes.__getitem__, self.seconds * SHARE_OF_SECONDS, tell)
+        benches = {length: (bench := self.at(axis, length), self._sizes(bench)) for length in lengths}
+        with progress(what, ROUNDS * sum(len(sizes) for _, sizes in benches.values())) as tell:
+            return sweep_all(benches, self.seconds * SHARE_OF_SECONDS, ROUNDS, tell)
 
     def elements(self, axis: LengthAxis) -> Elements:
         """Of one row's largest input, at every length."""
@@ -98,6 +98,15 @@ class LengthsBench:
             max(sizes[at] for at in ragged), max((size for at, size in enumerate(sizes) if at not in ragged), default=0)
         )
 
+    def _bench(self, model: SweptModel, of: str) -> Bench:
+        settings = self.settings.model
+        stacker = Stacker(
+            self.model.signature,
+            refuse_non_finite_input=settings.non_finite_input == "reject",
+            refuse_non_finite_output=settings.non_finite_output == "error",
+        )
+        return Bench(model, stacker, self.request_rows, time.perf_counter, of)
+
     def _sizes(self, bench: Bench) -> list[int]:
         """Those that would not close by bytes; the smallest always."""
         sizes = batch_sizes(self.most_rows, self.request_rows)
@@ -105,19 +114,19 @@ class LengthsBench:
         return [size for size in sizes if size <= max(most, sizes[0])]
 
 
-def advise_buckets(order: ProfileOrder, bench: LengthsBench, need: Need | None, transport: float) -> BucketAdvice:
+def advise_buckets(order: ProfileOrder, benches: Benches, need: Need | None, transport: float) -> BucketAdvice:
     """The buckets for a sample. Raises `BadConfiguration` without a sample, or an axis to pad."""
-    axis = axis_of(bench.model.signature, order.bucket_axis)
-    sample, given = _sample(order, axis, bench), _given(order)
+    axis = axis_of(benches.model.signature, order.bucket_axis)
+    sample, given = _sample(order, axis, benches), _given(order)
     longest = _longest(order, given, sample)
-    measured = bench.swept(axis, powers_between(int(sample.lengths.min()), longest), "measuring lengths")
+    measured = benches.swept(axis, powers_between(int(sample.lengths.min()), longest), "measuring lengths")
     costs, coarse = LengthCosts(measured), list(measured)
-    fill = Fill(bench.most_rows, bench.elements(axis))
+    fill = Fill(benches.most_rows, benches.elements(axis))
     fill = with_tokens(fill, sample, coarse, costs)
     if need is not None:
         fill = fill_for(need, transport, sample, rows_per_s(in_buckets(sample.lengths, coarse), fill, costs), fill)
     boundaries = given or boundaries_for(sample, costs, fill, order.longest, order.buckets)
-    measured |= bench.swept(axis, [end for end in boundaries if end not in measured], "measuring buckets")
+    measured |= benches.swept(axis, [end for end in boundaries if end not in measured], "measuring buckets")
     costs = LengthCosts(measured)
     fill = with_tokens(fill, sample, boundaries, costs)
     return compare(axis, sample, fill, costs, {end: measured[end] for end in boundaries})
@@ -136,7 +145,6 @@ def _given(order: ProfileOrder) -> list[int]:
 
 
 def _longest(order: ProfileOrder, given: Sequence[int], sample: Sample) -> int:
-    """The longest row that buckets are to hold."""
     seen = int(sample.lengths.max())
     longest = given[-1] if given else order.longest or seen
     if longest < seen:
@@ -145,15 +153,15 @@ def _longest(order: ProfileOrder, given: Sequence[int], sample: Sample) -> int:
     return longest
 
 
-def _sample(order: ProfileOrder, axis: LengthAxis, bench: LengthsBench) -> Sample:
+def _sample(order: ProfileOrder, axis: LengthAxis, benches: Benches) -> Sample:
     """Raises `BadConfiguration` when there is none."""
     if order.lengths_from is None:
-        return of_lines(_lines(str(order.lengths)), str(order.lengths), bench.request_rows)
+        return of_lines(_lines(str(order.lengths)), str(order.lengths), benches.request_rows)
     environ = with_options(os.environ, WORKER_KAFKA__BOOTSTRAP_SERVERS=order.bootstrap_servers)
     kafka = load_client(order.config, environ).kafka
-    most = bench.settings.kafka.max_request_bytes
+    most = benches.settings.kafka.max_request_bytes
     wire = Wire("", "", default_content_type=kafka.default_content_type, max_request_bytes=most)
-    codecs = Codecs(bench.model.signature, wire, tell=lambda _: None)
+    codecs = Codecs(benches.model.signature, wire, tell=lambda _: None)
     with Reader(kafka, order.lengths_from) as reader:
         return of_requests(_decoded(reader, codecs, order.sample or _RECORDS), axis, order.lengths_from)
 
@@ -169,14 +177,8 @@ def _lines(file: str) -> Sequence[str]:
 def _decoded(reader: Reader, codecs: Codecs, count: int) -> Iterator[Request | Rejection]:
     """About so many of the newest records."""
     starts = newest(reader.beginnings, reader.ends, count)
-    reader.start_at(starts)
     with progress("records", sum(reader.ends[at] - start for at, start in starts.items())) as tell:
-        done = 0
-        while not reader.has_reached_ends:
-            for record in reader.read(_READ_S):
-                done += 1
-                yield codecs.decode(record)
-            tell(done)
+        yield from map(codecs.decode, reader.up_to_ends(starts, tell))
 
 
 def newest(beginnings: Mapping[Partition, int], ends: Mapping[Partition, int], count: int) -> dict[Partition, int]:

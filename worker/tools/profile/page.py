@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from worker.terminal.terminal import WIDEST, printable, write
+
+
+def table(heads: Sequence[str], padding: int = 2, *, expand: bool = False) -> Table:
+    """Of figures, right-aligned under their heads; a column without a head is text."""
+    found = Table(box=None, padding=(0, padding, 0, 0), header_style="dim", pad_edge=False, expand=expand)
+    for head in heads:
+        found.add_column(head, justify="right" if head else "left", no_wrap=bool(head))
+    return found
 
 
 class Page:
@@ -27,7 +37,6 @@ class Page:
         write(self._console, what, indent, min(self._console.width, WIDEST))
 
     def text(self, text: str, style: str = "") -> None:
-        """A paragraph."""
         self.write(Text(printable(text), style))
 
     def setting(self, name: str, value: object) -> None:

@@ -1,31 +1,6 @@
 """What `profile` found, as values. `as_json` is the whole of it; `screen` and `plot` show it to people.
 
-The members of the JSON are a contract: names stay, new ones may come. `_ms` is milliseconds, `_s` a second.
-
-| member | holds |
-|---|---|
-| `model` | `name`, `version`, `path`, `device`, `why` there, `threads`, `request_rows`, `seconds` for each size |
-| `open_axes` | by input and axis, `input_ids:1`: the length measured where the model's file says none |
-| `sizes` | by `rows`: `inferences`, `rows_per_s`, `inference_ms` (`p50`, `p99`), `stack_ms` and `split_ms` (medians) |
-| `too_large` | null, or the first size left out: `rows`, `reason` |
-| `unsteady` | row counts whose p99 says more about the machine than about the model |
-| `lengths` | null without a sample of lengths; else what follows |
-| `.axis` | the input and its axis, `input_ids:1` |
-| `.sample` | `source`, `requests`, `rows`, `mean` and `longest` length, `refused` records and the first reason `why` |
-| `.ways` | by `name`: the `waste`, a share of the padded elements, and `rows_per_s` of a lane |
-| `.gain` | rows/s in buckets against batches in the order of arrival, each padded to its longest |
-| `.buckets` | by `boundary`: `share` of rows, `waste`, `mean_rows` of a batch, `sizes` and `too_large` measured there |
-| `.mean_padded` | the length at which `sizes` were measured: a row's in its bucket, on average |
-| `.settings` | the variables to set |
-| `knee` | `rows`, `rows_per_s`, `share` of the best, `gain` over one request, `is_last`: larger ones may be better |
-| `refusal` | null, or why the budget cannot be met (exit code 2), with the least that can |
-| `advice` | null without a rate and a budget, or when it cannot be met; else what follows |
-| `.rate`, `.latency_budget_ms` | what was asked for |
-| `.batch`, `.settings`, `.replicas` | whether to batch at all, the variables to set, and how many replicas it takes |
-| `.each` | a replica then: `rate`, `load`, `latency_ms`, `mean_rows` of a batch, `lane_busy` |
-| `.capacities` | by `rows`: requests/s of a replica `at_most`, `within_budget` (0: never), and `replicas` (or null) |
-| `.roomier` | null, or fewer `replicas` and the `latency_budget_ms` that they need |
-| `.assumed` | `guarantee`, `head_room`, `budget_filled`; `_ms`: `transport`, `request_cpu`, `batch_cpu`, `hand_over` |
+The members of the JSON are a contract, in docs/tools.md: names stay, new ones may come.
 """
 
 from __future__ import annotations
@@ -41,10 +16,6 @@ from worker.tools.profile.engine.forecast import Forecast
 from worker.tools.profile.engine.knee import Knee
 from worker.tools.profile.engine.padding import BucketAdvice, MeasuredBucket
 from worker.tools.profile.engine.sweep import SizeTimings, TooLarge
-
-# At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
-# had something else to do, or the device slowed down to cool.
-UNSTEADY, UNSTEADY_BY = 5.0, 0.01
 
 
 class Subject(NamedTuple):
@@ -80,8 +51,7 @@ class Profile:
 
     @property
     def unsteady(self) -> list[SizeTimings]:
-        """Sizes whose slowest runs say more about the machine than about the model."""
-        return [size for size in self.sizes if is_unsteady(size)]
+        return [size for size in self.sizes if size.is_unsteady]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values: one member for each section."""
@@ -101,12 +71,6 @@ class Profile:
 def _knee(knee: Knee) -> dict[str, Any]:
     rounded = {"rows_per_s": round(knee.rows_per_s, 1), "share": round(knee.share, 3), "gain": round(knee.gain, 3)}
     return knee._asdict() | rounded
-
-
-def is_unsteady(size: SizeTimings) -> bool:
-    """Its slowest runs say more about the machine than about the model."""
-    p50, p99 = size.run_seconds(50), size.run_seconds(99)
-    return p99 > max(UNSTEADY * p50, p50 + UNSTEADY_BY)
 
 
 def _size(size: SizeTimings) -> dict[str, Any]:

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from worker.terminal import terminal
 from worker.terminal.terminal import count, printable
 from worker.tools.profile.buckets_page import show_buckets
 from worker.tools.profile.engine.advice import HEAD_ROOM, Advice
 from worker.tools.profile.engine.costs import ANSWER_SECONDS, TAKE_SECONDS, TRANSPORT_SECONDS
 from worker.tools.profile.engine.knee import Knee
-from worker.tools.profile.page import Page, milliseconds
+from worker.tools.profile.page import Page, milliseconds, table
 from worker.tools.profile.report import Profile
 
 
@@ -58,15 +59,11 @@ def _made_up(axes: Mapping[str, int]) -> str:
 
 
 def _sizes(profile: Profile) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False, expand=True)
-    for head in ("rows", "rows/s"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("", ratio=1, max_width=40)
-    for head in ("gain", "p50 ms", "p99 ms", "stack ms", "split ms"):
-        table.add_column(head, justify="right", no_wrap=True)
+    sizes = table(["rows", "rows/s", "", "gain", "p50 ms", "p99 ms", "stack ms", "split ms"], expand=True)
+    sizes.columns[2].ratio, sizes.columns[2].max_width = 1, 40
     best, first = max(size.rows_per_s for size in profile.sizes), profile.sizes[0].rows_per_s
     for size in profile.sizes:
-        table.add_row(
+        sizes.add_row(
             f"{size.rows:,}",
             f"{size.rows_per_s:,.0f}",
             Bar(best, 0, size.rows_per_s),
@@ -74,7 +71,7 @@ def _sizes(profile: Profile) -> Table:
             *map(milliseconds, (size.run_seconds(50), size.run_seconds(99), size.stack_seconds, size.split_seconds)),
             style="bold" if size.rows == profile.knee.rows else "",
         )
-    return table
+    return sizes
 
 
 def _remarks(profile: Profile) -> Iterator[Text]:
@@ -148,20 +145,17 @@ def _prediction(advice: Advice) -> str:
 
 
 def _capacities(advice: Advice) -> Table:
-    """The numbers behind it."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
-    for head in ("MAX_BATCH_SIZE", "requests/s at most", "within the budget", "replicas"):
-        table.add_column(head, justify="right", no_wrap=True)
+    capacities = table(["MAX_BATCH_SIZE", "requests/s at most", "within the budget", "replicas"], padding=3)
     for capacity in advice.capacities:
         replicas = capacity.replicas(advice.need.rate)
-        table.add_row(
+        capacities.add_row(
             f"{capacity.max_rows:,}",
             _rate(capacity.ceiling),
             _rate(capacity.within) if capacity.within else "never",
             "" if replicas is None else f"{replicas:,}",
             style="bold" if capacity.max_rows == advice.forecast.max_rows else "",
         )
-    return table
+    return capacities
 
 
 def _assumed(transport: float) -> str:
@@ -177,7 +171,7 @@ def _assumed(transport: float) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:,.1f} ms" if seconds < 0.1 else f"{seconds * 1000:,.0f} ms"
+    return terminal.milliseconds(seconds * 1000)
 
 
 def _rate(rate: float) -> str:

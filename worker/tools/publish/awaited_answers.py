@@ -91,7 +91,6 @@ class AwaitedAnswers:
 
     @property
     def heard(self) -> int:
-        """Requests that have their answer."""
         return len(self._latencies)
 
     def answered(self, published: int) -> Answered:
@@ -100,7 +99,6 @@ class AwaitedAnswers:
         return Answered(self._codes[""], errors, published - self.heard, self._repeated, self._percentiles())
 
     def _number(self, name: bytes) -> int | None:
-        """The number in a name of this run."""
         digits = name[len(self._prefix) :]
         if not name.startswith(self._prefix) or not digits.isdigit() or int(digits) >= self.expected:
             return None

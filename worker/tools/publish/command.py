@@ -11,8 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
 from worker.codecs.examples import Encoding, encodings
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.tensors.signature import Signature
@@ -25,7 +23,7 @@ from worker.terminal.command_line import (
     signature_if_any,
     with_options,
 )
-from worker.terminal.terminal import console, count, milliseconds, print_json
+from worker.terminal.terminal import console, count, milliseconds, print_json, say
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import Reader
 from worker.tools.publish.awaited_answers import Answered, AwaitedAnswers
@@ -165,7 +163,7 @@ def _report(order: PublishOrder, topic: str, publication: Publication) -> None:
         print_json(_document(topic, published, answered))
         return
     for name, text in _lines(topic, published, answered):
-        console().print(Text(f"{name:<9}  {text}"), soft_wrap=True)
+        say(console(), f"{name:<9}  {text}")
 
 
 def _lines(topic: str, published: Published, answered: Answered | None) -> Iterator[tuple[str, str]]:
@@ -183,7 +181,6 @@ def _lines(topic: str, published: Published, answered: Answered | None) -> Itera
 
 
 def _document(topic: str, published: Published, answered: Answered | None) -> dict[str, Any]:
-    """The same for machines."""
     document: dict[str, Any] = {
         "topic": topic,
         "published": published.acknowledged,

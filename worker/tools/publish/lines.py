@@ -13,6 +13,7 @@ but the form.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from typing import Any, NamedTuple, cast
 
@@ -28,11 +29,9 @@ _Headers = tuple[tuple[str, bytes | None], ...]
 _MEMBERS = frozenset({"key", "key_base64", "headers", "headers_base64", "value", "value_base64"})
 _AS_JSON: _Headers = (("content-type", JSON.encode()),)
 
-# Of a line that is known to be JSON: what lies between two values, a string or bracket, and any beginning of a value.
-_GAP = re.compile(rb"[\s:,]*")
-_BRACKET = re.compile(rb'"(?:[^"\\]+|\\.)*"|[][{}]')
-_BEGINNING = re.compile(_BRACKET.pattern + rb"|[^\s,}]+")
-_DEEPER = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
+# What lies between two values of a line that is known to be JSON.
+_GAP = re.compile(r"[\s:,]*")
+_VALUES = json.JSONDecoder(parse_int=str, parse_float=str)  # says where a value ends; what it makes of it is not used
 
 
 class Publishable(NamedTuple):
@@ -104,29 +103,23 @@ def _value(document: _Object, line: bytes) -> bytes | None:
 
 def _as_written(line: bytes, member: str) -> bytes:
     """The member's value as the line has it: no parser holds every number. Of two with that name the last counts."""
-    found, at = b"", _gap(line, line.index(b"{") + 1)
-    while line[at : at + 1] != b"}":
-        colon = _end(line, at)
-        start = _gap(line, colon)
-        end = _end(line, start)
-        if orjson.loads(line[at:colon]) == member:
-            found = line[start:end]
-        at = _gap(line, end)
-    return found
+    text = line.decode()
+    found, at = "", _behind_gap(text, text.index("{") + 1)
+    try:
+        while text[at] != "}":
+            name, colon = _VALUES.raw_decode(text, at)
+            start = _behind_gap(text, colon)
+            _, end = _VALUES.raw_decode(text, start)
+            if name == member:
+                found = text[start:end]
+            at = _behind_gap(text, end)
+    except RecursionError:
+        raise BadConfiguration(f"`{member}` is nested deeper than Python goes; give it as a string") from None
+    return found.encode()
 
 
-def _gap(line: bytes, at: int) -> int:
-    return cast("re.Match[bytes]", _GAP.match(line, at)).end()
-
-
-def _end(line: bytes, at: int) -> int:
-    """Of the value that begins there. Counts brackets, which has no limit of depth; the line is known to be JSON."""
-    token = cast("re.Match[bytes]", _BEGINNING.match(line, at))
-    depth = _DEEPER.get(token[0], 0)
-    while depth:
-        token = cast("re.Match[bytes]", _BRACKET.search(line, token.end()))
-        depth += _DEEPER.get(token[0], 0)
-    return token.end()
+def _behind_gap(text: str, at: int) -> int:
+    return cast("re.Match[str]", _GAP.match(text, at)).end()
 
 
 def _key(document: _Object) -> bytes | None:

@@ -1,13 +1,11 @@
-"""What can be asked of `publish` on the command line. Imported with the command line: nothing heavy in here."""
+"""What can be asked of `publish` on the command line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-import typer
-
-from worker.terminal.command_options import AskedModel, Brokers, Config, End, add_command
+from worker.terminal.command_options import AskedModel, Brokers, Config, argument, flag, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,72 +16,31 @@ class PublishOrder:
     One with `value` is any record: `key`, `headers` and `value`, or these with `_base64` for bytes.
     """
 
-    file: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="FILE",
-            help="JSON lines, or rows (.npy); - reads lines from standard input.",
-            show_default=False,
-        ),
-    ] = None
-    random: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Instead of a file: make N requests up for the model.")
-    ] = None
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="The topic; otherwise the settings' only request topic.")
-    ] = None
-    key: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="Key of requests without one of their own; {n} in it is the request's number."
-        ),
-    ] = None
-    rate: Annotated[
-        float | None, typer.Option(min=0.001, metavar="N", help="Requests a second, steadily; else as fast as can be.")
-    ] = None
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait",
-            help="Wait for the answers to these very requests, and say how long they took. Exit code 7 if one is an "
-            "error or missing.",
-        ),
-    ] = False
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, metavar="SECONDS", help="With --wait: give up when no answer comes for so long; else for 30 s."
-        ),
-    ] = None
-    response_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="With --wait: where answers come, if not the settings'.")
-    ] = None
-    rows_per_request: Annotated[int | None, typer.Option(min=1, metavar="N", help="With .npy or --random; else 1.")] = (
-        None
+    file: str | None = argument(None, "JSON lines, or rows (.npy); - reads lines from standard input.", "FILE")
+    random: int | None = option(None, "Instead of a file: make N requests up for the model.", "N", min=1)
+    topic: str | None = option(None, "The topic; otherwise the settings' only request topic.", "TOPIC")
+    key: str | None = option(
+        None, "Key of requests without one of their own; {n} in it is the request's number.", "TEXT"
     )
-    encoding: Annotated[
-        Literal["rows", "json", "protobuf", "binary"] | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --random: rows (if the model takes them, the default), json, protobuf or binary.",
-            show_default=False,
-        ),
-    ] = None
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="With --random: the same makes the same requests; else 0.")
-    ] = None
+    rate: float | None = option(None, "Requests a second, steadily; else as fast as can be.", "N", min=0.001)
+    wait: bool = flag(
+        "--wait",
+        "Wait for the answers to these very requests, and say how long they took. Exit code 7 if one is an "
+        "error or missing.",
+    )
+    timeout: float | None = option(
+        None, "With --wait: give up when no answer comes for so long; else for 30 s.", "SECONDS", min=0.1
+    )
+    response_topic: str | None = option(None, "With --wait: where answers come, if not the settings'.", "TOPIC")
+    rows_per_request: int | None = option(None, "With .npy or --random; else 1.", "N", min=1)
+    encoding: Literal["rows", "json", "protobuf", "binary"] | None = option(
+        None,
+        "With --random: rows (if the model takes them, the default), json, protobuf or binary.",
+        "NAME",
+        show_default=False,
+    )
+    seed: int | None = option(None, "With --random: the same makes the same requests; else 0.", "N", min=0)
     model: AskedModel = None
-    as_json: Annotated[bool, typer.Option("--json", help="The result as one line of JSON.")] = False
+    as_json: bool = flag("--json", "The result as one line of JSON.")
     config: Config = None
     bootstrap_servers: Brokers = None
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the command on the command line."""
-    add_command(app, "publish", PublishOrder, _act, end)
-
-
-def _act(order: PublishOrder) -> int:
-    from worker.tools.publish.command import publish  # noqa: PLC0415 - only the command that is called is imported
-
-    return publish(order)

@@ -43,7 +43,6 @@ class Published(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Requests acknowledged per second."""
         return self.acknowledged / max(self.seconds, 1e-9)
 
 

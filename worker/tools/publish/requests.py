@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -35,7 +36,6 @@ class Requests(Protocol):
 
     @property
     def total(self) -> int | None: ...
-
     def __iter__(self) -> Iterator[Publishable | None]: ...
 
 
@@ -117,30 +117,22 @@ class RowRequests:
                 yield Publishable(block[at : at + request_bytes], headers=_AS_ROWS)
 
 
+@dataclass(frozen=True, slots=True)
 class MadeUpRequests:
     """So many requests of `rows` rows each for a model, made up or of rows `given`; the same seed makes the same."""
 
-    def __init__(
-        self,
-        signature: Signature,
-        total: int,
-        encoding: Encoding,
-        rows: int,
-        seed: int,
-        given: Mapping[str, Array] | None = None,
-    ) -> None:
-        self.total = total
-        self._signature = signature
-        self._given = given
-        self._encoding = encoding
-        self._rows = rows
-        self._seed = seed
+    signature: Signature
+    total: int
+    encoding: Encoding
+    rows: int
+    seed: int
+    given: Mapping[str, Array] | None = None
 
     def __iter__(self) -> Iterator[Publishable | None]:
-        rng = np.random.default_rng(self._seed)
+        rng = np.random.default_rng(self.seed)
         for _ in range(self.total):
-            feeds = example_feeds(self._signature, self._rows, rng, self._given)
-            headers, value = encode_request(self._signature, feeds, self._encoding)
+            feeds = example_feeds(self.signature, self.rows, rng, self.given)
+            headers, value = encode_request(self.signature, feeds, self.encoding)
             yield Publishable(value, headers=headers)
 
 

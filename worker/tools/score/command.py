@@ -11,13 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 
 from worker.core.failures import Incomplete, Stop
 from worker.inference import load_as_set
 from worker.settings.for_commands import load_scoring
 from worker.signals import stop_signals
 from worker.terminal.command_line import with_options
-from worker.terminal.terminal import aside, count, progress
+from worker.terminal.terminal import aside, count, progress, say
 from worker.tools.score.jobs import Job, open_job
 from worker.tools.score.options import ScoreOrder
 from worker.tools.score.results import ScoreCounts
@@ -35,7 +36,7 @@ def score(order: ScoreOrder) -> int:
     with stop_signals() as signals:
         scorer = Scorer(loaded, settings, ScoreCounts(batching.max_batch_size), signals)
         with _ended(scorer), ExitStack() as closing:
-            job = open_job(order, scorer, settings, _say, closing)
+            job = open_job(order, scorer, settings, partial(say, aside()), closing)
             with _bar(order, job) as scorer.counts.show:
                 is_complete = job.run()
     _summarize(job, scorer.counts, loaded.device.name, time.monotonic() - began)
@@ -50,7 +51,7 @@ def _ended(scorer: Scorer) -> Iterator[None]:
     except Stop as stop:
         if not scorer.close():
             # The interpreter's own end would kill that thread in the middle of native code, and abort (SIGABRT).
-            _say(f"inference-worker: {stop}")
+            say(aside(), f"inference-worker: {stop}")
             sys.stderr.flush()
             os._exit(stop.exit_code)
         raise
@@ -64,11 +65,11 @@ def _bar(order: ScoreOrder, job: Job) -> AbstractContextManager[Callable[[int], 
 
 
 def _summarize(job: Job, counts: ScoreCounts, device: str, seconds: float) -> None:
-    _say(f"{count(counts.outcomes, job.unit)} in {seconds:,.1f} s: {counts.outcomes / seconds:,.0f} a second")
+    say(aside(), f"{count(counts.outcomes, job.unit)} in {seconds:,.1f} s: {counts.outcomes / seconds:,.0f} a second")
     share = counts.model_seconds / seconds
-    _say(f"{count(counts.batches, 'batch', 'es')} on {device}; the model ran {share:.0%} of the time")
+    say(aside(), f"{count(counts.batches, 'batch', 'es')} on {device}; the model ran {share:.0%} of the time")
     if written := [str(path) for path in job.outputs if path.is_file()]:
-        _say(f"written: {', '.join(written)}")
+        say(aside(), f"written: {', '.join(written)}")
 
 
 def _judge(job: Job, counts: ScoreCounts, *, is_complete: bool) -> None:
@@ -84,7 +85,3 @@ def _judge(job: Job, counts: ScoreCounts, *, is_complete: bool) -> None:
         found.append(f"{counts.refusals:,} of {count(counts.outcomes, job.unit)} refused: {by_code}")
     if found:
         raise Incomplete("\n".join(found))
-
-
-def _say(text: str) -> None:
-    aside().print(text, markup=False, soft_wrap=True)

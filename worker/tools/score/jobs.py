@@ -97,7 +97,7 @@ def _rows_to_arrays(
         _spare(path, order)
     descriptor = _claimed(errors, closing)
     closing.callback(_drop_if_empty, errors, descriptor)  # before it is let go
-    error_writer = LineWriter(descriptor, str(errors), scorer.codecs, "row", scorer.counts)
+    error_writer = LineWriter(descriptor, str(errors), scorer.codecs.encode, "row", scorer.counts)
     writer = ArrayWriter(error_writer, rows, scorer.counts)
     closing.callback(writer.close, tell)
     for path, spec in zip(outputs, scorer.signature.outputs, strict=True):
@@ -111,9 +111,9 @@ def _rows_to_arrays(
 
 def _line_writer(order: ScoreOrder, scorer: Scorer, unit: str, closing: ExitStack) -> LineWriter:
     if order.output is None:
-        return LineWriter(STDOUT, "standard output", scorer.codecs, unit, scorer.counts)
+        return LineWriter(STDOUT, "standard output", scorer.codecs.encode, unit, scorer.counts)
     _spare(order.output, order)
-    return LineWriter(_claimed(order.output, closing), str(order.output), scorer.codecs, unit, scorer.counts)
+    return LineWriter(_claimed(order.output, closing), str(order.output), scorer.codecs.encode, unit, scorer.counts)
 
 
 def _spare(path: Path, order: ScoreOrder) -> None:

@@ -1,4 +1,4 @@
-"""What can be asked of `score` on the command line. Imported with the command line: nothing heavy in here."""
+"""What can be asked of `score` on the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from worker.core.failures import BadConfiguration
-from worker.terminal.command_options import Config, End, add_command
+from worker.terminal.command_options import Config, flag, option
 
 STDIN = Path("-")
 _HEAD = 4096  # bytes of a file that show whether it is text
@@ -29,15 +29,10 @@ class ScoreOrder:
             show_default=False,
         ),
     ]
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where answers go: .npy for rows, else JSON lines."),
-    ] = None
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.")
-    ] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows or lines.")] = None
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there already.")] = False
+    output: Path | None = option(None, "Where answers go: .npy for rows, else JSON lines.", "FILE", "--output", "-o")
+    batch_size: int | None = option(None, "Rows of one inference, instead of WORKER_BATCHING__MAX_BATCH_SIZE.", min=1)
+    limit: int | None = option(None, "Only the first so many rows or lines.", min=1)
+    force: bool = flag("--force", "Write over files that are there already.")
     config: Config = None
 
     @property
@@ -72,14 +67,3 @@ def _is_binary(file: Path) -> bool:
     """JSON has no NUL, and nearly every other format has one near its beginning."""
     with file.open("rb") as opened:
         return b"\0" in opened.read(_HEAD)
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the command on the command line."""
-    add_command(app, "score", ScoreOrder, _act, end)
-
-
-def _act(order: ScoreOrder) -> int:
-    from worker.tools.score.command import score  # noqa: PLC0415 - only the command that is called is imported
-
-    return score(order)

@@ -85,7 +85,6 @@ class ScoreCounts:
         return sum(count for count, _ in self.refused.values())
 
     def refuse(self, code: str, number: int) -> None:
-        """The outcome of that line or row is an error."""
         count, first = self.refused.get(code, (0, number))
         self.refused[code] = count + 1, min(first, number)
 

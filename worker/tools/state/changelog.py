@@ -43,7 +43,7 @@ class Stateful(NamedTuple):
         return self.settings.kafka.request_topics[0]
 
 
-class Found(NamedTuple):
+class LastStates(NamedTuple):
     """The last states of keys of one partition; `values` as they lie in the changelog."""
 
     partition: int
@@ -73,7 +73,7 @@ def key_of(text: str, *, is_base64: bool) -> bytes:
         raise BadConfiguration(f"--base64: {text} is not base64: {error}") from None
 
 
-def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int | None = None) -> list[Found]:
+def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int | None = None) -> list[LastStates]:
     """Of each partition, in their order; a key that was forgotten has none.
 
     Raises `BadConfiguration` when the changelog cannot be read, and for a partition that it does not have.
@@ -86,7 +86,7 @@ def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int
         kept: dict[Partition, dict[bytes, bytes]] = {at: {} for at in wanted}
         with progress(f"reading {of.changelog}", total) as advance:
             _keep(kept, reader.up_to_ends(wanted, advance), only_key)
-    return [Found(at.number, list(states), list(states.values())) for at, states in kept.items()]
+    return [LastStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
 
 
 def _keep(kept: Mapping[Partition, dict[bytes, bytes]], records: Iterable[Record], only_key: bytes | None) -> None:

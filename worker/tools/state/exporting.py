@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from worker.core.failures import BadConfiguration
-from worker.terminal.terminal import console, count, print_json
-from worker.tools.dead_letters.texts import say
+from worker.terminal.terminal import console, count, print_json, say
 from worker.tools.state.changelog import last_states, rows_of, stateful
 from worker.tools.state.options import ExportOrder
 from worker.tools.state.states_file import States, save

@@ -9,8 +9,7 @@ import numpy as np
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.kafka.client.command_clients import reach
 from worker.kafka.producer.destination import ANY_PARTITION
-from worker.terminal.terminal import console, count, print_json, progress
-from worker.tools.dead_letters.texts import say
+from worker.terminal.terminal import console, count, print_json, progress, say
 from worker.tools.kafka.groups import members_of
 from worker.tools.kafka.publisher import PATIENCE, Publisher
 from worker.tools.state.changelog import Stateful, stateful

@@ -1,4 +1,4 @@
-"""What can be asked of the state commands on the command line. Imported with it: nothing heavy in here."""
+"""What can be asked of the state commands on the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from worker.terminal.command_options import AsJson, Config, End, add_command
+from worker.terminal.command_options import AsJson, Config, flag, option
 
 Partitioner = Literal["murmur2_random", "consistent_random"]
 
@@ -22,7 +22,7 @@ class _Said:
 @dataclass(frozen=True, kw_only=True)
 class _OneKey:
     key: Annotated[str, typer.Argument(help="The key of the requests.", metavar="KEY")]
-    is_base64: Annotated[bool, typer.Option("--base64", help="KEY is written in base64.")] = False
+    is_base64: bool = flag("--base64", "KEY is written in base64.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,11 @@ class GetOrder(_Said, _OneKey):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListOrder(_Said):
+class ListStatesOrder(_Said):
     """List the keys that have a state, with the request that wrote it."""
 
-    partition: Annotated[
-        int | None, typer.Option("--partition", help="Only keys of this partition.", min=0, metavar="NUMBER")
-    ] = None
-    most: Annotated[int, typer.Option("-n", help="Show at most so many; --json has all.", min=0, metavar="N")] = 20
+    partition: int | None = option(None, "Only keys of this partition.", "NUMBER", min=0)
+    most: int = option(20, "Show at most so many; --json has all.", "N", "-n", min=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +43,7 @@ class ExportOrder(_Said):
     """Save all states to a file, as an .npz: workers may go on."""
 
     file: Annotated[Path, typer.Argument(help="The file to write.", metavar="FILE")]
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there already.")] = False
+    force: bool = flag("--force", "Write over a file that is there already.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,61 +55,15 @@ class ImportOrder(_Said):
     """
 
     file: Annotated[Path, typer.Argument(help="A file that `state export` has written.", metavar="FILE")]
-    partitioner: Annotated[
-        Partitioner,
-        typer.Option(
-            "--partitioner",
-            help="That of the clients that publish requests: murmur2_random as Java's, consistent_random as "
-            "librdkafka's unless it is set.",
-        ),
-    ] = "murmur2_random"
+    partitioner: Partitioner = option(
+        "murmur2_random",
+        "That of the clients that publish requests: murmur2_random as Java's, consistent_random as "
+        "librdkafka's unless it is set.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResetOrder(_Said, _OneKey):
     """Have the state of a key forgotten, by a request that takes its turn behind those that wait already."""
 
-    timeout: Annotated[
-        float, typer.Option("--timeout", help="Seconds to wait for its answer.", min=0.1, metavar="SECONDS")
-    ] = 30.0
-
-
-def register(app: typer.Typer, end: End) -> None:
-    """Put the commands on the command line."""
-    group = typer.Typer(no_args_is_help=True, help="What the model remembers of each key: shown, saved, forgotten.")
-    app.add_typer(group, name="state")
-    add_command(group, "get", GetOrder, _get, end)
-    add_command(group, "list", ListOrder, _list, end)
-    add_command(group, "export", ExportOrder, _export, end)
-    add_command(group, "import", ImportOrder, _import, end)
-    add_command(group, "reset", ResetOrder, _reset, end)
-
-
-def _get(order: GetOrder) -> int:
-    from worker.tools.state.showing import show_key  # noqa: PLC0415 - only the command that is called is imported
-
-    return show_key(order)
-
-
-def _list(order: ListOrder) -> int:
-    from worker.tools.state.showing import show_keys  # noqa: PLC0415 - as above
-
-    return show_keys(order)
-
-
-def _export(order: ExportOrder) -> int:
-    from worker.tools.state.exporting import export  # noqa: PLC0415 - as above
-
-    return export(order)
-
-
-def _import(order: ImportOrder) -> int:
-    from worker.tools.state.importing import bring_in  # noqa: PLC0415 - as above
-
-    return bring_in(order)
-
-
-def _reset(order: ResetOrder) -> int:
-    from worker.tools.state.resetting import reset  # noqa: PLC0415 - as above
-
-    return reset(order)
+    timeout: float = option(30.0, "Seconds to wait for its answer.", "SECONDS", min=0.1)

@@ -14,9 +14,8 @@ import numpy as np
 from worker.codecs.examples import encode_request, encodings, example_feeds
 from worker.core.failures import Incomplete
 from worker.core.records import Record
-from worker.terminal.terminal import console, print_json, printable
+from worker.terminal.terminal import console, print_json, printable, say
 from worker.tools.consume.reading import headers_of, read
-from worker.tools.dead_letters.texts import say
 from worker.tools.kafka.publisher import Publisher
 from worker.tools.kafka.reader import READ_FOR, Reader
 from worker.tools.state.changelog import Stateful, key_of, last_states, stateful

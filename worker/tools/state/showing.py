@@ -12,11 +12,11 @@ import numpy as np
 
 from worker.core.failures import Incomplete
 from worker.core.records import Array
-from worker.terminal.terminal import console, count, print_json, printable
+from worker.terminal.terminal import console, count, print_json, printable, say
 from worker.tools.consume.shown import decoded
-from worker.tools.dead_letters.texts import moment, say
-from worker.tools.state.changelog import Found, Stateful, key_of, last_states, rows_of, stateful
-from worker.tools.state.options import GetOrder, ListOrder
+from worker.tools.dead_letters.texts import moment
+from worker.tools.state.changelog import LastStates, Stateful, key_of, last_states, rows_of, stateful
+from worker.tools.state.options import GetOrder, ListStatesOrder
 
 
 class State(NamedTuple):
@@ -43,7 +43,7 @@ def show_key(order: GetOrder) -> int:
     return 0
 
 
-def show_keys(order: ListOrder) -> int:
+def show_keys(order: ListStatesOrder) -> int:
     """0, whatever was found. Raises `BadConfiguration`."""
     of = stateful(order.config)
     total, left = 0, order.most
@@ -61,7 +61,7 @@ def show_keys(order: ListOrder) -> int:
     return 0
 
 
-def states_of(of: Stateful, found: Found) -> Iterator[State]:
+def states_of(of: Stateful, found: LastStates) -> Iterator[State]:
     """One after the other."""
     keys, names = iter(found.keys), [tensor.spec.name for tensor in of.layout.tensors]
     for rows in rows_of(of, found.values):

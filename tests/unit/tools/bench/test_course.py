@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.tools.bench.measurements import WORKER, measured
 from worker.tools.bench.columns import ONE_BY_ONE, PASS_THROUGH, Column, rates_of
-from worker.tools.bench.course import Course, Measured, Turn
+from worker.tools.bench.course import Course, Measured, UnderLoad
 
 COLUMNS = (WORKER, ONE_BY_ONE, PASS_THROUGH)
 
@@ -24,17 +24,15 @@ class Stage:
         self.spoilt = 0  # so many maxima come out at a tenth
         self.tiring = False  # each maximum comes out at half the one before
 
-    def turn_of(self, column: Column) -> AbstractContextManager[Turn]:
+    def turn_of(self, column: Column) -> AbstractContextManager[UnderLoad]:
         return self._turn(column)
 
     @contextmanager
-    def _turn(self, column: Column) -> Iterator[Turn]:
+    def _turn(self, column: Column) -> Iterator[UnderLoad]:
         yield _Turn(self, column.name)
 
-    def begin(self, what: str) -> None: ...
-
-    def end(self, steps: int) -> None:
-        self.steps += steps
+    def tell(self, steps: int, _: str) -> None:
+        self.steps = steps
 
 
 class _Turn:
@@ -57,7 +55,7 @@ class _Turn:
 def run(rates: str, rounds: int, **maxima: float) -> tuple[Stage, Course]:
     stage = Stage(dict(zip([column.name for column in COLUMNS], maxima.values(), strict=True)))
     course = Course(stage.turn_of, COLUMNS, rates_of(rates), rounds)
-    course.run(stage)
+    course.run(stage.tell)
     return stage, course
 
 
@@ -85,7 +83,7 @@ def test_a_first_maximum_that_was_low_by_chance_sets_no_loads() -> None:
     stage.spoilt = 1
     course = Course(stage.turn_of, COLUMNS, rates_of("50%"), 1)
 
-    course.run(stage)
+    course.run(stage.tell)
 
     assert [load.rate for load in course.found().loads] == [4500]
 
@@ -96,7 +94,7 @@ def test_the_maximum_that_counts_is_the_one_that_is_told() -> None:
     stage.spoilt = 1
     course = Course(stage.turn_of, COLUMNS, rates_of("50%"), 1)
 
-    course.run(stage)
+    course.run(stage.tell)
 
     assert [found.flow.rate for found in course.found().maxima[WORKER.name]] == [9000]
 
@@ -116,7 +114,7 @@ def test_the_first_worker_is_asked_for_all_parts_of_its_maximum(*, is_tiring: bo
     stage.tiring = is_tiring
     course = Course(stage.turn_of, COLUMNS, rates_of("100%,150%"), 2)
 
-    course.run(stage)
+    course.run(stage.tell)
 
     full, beyond = course.found().loads
     assert full.rate == 8300

@@ -8,12 +8,12 @@ import pytest
 
 from tests.fakes import Clock
 from tests.unit.tools.dead_letters.builders import DEAD, dead_record
+from worker.codecs.request_headers import Envelopes
 from worker.codecs.wire_contract import JSON
 from worker.core.failures import Code, Incomplete, KafkaFatal
 from worker.core.records import Partition, Record
 from worker.tools.dead_letters import replay as module
 from worker.tools.dead_letters.destinations import Destination
-from worker.tools.dead_letters.originals import Originals
 from worker.tools.dead_letters.progress import EVERYTHING, Bookmark, Selection, Trail
 from worker.tools.dead_letters.replay import ReplayRun, SendingLimits
 from worker.tools.dead_letters.replay_group import Committed, Sending
@@ -103,7 +103,7 @@ def replay(
         letters=letters,
         topics=FakeTopics(max_bytes),
         sender=sender,
-        originals=Originals(JSON),
+        envelopes=Envelopes(JSON),
         trails={at: Trail(Bookmark(), selection, 0) for at in letters.ends},
         to=to,
         limits=limits,
@@ -283,8 +283,10 @@ def test_a_letter_too_large_for_another_topic_waits_for_its_own() -> None:
     run(elsewhere)
 
     assert elsewhere.counts.left["topic elsewhere does not take records so large"].places == ["dead/0/1"]
+    assert elsewhere.counts.left["they come behind one that is left"].places == ["dead/0/2"]
     assert elsewhere.counts.lost == {}
-    assert first.committed[DEAD].next_offset == 1
+    assert len(first.sent) == 1
+    assert first.committed == {DEAD: Committed(1, "")}
 
 
 def test_a_topic_that_is_missing_holds_nobody_up() -> None:
@@ -297,7 +299,7 @@ def test_a_topic_that_is_missing_holds_nobody_up() -> None:
 
     assert one.counts.left["there is no topic gone"].places == ["dead/0/1"]
     assert len(sender.sent) == 3
-    assert sender.committed == {DEAD: Committed(1, '[{"but":["gone"],"end":4}]')}
+    assert sender.committed == {DEAD: Committed(1, '[{"request_topic":"requests","done":[[0,4]]}]')}
 
 
 def test_a_letter_of_unknown_origin_needs_a_topic() -> None:
@@ -327,7 +329,7 @@ def test_a_request_goes_to_the_partition_it_came_from() -> None:
 
 
 def test_only_the_letters_asked_for_go() -> None:
-    """Those passed over stay in reach: the offset stays before the first of them."""
+    """Those passed over stay in reach: the offset does not move past them."""
     codes = [Code.INTERNAL, Code.NOT_FOUND, Code.INTERNAL]
     records = [dead_record(at, code=code) for at, code in enumerate(codes)]
     sender = FakeSender()
@@ -335,7 +337,7 @@ def test_only_the_letters_asked_for_go() -> None:
     run(replay(FakeLetters(records), sender, selection=Selection("INTERNAL")))
 
     assert len(sender.sent) == 2
-    assert sender.committed == {DEAD: Committed(1, '[{"code":"INTERNAL","end":3}]')}
+    assert sender.committed == {DEAD: Committed(0, '[{"code":"INTERNAL","done":[[0,3]]}]')}
 
 
 def test_more_filters_than_kafka_remembers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from worker.core.failures import BadConfiguration
-from worker.terminal.terminal import printable
-from worker.tools.dead_letters.texts import brief, hang, moment, period, say, shown
+from worker.terminal.terminal import hang, printable, say
+from worker.tools.dead_letters.texts import brief, moment, period, shown
 from worker.tools.dead_letters.wanted_letters import time_of
 
 
@@ -37,17 +37,20 @@ def test_markup_in_a_record_is_text() -> None:
 
 
 def test_json_gets_a_line_for_each_member() -> None:
-    """Arrays without objects stay on one."""
-    assert lines(b'{"inputs":[{"name":"x","shape":[1,2],"data":[[1,2],[3]]}],"none":{},"ok":true}') == [
+    """And for each array of words."""
+    assert lines(b'{"inputs":[{"name":"x]","shape":[1,2],"data":[[1,\n 2],["]"]]}],"none":{ },"ok" :true}') == [
         "{",
         '  "inputs": [',
         "    {",
-        '      "name": "x",',
-        '      "shape": [1, 2],',
-        '      "data": [[1, 2], [3]]',
+        '      "name": "x]",',
+        '      "shape": [1,2],',
+        '      "data": [',
+        "        [1, 2],",
+        '        ["]"]',
+        "      ]",
         "    }",
         "  ],",
-        '  "none": {},',
+        '  "none": { },',
         '  "ok": true',
         "}",
     ]
@@ -65,7 +68,7 @@ def test_json_is_shown_as_it_was_written() -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [b'{"a": 1', b"[" * 100_000, b"[" * 900 + b"]" * 900, b"7", b'"x"'])
+@pytest.mark.parametrize("value", [b'{"a": 1', b"[" * 100_000, b"7", b'"x"'])
 def test_what_is_not_quite_json_is_text(value: bytes) -> None:
     """Cut off, nested too deep, or no request at all: shown as it is."""
     seen = shown(value, 100, 200_000)

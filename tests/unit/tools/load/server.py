@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from worker.tools.load.figures import Heard
-from worker.tools.load.pace import Pace, Sender, Sent
+from worker.tools.load.pace import Pace, Sent, send
 
 
 @dataclass
@@ -44,5 +44,5 @@ class Server:
 
     def bear(self, pace: Pace) -> tuple[Sent, Heard]:
         """A whole load."""
-        sent = Sender(self.publish, lambda _: None, self.answered, lambda: self.now, self.sleep).run(pace)
+        sent = send(pace, self.publish, lambda _: None, self.answered, lambda: self.now, self.sleep)
         return sent, Heard(np.arange(len(self.answered_at)), np.array(self.answered_at))

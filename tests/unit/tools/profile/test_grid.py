@@ -17,8 +17,8 @@ from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 from worker.tools.profile.engine.axes import LengthAxis
 from worker.tools.profile.engine.costs import HAND_OVER_SECONDS
-from worker.tools.profile.engine.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between, sweep_lengths
-from worker.tools.profile.engine.sweep import Bench, Sweep, TooLarge
+from worker.tools.profile.engine.grid import ROUNDS, AtLength, LengthCosts, batch_sizes, powers_between
+from worker.tools.profile.engine.sweep import Bench, Sweep, TooLarge, sweep_all
 
 SIGNATURE = Signature("m", "1", (TensorSpec("x", "INT64", (None,)),), (TensorSpec("y", "FP32", (1,)),))
 AXIS = LengthAxis(WantedAxis("x", 1, ()), (Spot(0, 0),))
@@ -48,12 +48,17 @@ class Ragged:
         return {"x": np.full((rows, (lengths or {})[Spot(0, 0)]), value, np.int64)}
 
 
-def benches(model: Ragged, clock: Clock, lengths: Sequence[int]) -> dict[int, Bench]:
-    return {length: Bench(AtLength(model, AXIS, length), Stacker(SIGNATURE), 1, clock) for length in lengths}
+def benches(
+    model: Ragged, clock: Clock, lengths: Sequence[int], sizes: Sequence[int]
+) -> dict[int, tuple[Bench, Sequence[int]]]:
+    return {
+        length: (Bench(AtLength(model, AXIS, length), Stacker(SIGNATURE), 1, clock, f" of length {length}"), sizes)
+        for length in lengths
+    }
 
 
 def swept(model: Ragged, clock: Clock, lengths: Sequence[int], sizes: Sequence[int] = (1, 4)) -> dict[int, Sweep]:
-    return sweep_lengths(benches(model, clock, lengths), lambda _: sizes, 1.0, lambda _: None)
+    return sweep_all(benches(model, clock, lengths, sizes), 1.0, ROUNDS, lambda _: None)
 
 
 def test_each_length_is_measured_at_each_size() -> None:
@@ -71,13 +76,13 @@ def test_each_length_is_measured_at_each_size() -> None:
     assert first < last
 
 
-def test_progress_is_told_round_by_round() -> None:
-    """One call for each."""
+def test_progress_is_told_slice_by_slice() -> None:
+    """One call for each size at each length in each round."""
     clock, told = Clock(), list[int]()
 
-    sweep_lengths(benches(Ragged(clock), clock, [8]), lambda _: [1], 1.0, told.append)
+    sweep_all(benches(Ragged(clock), clock, [8, 16], [1]), 1.0, ROUNDS, told.append)
 
-    assert told == list(range(1, ROUNDS + 1))
+    assert told == list(range(1, 2 * ROUNDS + 1))
 
 
 def test_rows_are_ones_where_the_model_takes_them() -> None:
@@ -103,7 +108,7 @@ def test_a_length_on_which_the_model_fails_is_told() -> None:
     """A table of positions ends somewhere."""
     clock = Clock()
 
-    with pytest.raises(BadConfiguration, match="the model does not run on rows of length 600: out of its table"):
+    with pytest.raises(BadConfiguration, match="the model does not run on 1 row of length 600: out of its table"):
         swept(Ragged(clock, longest=512), clock, [8, 600])
 
 
@@ -111,11 +116,11 @@ def test_a_model_that_fails_later_is_told() -> None:
     """A length that was warm does not vanish in silence."""
     clock = Clock()
     model = Ragged(clock)
-    ready = benches(model, clock, [8])
+    ready = benches(model, clock, [8], [1])
     model.lasts = len(model.ran) + 10
 
-    with pytest.raises(BadConfiguration, match="the model ran at length 8, and then failed: out of its table"):
-        sweep_lengths(ready, lambda _: [1], 1.0, lambda _: None)
+    with pytest.raises(BadConfiguration, match="the model ran on 1 row of length 8, and then failed: out of its table"):
+        sweep_all(ready, 1.0, ROUNDS, lambda _: None)
 
 
 @pytest.mark.parametrize(

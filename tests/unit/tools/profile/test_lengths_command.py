@@ -280,7 +280,7 @@ def test_a_row_that_the_model_does_not_take_is_told(tmp_path: Path, lengths: Pat
     result = profile(models.save(broken.SerializeToString(), tmp_path), "--lengths", lengths)
 
     assert result.exit_code == 2
-    assert "the model does not run on rows of length 4: " in result.stderr
+    assert "the model does not run on 1 row of length 4: " in result.stderr
 
 
 def test_each_partition_gives_by_what_it_holds() -> None:

@@ -125,7 +125,7 @@ def test_a_model_that_fails_later_is_told() -> None:
         def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
             return RunFailure("overheated") if len(self.ran) > 2 * WARM_UPS else super().run(feeds)
 
-    with pytest.raises(BadConfiguration, match="ran on 1 rows, and then failed: overheated"):
+    with pytest.raises(BadConfiguration, match="ran on 1 row, and then failed: overheated"):
         swept(Tired(clock), clock, [1, 2])
 
 

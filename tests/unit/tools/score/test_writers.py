@@ -32,7 +32,7 @@ def counts() -> ScoreCounts:
 @pytest.fixture
 def lines(tmp_path: Path, counts: ScoreCounts) -> Iterator[LineWriter]:
     descriptor = os.open(tmp_path / "lines.jsonl", os.O_WRONLY | os.O_CREAT)
-    yield LineWriter(descriptor, "lines.jsonl", CODECS, "line", counts)
+    yield LineWriter(descriptor, "lines.jsonl", CODECS.encode, "line", counts)
     os.close(descriptor)
 
 
@@ -73,7 +73,7 @@ def test_lines_wait_for_company_until_they_are_flushed(lines: LineWriter, tmp_pa
 def test_a_full_disk_is_a_sentence_and_not_tried_twice(counts: ScoreCounts) -> None:
     """What waited is lost, and said to be."""
     descriptor = os.open("/dev/full", os.O_WRONLY)
-    lines = LineWriter(descriptor, "lines.jsonl", CODECS, "line", counts)
+    lines = LineWriter(descriptor, "lines.jsonl", CODECS.encode, "line", counts)
     lines.write(1, predicted(1))
 
     with pytest.raises(Incomplete, match=r"lines.jsonl: cannot be written to: No space left on device"):

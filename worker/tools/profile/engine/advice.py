@@ -35,9 +35,7 @@ STEPS = 6
 class Forecasts(Protocol):
     """A `Forecaster`."""
 
-    def __call__(self, max_rows: int, rate: float) -> Forecast:
-        """One replica at so many requests a second."""
-        ...
+    def __call__(self, max_rows: int, rate: float) -> Forecast: ...
 
     def ceiling(self, max_rows: int) -> float:
         """The most requests a second that one replica can do."""
@@ -80,12 +78,10 @@ class Advice(NamedTuple):
 
     @property
     def is_batching(self) -> bool:
-        """Whether requests are to share inferences."""
         return self.forecast.max_rows > self.alone.max_rows
 
     @property
     def alone(self) -> Capacity:
-        """One request a time."""
         return self.capacities[0]
 
     @property

@@ -8,23 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from worker.core.failures import BadConfiguration
 from worker.core.tensors.axes import axes_of
 from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.core.tensors.element_values import blank
+from worker.core.tensors.left_out_inputs import InputAxis
 from worker.core.tensors.signature import Signature
-
-
-class InputAxis(NamedTuple):
-    """One axis of one input, the batch being axis 0."""
-
-    input: str
-    axis: int
-
-    def __str__(self) -> str:
-        return f"{self.input}:{self.axis}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +81,23 @@ def _group_of(word: str, groups: Sequence[Sequence[InputAxis]]) -> list[InputAxi
 def _axis(signature: Signature, groups: Sequence[Sequence[InputAxis]]) -> LengthAxis:
     first = groups[0][0]
     added = [place for group in groups for place in group if place not in groups[0]]
-    if others := [str(place) for place in added if place.axis != first.axis]:
+    if others := [_named(place) for place in added if place.number != first.number]:
         raise BadConfiguration(
-            f"--bucket-axis: {first} and {', '.join(others)} cannot be padded as one: the numbers differ"
+            f"--bucket-axis: {_named(first)} and {', '.join(others)} cannot be padded as one: the numbers differ"
         )
     pads = {spec.name: blank(spec) for spec in signature.inputs}
     wanted = WantedAxis(
-        first.input, first.axis, (), pads[first.input], {place.input: pads[place.input] for place in added}
+        first.input, first.number, (), pads[first.input], {place.input: pads[place.input] for place in added}
     )
     spots = tuple(axes_of(signature, [wanted])[0].inputs)
     if len({spot.tensor for spot in spots}) < len(spots):
-        raise BadConfiguration(f"an input would be padded along two axes at once as {first}: advice is for one")
+        raise BadConfiguration(f"an input would be padded along two axes at once as {_named(first)}: advice is for one")
     return LengthAxis(wanted, spots)
 
 
 def _listed(groups: Sequence[Sequence[InputAxis]]) -> str:
-    return " or ".join(str(group[0]) for group in groups)
+    return " or ".join(_named(group[0]) for group in groups)
+
+
+def _named(place: InputAxis) -> str:
+    return f"{place.input}:{place.number}"

@@ -70,11 +70,9 @@ class MeasuredCosts:
         self._stalls_per_second = len(self._stalls) / sum(sum(calm) for calm in self._calm.values())
 
     def take(self, requests: int) -> float:
-        """The loop's, besides stacking."""
         return TAKE_SECONDS * requests
 
     def stack(self, rows: int) -> float:
-        """One batch stacked and handed to the lane."""
         return BATCH_SECONDS + self._between(self._stack, rows)
 
     def run(self, rows: int, luck: float) -> float:
@@ -87,11 +85,9 @@ class MeasuredCosts:
         return (1 - share) * _at(self._calm[below], luck) + share * _at(self._calm[above], luck)
 
     def hand_over(self) -> float:
-        """Whatever the model."""
         return HAND_OVER_SECONDS
 
     def answer(self, requests: int, rows: int) -> float:
-        """One batch split, and its answers sent."""
         return ANSWER_SECONDS * requests + self._between(self._split, rows)
 
     def _between(self, seconds: Mapping[int, float], rows: int) -> float:

@@ -52,7 +52,6 @@ class Forecaster:
     requests: int = REQUESTS
 
     def __call__(self, max_rows: int, rate: float) -> Forecast:
-        """At so many requests a second."""
         arrivals = poisson(rate, self.requests, seed=0)
         served = self._serve(max_rows, arrivals)
         p50, p99 = self.transport + np.percentile(served.answered - arrivals, (50, 99), method="higher")
@@ -60,7 +59,6 @@ class Forecaster:
         return Forecast(max_rows, rate, float(p50), float(p99), mean_rows, served.busy / served.seconds(arrivals))
 
     def ceiling(self, max_rows: int) -> float:
-        """Requests a second of a replica that always has a backlog."""
         arrivals = np.zeros(self.requests)
         return self.requests / self._serve(max_rows, arrivals).seconds(arrivals)
 

@@ -6,36 +6,31 @@ on straight lines. Rows are ones and not zeros where the model runs on them: a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.core.failures import BadConfiguration, RunFailure
+from worker.core.failures import RunFailure
 from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
 from worker.tools.profile.engine.axes import LengthAxis
 from worker.tools.profile.engine.costs import HAND_OVER_SECONDS
 from worker.tools.profile.engine.lengths import Ints
-from worker.tools.profile.engine.sweep import Bench, SizeTimings, Sweep, warm
+from worker.tools.profile.engine.sweep import SizeTimings, Sweep
 
 Floats = NDArray[np.float64]
 
-ROUNDS = 4
+ROUNDS = 4  # of a sweep at lengths
 SIZES = 4  # batch sizes at each length
 
 
 class Ragged(Protocol):
     """A `Model`."""
 
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        """One inference."""
-        ...
-
-    def blank(self, rows: int, lengths: Mapping[Spot, int] = ..., value: int | None = ...) -> Mapping[str, Array]:
-        """So many rows of these lengths along these axes, filled with the value."""
-        ...
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
+    def blank(self, rows: int, lengths: Mapping[Spot, int] = ..., value: int | None = ...) -> Mapping[str, Array]: ...
 
 
 class AtLength:
@@ -50,7 +45,6 @@ class AtLength:
         self.run = model.run
 
     def blank(self, rows: int) -> Mapping[str, Array]:
-        """So many rows of that length."""
         return self._model.blank(rows, self._lengths, self._value)
 
 
@@ -64,35 +58,6 @@ def powers_between(shortest: int, longest: int) -> list[int]:
     """Lengths to measure: powers of two, and the longest; the first holds the shortest."""
     powers = [1 << n for n in range(longest.bit_length()) if 1 << n >= min(shortest, longest)]
     return sorted({*powers, longest})
-
-
-def sweep_lengths(
-    benches: Mapping[int, Bench],
-    sizes: Callable[[int], Sequence[int]],
-    seconds: float,
-    tell: Callable[[int], None],
-) -> dict[int, Sweep]:
-    """Measure each length at its sizes, each for so many seconds; `tell` gets the number of rounds done.
-
-    Raises `BadConfiguration` when the model fails at the smallest size of any.
-    """
-    ready = {length: warm(bench, sizes(length)) for length, bench in benches.items()}
-    for length, (requests, too_large) in ready.items():
-        if not requests and too_large is not None:
-            raise BadConfiguration(f"the model does not run on rows of length {length}: {too_large.reason}")
-    found = {
-        length: Sweep([SizeTimings(rows) for rows in requests], too_large)
-        for length, (requests, too_large) in ready.items()
-    }
-    cells = [(length, measured) for length, swept in found.items() for measured in swept.sizes]
-    for done in range(ROUNDS):
-        for length, measured in cells if done % 2 == 0 else reversed(cells):
-            timings = benches[length].time_for(seconds / ROUNDS, ready[length][0][measured.rows])
-            if isinstance(timings, RunFailure):
-                raise BadConfiguration(f"the model ran at length {length}, and then failed: {timings.message}")
-            measured.rounds.append(timings)
-        tell(done + 1)
-    return found
 
 
 class _Curve(NamedTuple):

@@ -35,7 +35,6 @@ class Sample:
 
     @property
     def rows_per_request(self) -> float:
-        """On average."""
         return len(self.lengths) / self.requests
 
 

@@ -33,7 +33,6 @@ class Elements(NamedTuple):
     fixed: int
 
     def of(self, lengths: Floats) -> Floats:
-        """At each of these lengths."""
         return np.maximum(self.per_length * lengths, self.fixed)
 
 
@@ -93,22 +92,18 @@ class BucketAdvice(NamedTuple):
 
     @property
     def boundaries(self) -> list[int]:
-        """Ascending."""
         return [bucket.boundary for bucket in self.buckets]
 
     @property
     def before(self) -> Way:
-        """What padding without buckets comes to."""
         return next(way for way in self.ways if way.name == "to_longest_of_batch")
 
     @property
     def gain(self) -> float:
-        """Rows a second against that."""
         return self.ways[-1].rows_per_s / self.before.rows_per_s
 
 
 def waste(lengths: Ints, padded: Ints) -> float:
-    """The share of the padded elements that is padding."""
     return 1 - float(lengths.sum() / padded.sum())
 
 

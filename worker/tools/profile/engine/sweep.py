@@ -9,7 +9,7 @@ given; the rows are the ones that the model is warmed up with, since shapes cost
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -27,6 +27,10 @@ ROUNDS = 10  # slices that a size's time is cut into: a swing of a second falls 
 WARM_UPS = 3  # runs before a size is timed: allocation at the first, a provider's tuning at the first or second
 LONGEST_RUN = 1.0  # sizes stop growing at an inference of so many seconds: no budget has room for two of them
 
+# At a p99 of so many medians, and later than them by more seconds than a scheduler takes from time to time, the machine
+# had something else to do, or the device slowed down to cool.
+UNSTEADY, UNSTEADY_BY = 5.0, 0.01
+
 _RECORD = Record(Partition("profile", 0), 0, None, None, (), None)
 _REPLY = Reply("application/octet-stream")
 _MODEL = ModelKey("", "")
@@ -35,13 +39,8 @@ _MODEL = ModelKey("", "")
 class SweptModel(Protocol):
     """What is measured: a `Model`."""
 
-    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
-        """One inference."""
-        ...
-
-    def blank(self, rows: int) -> Mapping[str, Array]:
-        """So many rows on which it runs."""
-        ...
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure: ...
+    def blank(self, rows: int) -> Mapping[str, Array]: ...
 
 
 class Timing(NamedTuple):
@@ -54,14 +53,13 @@ class Timing(NamedTuple):
 
 @dataclass(slots=True)
 class SizeTimings:
-    """One batch size. `rounds` holds the timings of each round."""
+    """One batch size. `rounds` holds the timings of each round; stacking and splitting take their medians."""
 
     rows: int
     rounds: list[list[Timing]] = field(default_factory=list)
 
     @property
     def inferences(self) -> int:
-        """How often it ran."""
         return sum(map(len, self.rounds))
 
     @property
@@ -76,13 +74,17 @@ class SizeTimings:
 
     @property
     def stack_seconds(self) -> float:
-        """The median."""
         return float(np.median([timing.stack for timing in itertools.chain(*self.rounds)]))
 
     @property
     def split_seconds(self) -> float:
-        """The median."""
         return float(np.median([timing.split for timing in itertools.chain(*self.rounds)]))
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Its slowest runs say more about the machine than about the model."""
+        p50, p99 = self.run_seconds(50), self.run_seconds(99)
+        return p99 > max(UNSTEADY * p50, p50 + UNSTEADY_BY)
 
     def run_seconds(self, percent: float) -> float:
         """What so many percent of the inferences do not exceed."""
@@ -97,13 +99,23 @@ class TooLarge(NamedTuple):
 
 
 class Bench:
-    """Makes and times batches of one model. Requests have `request_rows` rows, but for a batch's last."""
+    """Makes and times batches of one model. Requests have `request_rows` rows, but for a batch's last.
 
-    def __init__(self, runner: SweptModel, stacker: Stacker, request_rows: int, clock: Callable[[], float]) -> None:
+    `of`: what is to be said of its rows, as in ` of length 64`.
+    """
+
+    def __init__(
+        self, runner: SweptModel, stacker: Stacker, request_rows: int, clock: Callable[[], float], of: str = ""
+    ) -> None:
         self._runner = runner
         self._stacker = stacker
         self._request_rows = request_rows
         self._clock = clock
+        self._of = of
+
+    def named(self, rows: int) -> str:
+        """So many rows, for a sentence."""
+        return f"{rows} row{'' if rows == 1 else 's'}{self._of}"
 
     def requests(self, rows: int) -> list[Request]:
         """So many rows in requests, as the codecs leave them."""
@@ -114,7 +126,6 @@ class Bench:
         return [_request(specs, blanks[size], size) for size in sizes]
 
     def time(self, requests: Sequence[Request]) -> Timing | RunFailure:
-        """One batch of them."""
         clock = self._clock
         began = clock()
         batch, _ = self._stacker.stack(requests, ClosedBy.SIZE)
@@ -149,41 +160,44 @@ class Sweep(NamedTuple):
 def sweep(bench: Bench, sizes: Sequence[int], seconds: float, tell: Callable[[int], None]) -> Sweep:
     """Measure each of these ascending sizes for so many seconds; `tell` gets the number of slices done.
 
-    Raises `BadConfiguration` when the model fails at the smallest already.
+    Raises `BadConfiguration` when the model fails at the smallest already, or later at one that it ran on.
     """
-    ready, too_large = warm(bench, sizes)
-    if not ready:
-        assert too_large is not None
-        raise BadConfiguration(f"the model does not run on {too_large.rows} rows: {too_large.reason}")
-    measured = {rows: SizeTimings(rows) for rows in ready}
-    for done, rows in enumerate(_turns(list(ready)), 1):
-        timings = bench.time_for(seconds / ROUNDS, ready[rows])
+    return sweep_all({0: (bench, sizes)}, seconds, ROUNDS, tell)[0]
+
+
+def sweep_all(
+    benches: Mapping[int, tuple[Bench, Sequence[int]]], seconds: float, rounds: int, tell: Callable[[int], None]
+) -> dict[int, Sweep]:
+    """The same for several, each at its sizes, all in turns. `rounds`: slices that a size's time is cut into."""
+    ready = {key: _warm(bench, sizes) for key, (bench, sizes) in benches.items()}
+    found = {key: Sweep([SizeTimings(rows) for rows in warm], too_large) for key, (warm, too_large) in ready.items()}
+    cells = [(key, size) for key, swept in found.items() for size in swept.sizes]
+    there_and_back = itertools.cycle((cells, cells[::-1]))  # none always follows the same one
+    turns = itertools.chain.from_iterable(itertools.islice(there_and_back, rounds))
+    for done, (key, size) in enumerate(turns, 1):
+        bench = benches[key][0]
+        timings = bench.time_for(seconds / rounds, ready[key][0][size.rows])
         if isinstance(timings, RunFailure):
-            raise BadConfiguration(f"the model ran on {rows} rows, and then failed: {timings.message}")
-        measured[rows].rounds.append(timings)
+            raise BadConfiguration(f"the model ran on {bench.named(size.rows)}, and then failed: {timings.message}")
+        size.rounds.append(timings)
         tell(done)
-    return Sweep(list(measured.values()), too_large)
+    return found
 
 
-def warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
+def _warm(bench: Bench, sizes: Sequence[int]) -> tuple[dict[int, list[Request]], TooLarge | None]:
     """Requests of each of these ascending sizes that the model has run on, and the first size left out."""
     ready: dict[int, list[Request]] = {}
     for rows in sizes:
         requests = bench.requests(rows)
-        timings = [bench.time(requests) for _ in range(WARM_UPS)]
-        last = timings[-1]
+        last = [bench.time(requests) for _ in range(WARM_UPS)][-1]
         if isinstance(last, RunFailure):
+            if not ready:
+                raise BadConfiguration(f"the model does not run on {bench.named(rows)}: {last.message}")
             return ready, TooLarge(rows, last.message)
         if last.run > LONGEST_RUN and ready:
             return ready, TooLarge(rows, f"one inference takes {last.run:.1f} s")
         ready[rows] = requests
     return ready, None
-
-
-def _turns(sizes: list[int]) -> Iterator[int]:
-    """Every size once a round, there and back: none always follows the same one."""
-    for number in range(ROUNDS):
-        yield from sizes if number % 2 == 0 else reversed(sizes)
 
 
 def _request(specs: Sequence[TensorSpec], feeds: Mapping[str, Array], rows: int) -> Request:

@@ -13,7 +13,7 @@ import sys
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -23,6 +23,7 @@ from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
+from worker.tools.closing import Closing
 
 _MOST_SAID = 100  # characters of a reason
 _ZIP_NAME_LENGTHS = struct.Struct("<26xHH")  # of a local file header: the lengths of name and extra field behind it
@@ -79,7 +80,7 @@ class ArrayColumn(NamedTuple):
         return raw
 
 
-class Arrays:
+class Arrays(Closing):
     """The file, open: one column for each of the model's inputs that it holds, all with so many `rows`."""
 
     def __init__(self, path: Path, signature: Signature) -> None:
@@ -101,10 +102,7 @@ class Arrays:
         """Bytes of one row of all columns, as the file has them."""
         return sum(column.row_bytes for column in self.columns)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._file.close()
 
 

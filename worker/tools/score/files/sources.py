@@ -47,7 +47,6 @@ class FileSource:
 
     @property
     def is_over(self) -> bool:
-        """All is read."""
         raise NotImplementedError
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
@@ -58,11 +57,9 @@ class FileSource:
         """A file has one reader, so no partitions come and go."""
 
     def pause(self) -> None:
-        """From now on a poll brings nothing."""
         self._is_paused = True
 
     def resume(self) -> None:
-        """From now on it brings records again."""
         self._is_paused = False
 
     def close(self) -> None:
@@ -90,7 +87,6 @@ class LineSource(FileSource):
         return self._is_read_up and not self._ready
 
     def poll(self, max_records: int, timeout: float) -> Sequence[Record]:
-        """The next lines. Raises `Incomplete` when the file cannot be read any more."""
         if self._is_paused:
             return ()
         while not self._ready and not self._is_read_up and self._has_more(timeout):

@@ -13,7 +13,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.records import Message, Outcome, Rejection
@@ -24,10 +23,8 @@ from worker.tools.score.results import ScoreCounts
 BLOCK = 64 * 1024  # bytes that wait for company; a pipe holds as much
 
 
-class Encoder(Protocol):
-    """Outcomes to messages; one each, where there are no dead letters."""
-
-    def encode(self, outcome: Outcome) -> Sequence[Message]: ...
+# An outcome's messages: one, where there are no dead letters.
+Encode = Callable[[Outcome], Sequence[Message]]
 
 
 class LineWriter:
@@ -36,11 +33,11 @@ class LineWriter:
     Written without Python's own buffer, which would write again, when it is closed, what a full disk did not take.
     """
 
-    def __init__(self, descriptor: int, name: str, encoder: Encoder, unit: str, counts: ScoreCounts) -> None:
+    def __init__(self, descriptor: int, name: str, encode: Encode, unit: str, counts: ScoreCounts) -> None:
         """`unit` is what the numbers count: `line` or `row`."""
         self._descriptor = descriptor
         self._name = name
-        self._encoder = encoder
+        self._encode = encode
         self._unit = unit.encode()
         self._counts = counts
         self._lines: list[bytes] = []
@@ -48,7 +45,7 @@ class LineWriter:
 
     def write(self, number: int, outcome: Outcome) -> None:
         """One line. Raises `Incomplete` when the disk is full or the output is read no more."""
-        (message,) = self._encoder.encode(outcome)
+        (message,) = self._encode(outcome)
         line = message.value or b""
         headers = dict(message.headers)
         if headers["status"] == b"error":
