@@ -204,7 +204,7 @@ def _learning(batching: BatchingSettings, policy: BatchPolicy) -> Linger | None:
     """What chooses the linger, unless it is fixed."""
     if batching.linger is not None:
         return None
-    return Linger(lambda shapes: policy.limit(shapes).rows, lanes=batching.lanes, budget=batching.latency_budget)
+    return Linger(lambda kind: policy.limit(kind.shapes).rows, lanes=batching.lanes, budget=batching.latency_budget)
 
 
 def _outlet(

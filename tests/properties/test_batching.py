@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.builders import P0, P1, Q0, request
 from tests.meeting import meeting, met
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
-from worker.core.records import Batch, ClosedBy, Partition, Request
+from worker.core.records import Batch, BatchKind, ClosedBy, Partition, Request
 from worker.core.tensors.buckets import NO_BUCKETS, Axis, Buckets, Shapes, Spot, tokens
 
 FULL = (ClosedBy.SIZE, ClosedBy.BYTES, ClosedBy.TOKENS, ClosedBy.MEMORY)
@@ -22,9 +22,9 @@ SHAPES = [((1,), ()), ((2,), ()), ((3,), (5,)), ((7,), ()), ((8,), ())]
 BUCKETS = Buckets((Axis("input a axis 1", (2, 4, 8), {Spot(0, 0): 0}),), element_bytes=(1, 1))
 
 
-def expected(shapes: Shapes, rows: int) -> float:
+def expected(kind: BatchKind, rows: int) -> float:
     """Any rule that grows with the work."""
-    return 0.1 * tokens(shapes) * rows
+    return 0.1 * tokens(kind.shapes) * rows
 
 
 class BatcherMachine(RuleBasedStateMachine):
@@ -158,7 +158,7 @@ class BatcherMachine(RuleBasedStateMachine):
             return
         assert group.requests
         (shapes,) = {self.policy.buckets.padded(r.shapes) for r in group.requests}
-        assert shapes == group.bucket.shapes
+        assert shapes == group.bucket.kind.shapes
         assert group.rows == sum(r.rows for r in group.requests) <= self.policy.max_rows
         assert group.size == sum(r.size for r in group.requests)
         assert group.size <= self.policy.max_bytes or group.rows == 1

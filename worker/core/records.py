@@ -72,6 +72,16 @@ class ModelKey(NamedTuple):
     version: str
 
 
+class BatchKind(NamedTuple):
+    """What batches have in common that take equally long, and equally much memory: the model, and how they run in it.
+
+    `shapes` are the non-batch dimensions of each input: padded, if they are.
+    """
+
+    model: ModelKey
+    shapes: tuple[tuple[int, ...], ...]
+
+
 class RequestedOutput(NamedTuple):
     """One entry of an Open Inference Protocol request's `outputs`. `binary` asks for the binary-data form."""
 
@@ -184,6 +194,10 @@ class Batch:
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The non-batch dimensions of each input, as they run: padded, if they are."""
         return tuple([feed.shape[1:] for feed in self.feeds.values()])
+
+    @property
+    def kind(self) -> BatchKind:
+        return BatchKind(self.model, self.shapes)
 
 
 class RunStates:

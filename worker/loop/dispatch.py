@@ -96,7 +96,7 @@ class Dispatch:
     def start(self, group: Group, now: float) -> None:
         """Stack the group and give it to a lane; what of it may not run is refused."""
         requests = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.requests
-        stacker = self._stackers[group.bucket.model]
+        stacker = self._stackers[group.bucket.kind.model]
         batch, refused = stacker.stack(requests, group.closed_by)
         if refused and any(isinstance(request, Run) for request, _ in refused):
             batch, refused = stacker.stack(self._outcomes.apart(requests), group.closed_by)
@@ -146,7 +146,7 @@ class Dispatch:
 
     def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:
         """What of the group would be finished before its deadline; the others are refused."""
-        running, late = self._punctuality.triaged(group.requests, group.bucket.shapes, now, self._outcomes.apart)
+        running, late = self._punctuality.triaged(group.requests, group.bucket.kind, now, self._outcomes.apart)
         if late:
             self._outcomes.refuse_requests(late)
         return running

@@ -5,7 +5,7 @@
 | usable outputs                        | each request gets its own rows, or an error where those are not finite |
 | none, of several requests             | the batch is halved, until the request on which the model fails is alone |
 | none, of one request                  | the device check (`device_check.py`) holds its error until the device works |
-| none, for want of memory              | one request is halved, too; later batches of these shapes are smaller |
+| none, for want of memory              | one request is halved, too; later batches of this kind are smaller   |
 | outputs of a piece of a large request | they wait for the other pieces, and are answered as one |
 
 Takes what the lanes and the checks before them say, gives places to the delivery, and returns the halves to run next.

@@ -415,7 +415,7 @@ def test_the_batcher_shows_itself() -> None:
 
 def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
     """In the place of the policy's: at first nobody waits, and then as long as it would have been worth."""
-    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _shapes: 64))
+    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _kind: 64))
     for at in (0.0, 0.002, 0.5, 0.502):
         waiting.add(request(), at)
         assert waiting.due(at) is not None
@@ -441,7 +441,7 @@ def test_a_fixed_linger_learns_nothing() -> None:
 
 def test_a_linger_looks_back_when_a_batch_is_home() -> None:
     """Before that a burst may not be over, and its first request seem to be alone."""
-    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _shapes: 64))
+    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _kind: 64))
     for rows in (1, 64):
         waiting.ran(stacked(rows, 1), 0.010, 0.0)
     waiting.look_back(0.0)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import batch, request
+from tests.fakes import MODEL
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.deadlines.run_times import RunTimes
 from worker.core.failures import RunFailure
-from worker.core.records import Batch, Finished
+from worker.core.records import Batch, BatchKind, Finished
 
-X = ((1,),)
+X = BatchKind(MODEL, ((1,),))
 
 
 def of(rows: int = 4) -> Batch:

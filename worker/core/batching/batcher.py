@@ -29,7 +29,7 @@ from math import inf
 
 from worker.core.batching.limits import Limit, MemoryLimits
 from worker.core.batching.linger import Linger
-from worker.core.records import Batch, ClosedBy, ModelKey, Partition, Request
+from worker.core.records import Batch, BatchKind, ClosedBy, ModelKey, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, Shapes, tokens
 from worker.core.tensors.stacking import cut
@@ -76,10 +76,9 @@ class BatchPolicy:
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """A model and the shapes in which its batches run, the limit of the next one, and the group that is open."""
+    """Where requests gather for batches of one kind: the limit of the next one, and the group that is open."""
 
-    model: ModelKey
-    shapes: Shapes
+    kind: BatchKind
     limit: Limit
     group: Group | None = None
 
@@ -110,7 +109,7 @@ class Group:
         self.size = sum(r.size for r in self.requests)
 
 
-def _nothing_known(_shapes: Shapes, _rows: int) -> float:
+def _nothing_known(_kind: BatchKind, _rows: int) -> float:
     return 0.0
 
 
@@ -120,10 +119,10 @@ class Batcher:
     def __init__(
         self,
         policy: BatchPolicy,
-        expected: Callable[[Shapes, int], float] = _nothing_known,
+        expected: Callable[[BatchKind, int], float] = _nothing_known,
         auto: Linger | None = None,
     ) -> None:
-        """`expected`: the seconds that an inference of so many rows in these shapes is expected to take.
+        """`expected`: the seconds that an inference of this kind with so many rows is expected to take.
 
         `auto` learns how long to wait for company, in the place of the policy's fixed linger.
         """
@@ -137,7 +136,7 @@ class Batcher:
         self._by_request: dict[ModelKey, dict[Shapes, Bucket]] = {}
         self._model: ModelKey | None = None
         self._of_model: dict[Shapes, Bucket] = {}
-        self._buckets: dict[tuple[ModelKey, Shapes], Bucket] = {}
+        self._buckets: dict[BatchKind, Bucket] = {}
         self._open: dict[int, Group] = {}  # by age
         # When each is due, the first at the head. Says more than is true: of groups that closed, and of earlier plans.
         self._dues: list[tuple[float, int]] = []
@@ -152,7 +151,7 @@ class Batcher:
         rows = self._policy.piece_rows(request, bucket.limit.rows)
         for piece in (request,) if rows == request.rows else cut(request, rows):
             if self._auto is not None:
-                self._auto.arrived(now, bucket.shapes, piece.rows)
+                self._auto.arrived(now, bucket.kind, piece.rows)
             self._place(bucket, piece, now)
 
     def add_late(self, request: Request, now: float) -> None:
@@ -175,9 +174,9 @@ class Batcher:
             rows = size = 0  # it opens a group of its own
         return max(1, min((limit.rows - rows) // rows_each, (max_bytes - size) // size_each))
 
-    def shapes(self, request: Request) -> Shapes:
-        """Those of the batch that the request will share."""
-        return self._bucket_of(request).shapes
+    def kind(self, request: Request) -> BatchKind:
+        """That of the batch that the request will share."""
+        return self._bucket_of(request).kind
 
     def due(self, now: float) -> Group | None:
         """What an idle lane should start: of the groups that are full or have waited long enough, that due first."""
@@ -231,18 +230,18 @@ class Batcher:
         heapify(self._full)
 
     def ran_out_of_memory(self, batch: Batch) -> None:
-        """The device had none for this batch: from now on those of its shapes are smaller, where that helps."""
+        """The device had none for this batch: from now on those of its kind are smaller, where that helps."""
         if self._policy.is_fixed:
             return
-        self._memory.ran_out(batch.shapes, batch.rows)
+        self._memory.ran_out(batch.kind, batch.rows)
         self._change_limit(batch)
 
     def ran(self, batch: Batch, seconds: float, now: float) -> None:
         """It took so long, and the device had memory enough: of use only after it had not for another."""
-        if self._memory and self._memory.ran(batch.shapes, batch.rows, batch.closed_by):
+        if self._memory and self._memory.ran(batch.kind, batch.rows, batch.closed_by):
             self._change_limit(batch)
         if self._auto is not None:
-            self._auto.ran(batch.shapes, batch.rows, seconds, now)
+            self._auto.ran(batch.kind, batch.rows, seconds, now)
             self._has_news = True
 
     def look_back(self, now: float) -> None:
@@ -264,24 +263,25 @@ class Batcher:
 
     def _learn(self, request: Request) -> Bucket:
         """The bucket for requests like this one, for the model that was turned to."""
-        model, shapes = request.model, request.shapes
         if len(self._of_model) >= MOST_REMEMBERED:
             for of_model in self._by_request.values():
                 of_model.clear()
             self._buckets.clear()  # groups that are open go when they are due
-        padded = self._policy.buckets.padded(shapes)
-        bucket = self._buckets.get((model, padded))
+        kind = BatchKind(request.model, self._policy.buckets.padded(request.shapes))
+        bucket = self._buckets.get(kind)
         if bucket is None:
-            limit = self._memory.limit(padded, self._policy.limit(padded))
-            bucket = self._buckets[model, padded] = Bucket(model, padded, limit)
-        self._of_model[shapes] = bucket
+            bucket = self._buckets[kind] = Bucket(kind, self._limit(kind))
+        self._of_model[request.shapes] = bucket
         return bucket
+
+    def _limit(self, kind: BatchKind) -> Limit:
+        return self._memory.limit(kind, self._policy.limit(kind.shapes))
 
     def _change_limit(self, batch: Batch) -> None:
         """Of groups like this batch that open from now on. The one that is open closes earlier, too."""
-        if (bucket := self._buckets.get((batch.model, batch.shapes))) is None:
+        if (bucket := self._buckets.get(batch.kind)) is None:
             return
-        bucket.limit = self._memory.limit(bucket.shapes, self._policy.limit(bucket.shapes))
+        bucket.limit = self._limit(bucket.kind)
         if (group := bucket.group) is not None:
             group.limit = bucket.limit
             if group.rows >= group.limit.rows:
@@ -319,7 +319,7 @@ class Batcher:
 
     def _hurry(self, group: Group) -> None:
         """Bring forward when it is due, if its most urgent request needs that."""
-        latest = group.deadline - self._expected(group.bucket.shapes, group.rows)
+        latest = group.deadline - self._expected(group.bucket.kind, group.rows)
         if latest < group.due_at:
             self._bring_forward(group, latest)
 
