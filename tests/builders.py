@@ -210,6 +210,7 @@ class World:
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states, refuse_missing=refuse)
             self.encoder = StatefulEncoder(self.codec, self.states, CHANGELOG)
             self.suspects = Suspects(replace(self.policy, max_rows=1), self.bounds.records)
+        self.stackers = {MODEL: a_stacker}
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         self.worker = compose(
             source=self.source,
@@ -220,7 +221,7 @@ class World:
             intake=self.intake,
             batcher=self.batcher,
             suspects=self.suspects,
-            stacker=a_stacker,
+            stackers=self.stackers,
             lanes=self.lanes,
             punctuality=Punctuality(self.outlook, self.clock),
             delivery=self.delivery,

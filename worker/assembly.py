@@ -80,7 +80,8 @@ def assemble(
     outlet = _outlet(settings, topics, source, events, closing)
     wire = _wire_contract(settings, topics)
     model = _warm_model(settings, wire, events)
-    lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else inline_limit())
+    brief = 0.0 if model.is_accelerated else inline_limit()
+    lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     ledger = LEDGERS[settings.delivery.order]()
     stateful = _stateful(settings, model, ledger, events, closing)
@@ -121,7 +122,7 @@ def assemble(
         batcher=batcher,
         # The steps of a sequence run one by one, also where it runs alone.
         suspects=Suspects(policy if stateful is None else replace(policy, max_rows=1), bounds.records + RESERVE),
-        stacker=_stacker(settings, model, stateful),
+        stackers={signature.key: _stacker(settings, model, stateful)},
         lanes=served_by,
         punctuality=Punctuality(outlook, time.time),
         delivery=_delivery(settings, outlet, source, ledger, encoder, events, tracing),

@@ -14,6 +14,7 @@ from worker.core.records import (
     Batch,
     CommitResult,
     Finished,
+    ModelKey,
     Outcome,
     Partition,
     Place,
@@ -126,8 +127,8 @@ class Lanes(Protocol):
     def resubmit(self, halves: Sequence[Batch]) -> None:
         """Put the halves of a failed batch at the head of the queue, in order."""
 
-    def probe(self) -> None:
-        """Run the warm-up batch next; it is returned as a `Finished` without a batch."""
+    def probe(self, model: ModelKey) -> None:
+        """Run this model's warm-up batch next; it is returned as a `Finished` without a batch."""
 
     def finished(self, timeout: float) -> Sequence[Finished]:
         """What is finished, waiting at most `timeout` seconds for the first; at once when nothing is out."""

@@ -40,7 +40,7 @@ from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Place, Record
+from worker.core.records import Batch, CommitResult, Finished, Message, ModelKey, Partition, Place, Record
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
@@ -108,10 +108,10 @@ class Lanes:
         self._waiting.append(batch)
 
     def resubmit(self, halves: Sequence[Batch]) -> None: ...
-    def probe(self) -> None: ...
+    def probe(self, model: ModelKey) -> None: ...
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        done = [Finished(batch, [batch.feeds["x"].copy()], None, 0.0) for batch in self._waiting]
+        done = [Finished(batch, [batch.feeds["x"].copy()], None, 0.0, batch.model) for batch in self._waiting]
         self._waiting.clear()
         return done
 
@@ -171,7 +171,7 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
         intake=Intake(Bounds(20_000, 131_072, 1 << 26), ledger, chunk=BATCH),
         batcher=Batcher(policy),
         suspects=Suspects(policy, most_in_flight=1_000),
-        stacker=Stacker(model),
+        stackers={model.key: Stacker(model)},
         lanes=lanes,
         punctuality=Punctuality(Outlook(), time.time),
         delivery=AtLeastOnce(

@@ -21,7 +21,7 @@ from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.failures import BadConfiguration, Code, LimitLowered, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
-from worker.core.records import Partition, Record
+from worker.core.records import ModelKey, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import Model
@@ -204,7 +204,9 @@ def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
     monkeypatch.setattr(Model, "is_accelerated", is_accelerated)
     monkeypatch.setattr(assembly, "inline_limit", lambda: 123.0)
 
-    assert assemble(BATCHING__LANES="1").held["_lanes"]._brief == (0.0 if is_accelerated else 123.0)
+    usual = assemble(BATCHING__LANES="1").held["_lanes"]._usual[ModelKey("any", "")]
+
+    assert usual._brief == (0.0 if is_accelerated else 123.0)
 
 
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:

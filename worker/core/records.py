@@ -315,13 +315,14 @@ class Message(NamedTuple):
 class Finished(NamedTuple):
     """One finished inference: `outputs` (one array per model output) or the `failure`, and the seconds it took.
 
-    `batch` None: it was the warm-up batch, run again to ask whether the device still works.
+    `batch` None: it was the model's warm-up batch, run again to ask whether the device still works.
     """
 
     batch: Batch | None
     outputs: Sequence[Array] | None
     failure: RunFailure | None
     seconds: float
+    model: ModelKey
 
 
 class CommitResult(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import ModelKey
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.loop.admission import Admission
@@ -33,7 +34,7 @@ def compose(  # noqa: PLR0913  # names every part once
     intake: Intake,
     batcher: Batcher,
     suspects: Suspects,
-    stacker: Stacker,
+    stackers: Mapping[ModelKey, Stacker],
     lanes: Lanes,
     punctuality: Punctuality,
     delivery: Delivery,
@@ -49,7 +50,6 @@ def compose(  # noqa: PLR0913  # names every part once
 
     With a model that has state there are `states`, and `turns` before the batcher.
     """
-    stackers = {stacker.signature.key: stacker}
     outcomes = Outcomes(
         ledger=ledger,
         delivery=delivery,

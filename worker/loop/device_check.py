@@ -3,8 +3,9 @@
 A model that fails on one request is asked about the next one. A device that died fails on all of them, and answering
 each with an error would drain the topic into the dead letters. So an error that the model caused is held until there is
 proof that the device works: any success, or the warm-up batch run again. It is asked for after `PATIENCE` failures in a
-row, and as soon as the lanes have nothing else to prove it with. If the warm-up batch fails too, the process stops and
-what is held stays unanswered and uncommitted.
+row, and as soon as the lanes have no other batch to prove it with. If the warm-up batch fails too, the process stops
+and what is held stays unanswered and uncommitted. Each model has a check of its own: that another one runs says nothing
+of its file, its memory or its session.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Held = tuple[Request, Rejection]
 
 
 class DeviceCheck:
-    """The failures in a row and the rejections they caused, held back; whether a probe is out. Owned by the loop."""
+    """Of one model: failures in a row and the rejections they caused, held back; whether a probe is out."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -37,9 +38,9 @@ class DeviceCheck:
         held, self._held = self._held, []
         return held
 
-    def wants_probe(self, *, lanes_are_idle: bool) -> bool:
-        """Whether to run the warm-up batch now; True once for each probe."""
-        if self.is_probing or not (self.failures >= PATIENCE or (self._held and lanes_are_idle)):
+    def wants_probe(self, *, is_running: bool) -> bool:
+        """Whether to run the warm-up batch now; True once for each probe. `is_running`: the lanes have a batch."""
+        if self.is_probing or not (self.failures >= PATIENCE or (self._held and not is_running)):
             return False
         self.is_probing = True
         return True

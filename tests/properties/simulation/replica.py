@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.builders import CHUNK, rows_model, stacker
-from tests.fakes import FakeEvents, FakeLanes, RowCodec
+from tests.fakes import MODEL, FakeEvents, FakeLanes, RowCodec
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.process import Died, Process, Weather, World, watched
 from tests.properties.simulation.producers import SimSink, SimTransactions
@@ -183,7 +183,7 @@ class Replica:
             intake=Intake(setup.bounds, self.ledger, CHUNK),
             batcher=self.batcher,
             suspects=Suspects(setup.policy, setup.bounds.records + RESERVE),
-            stacker=stacker(),
+            stackers={MODEL: stacker()},
             lanes=watched(process, self.lanes),
             punctuality=Punctuality(self.outlook, clock),
             delivery=self.delivery,

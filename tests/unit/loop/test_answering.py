@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, sources
-from tests.fakes import Model, RowCodec, TransactionFate
+from tests.builders import NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, signature, sources
+from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
-from worker.core.records import Array
+from worker.core.records import Array, ModelKey
+from worker.core.tensors.stacking import Stacker
 from worker.loop.device_check import PATIENCE
 
 
@@ -147,6 +149,21 @@ def test_a_dead_device_stops_the_worker_with_the_suspects_unanswered(records: in
     assert world.answered() == names(0)
     assert world.broker.committed == {P0: 1}
     assert world.events.probes == ["the device is gone"]
+
+
+def test_what_one_model_answers_is_no_proof_for_another() -> None:
+    """Its file may be damaged, or its session: its own warm-up batch has to run, or all stops."""
+    world = world_of(policy=dataclasses.replace(POLICY, max_rows=1))
+    world.lanes.broken = ModelKey(MODEL.name, "2")
+    world.stackers[world.lanes.broken] = Stacker(dataclasses.replace(signature(), version="2"))
+    asked = [record(at) for at in range(6)]
+    world.broker.append(*[one._replace(headers=(("version", b"2"),)) if one.offset % 2 else one for one in asked])
+
+    with suppress(ModelBroken):
+        world.turn_for(1.0)
+
+    assert world.events.probes == ["the device is gone"]
+    assert world.answered() == names(0)
 
 
 def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBased, Sampler, T
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from tests.builders import P0, POISON, World, floats, signature, stacker
-from tests.fakes import TransactionFate
+from tests.fakes import MODEL, TransactionFate
 from worker.codecs import Codecs, Wire
 from worker.codecs.wire_contract import OCTETS
 from worker.core.deadlines.forecast import Outlook
@@ -68,7 +68,7 @@ class Followed:
             intake=world.intake,
             batcher=world.batcher,
             suspects=world.suspects,
-            stacker=stacker(),
+            stackers={MODEL: stacker()},
             lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
             punctuality=Punctuality(Outlook(), world.clock),
             delivery=world.delivery,

@@ -87,7 +87,7 @@ class Outlook:
 
     def returned(self, finished: Iterable[Finished], now: float) -> None:
         """These have left the lanes, and are still to be answered; those that waited there begin."""
-        for batch, _, failure, seconds in finished:
+        for batch, _, failure, seconds, _ in finished:
             if batch is not None:
                 self._begin_next(batch, now)
                 if failure is None:

@@ -83,9 +83,8 @@ class Scorer:
         self._settings = settings
         self.counts = counts
         self._signals = signals
-        self._lanes = InferenceLanes(
-            Sliced(model, model.most_rows(settings.batching.max_batch_size)), settings.batching.lanes
-        )
+        sliced = Sliced(model, model.most_rows(settings.batching.max_batch_size))
+        self._lanes = InferenceLanes({model.signature.key: sliced}, settings.batching.lanes)
 
     def run(self, source: FileSource, writer: Writer) -> bool:
         """Everything in the source, unless the operator stops it: then what was taken. Whether it was everything.
@@ -126,6 +125,11 @@ class Scorer:
             batching.max_batch_tokens,
             self.signature.buckets,
         )
+        stacker = Stacker(
+            self.signature,
+            refuse_non_finite_input=model.non_finite_input == "reject",
+            refuse_non_finite_output=model.non_finite_output == "error",
+        )
         outlook = Outlook(batching.lanes)
         bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
         return compose(
@@ -135,11 +139,7 @@ class Scorer:
             intake=Intake(bounds, ledger, chunk=CHUNK),
             batcher=Batcher(policy, outlook.needed),
             suspects=Suspects(policy, bounds.records),
-            stacker=Stacker(
-                self.signature,
-                refuse_non_finite_input=model.non_finite_input == "reject",
-                refuse_non_finite_output=model.non_finite_output == "error",
-            ),
+            stackers={self.signature.key: stacker},
             lanes=self._lanes,
             punctuality=Punctuality(outlook, time.time),
             delivery=FileDelivery(ledger, writer),
