@@ -107,7 +107,7 @@ def assemble(
 
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     rejections = Rejections(settings.delivery.rejection_limit)
-    codecs = speaks(signature, wire, tell=events.rejected, rejections=rejections)
+    codecs = speaks([signature], wire, tell=events.rejected, rejections=rejections)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
     encoder: Encoder = codec
     if stateful is not None:

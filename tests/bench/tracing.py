@@ -159,7 +159,7 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
     """Through one worker, from the first poll to the last acknowledgement."""
     ledger, source, events = OffsetLedger(), Source(given), FakeEvents()
     model = signature(spec("x", dims=(WIDTH,)), outputs=[spec("y", dims=(WIDTH,))])
-    parts = Codecs(model, Wire("answers", "g", default_content_type=OCTETS), lambda _: None), Lanes(), Sink()
+    parts = Codecs([model], Wire("answers", "g", default_content_type=OCTETS), lambda _: None), Lanes(), Sink()
     codec, lanes, sink = parts if tracing is None else _traced(tracing, *parts)
     policy = BatchPolicy(BATCH, 1 << 24, 0.0)
     worker = compose(

@@ -157,7 +157,7 @@ def assemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 def test_batches_are_as_large_and_wait_as_long_as_was_set(assembled: Assembled) -> None:
     """Rows, bytes, tokens; the linger in seconds."""
-    buckets = assembled.held["_codec"]._signature.buckets
+    buckets = assembled.held["_codec"]._first.buckets
 
     assert assembled.policy == BatchPolicy(48, 500_000, 0.007, 300, buckets)
     assert assembled.held["_batcher"].linger == 0.007
@@ -257,7 +257,7 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
         null_value="skip",
         non_finite_output="error",
     )
-    assert assembled.held["_codec"]._signature.max_rows == 77
+    assert assembled.held["_codec"]._first.max_rows == 77
 
 
 def test_no_dead_letter_topic_takes_nothing(assemble: Callable[..., Assembled]) -> None:

@@ -94,7 +94,7 @@ def _turn_to_any_model(self: Batcher, model: ModelKey) -> None:
 
 
 def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
-    return _write(self, self._signature.key, *given)
+    return _write(self, next(iter(self._signatures)), *given)
 
 
 def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:

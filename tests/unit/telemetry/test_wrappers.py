@@ -55,7 +55,7 @@ class Followed:
         world = self.world
         tracing = Tracing(provider, "scorers", clock=lambda: round(world.clock.now * 1000) * MS)
         wire = Wire("responses", "scorers", "dead-letters", default_content_type=OCTETS)
-        self.codec = codec = TracedCodec(Codecs(signature(), wire, tell=lambda _: None), tracing)
+        self.codec = codec = TracedCodec(Codecs([signature()], wire, tell=lambda _: None), tracing)
         self.sink = TracedSink(world.sink, tracing)
         self.transactions = TracedTransactions(world.transactions, tracing)
         world.delivery = self._exactly_once() if world.exactly_once else self._at_least_once()

@@ -53,7 +53,9 @@ class Question(NamedTuple):
 
 
 class TensorCounts(NamedTuple):
-    """How many inputs and outputs the model has, and whether an input is of strings: what its requests can need.
+    """How many inputs and outputs a model has, and whether an input is of strings: what its requests can need.
+
+    Of several models the most, for a value says only when it is read which one it means.
 
     A value holds a thing of its own every two or three bytes, if its publisher likes. Python takes 50 to 600 bytes and
     0.1 to 6 µs for each: so what is more than any request needs is refused before it is built.
@@ -67,9 +69,10 @@ class TensorCounts(NamedTuple):
     most_outputs: int
 
     @classmethod
-    def of(cls, signature: Signature) -> Self:
-        inputs, outputs = len(signature.inputs), len(signature.outputs)
-        has_text = any(spec.is_text for spec in signature.inputs)
+    def of(cls, *signatures: Signature) -> Self:
+        inputs = max(len(signature.inputs) for signature in signatures)
+        outputs = max(len(signature.outputs) for signature in signatures)
+        has_text = any(spec.is_text for signature in signatures for spec in signature.inputs)
         return cls(inputs, outputs, has_text, inputs + 1, outputs + 1)
 
 

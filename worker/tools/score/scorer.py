@@ -68,7 +68,7 @@ class Scorer:
 
     def __init__(self, model: Model, settings: ScoringSettings, counts: ScoreCounts, signals: StopSignals) -> None:
         self.codecs = Codecs(
-            model.signature,
+            [model.signature],
             # No topic bounds an answer here, and how long a request may be is known to the reader of the file.
             Wire(
                 "",
