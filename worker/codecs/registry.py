@@ -196,10 +196,9 @@ class Codecs:
         judged = judge(signature, question)
         reply = reply_to(signature, question, envelope, reply)
         size = len(record.value or b"") + len(record.key or b"") + envelope.size + memory(judged)
-        key, timeout = signature.key, envelope.timeout
-        made = Request(record, judged.rows, judged.tensors, judged.shapes, reply, size, key, timeout=timeout)
-        made.state = envelope.state
-        return made
+        rows, shapes, tensors = judged
+        key, timeout, state = signature.key, envelope.timeout, envelope.state
+        return Request(record, rows, tensors, shapes, reply, size, key, timeout=timeout, state=state)
 
     # On the way out
 

@@ -16,6 +16,7 @@ kind has run for a while, one may find out whether it still takes so long.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import heapify, heapreplace
 
 from worker.core.deadlines.run_times import RunTimes
@@ -29,15 +30,13 @@ _WEIGHT, _DEVIATIONS = 1 / 8, 2.0  # of what forecasts miss
 _SLACK, _SLACK_OF_RUN = 0.003, 0.1
 
 
+@dataclass(slots=True, eq=False)
 class _Forecast:
     """One batch in the lanes. `began` None: it waits behind others there."""
 
-    __slots__ = ("began", "expected", "finished_at")
-
-    def __init__(self, began: float | None, expected: float, finished_at: float) -> None:
-        self.began = began
-        self.expected = expected
-        self.finished_at = finished_at
+    began: float | None
+    expected: float
+    finished_at: float
 
 
 class Outlook:

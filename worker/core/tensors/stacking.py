@@ -166,7 +166,7 @@ def cut(request: Request, rows: int) -> list[Request]:
         piece = Request(record, stop - start, tensors, shapes, reply, size, request.model, place, reassembly)
         piece.deadline, piece.state = request.deadline, request.state
         pieces.append(piece)
-        reassembly.expect(pieces[-1])
+        reassembly.expect(piece)
     return pieces
 
 
