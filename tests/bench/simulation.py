@@ -114,7 +114,7 @@ class _Replica:
         auto: Linger | None,
     ) -> None:
         self._arriving = deque(zip(arrivals.tolist(), requests, strict=True))
-        self._batcher = Batcher(policy, auto=auto)
+        self._batcher = Batcher({_MODEL: policy}, auto=auto)
         self._auto = auto
         self._costs = costs
         self._conduct = conduct

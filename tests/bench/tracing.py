@@ -161,7 +161,7 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
     model = signature(spec("x", dims=(WIDTH,)), outputs=[spec("y", dims=(WIDTH,))])
     parts = Codecs([model], Wire("answers", "g", default_content_type=OCTETS), lambda _: None), Lanes(), Sink()
     codec, lanes, sink = parts if tracing is None else _traced(tracing, *parts)
-    policy = BatchPolicy(BATCH, 1 << 24, 0.0)
+    policies = {model.key: BatchPolicy(BATCH, 1 << 24, 0.0)}
     worker = compose(
         source=source,
         offsets=source,
@@ -169,8 +169,8 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
         codec=codec,
         ledger=ledger,
         intake=Intake(Bounds(20_000, 131_072, 1 << 26), ledger, chunk=BATCH),
-        batcher=Batcher(policy),
-        suspects=Suspects(policy, most_in_flight=1_000),
+        batcher=Batcher(policies),
+        suspects=Suspects(policies, most_in_flight=1_000),
         stackers={model.key: Stacker(model)},
         lanes=lanes,
         punctuality=Punctuality(Outlook(), time.time),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.builders import P0, P1, Q0, request
+from tests.fakes import MODEL
 from tests.meeting import meeting, met
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.records import Batch, BatchKind, ClosedBy, Partition, Request
@@ -49,7 +50,7 @@ class BatcherMachine(RuleBasedStateMachine):
         first: list[tuple[Partition, Shapes]],
     ) -> None:
         self.policy = BatchPolicy(rows, size, linger, tokens, buckets)
-        self.batcher = Batcher(self.policy, expected)
+        self.batcher = Batcher({MODEL: self.policy}, expected)
         self.now = 0.0
         self.waiting: dict[Shapes, list[tuple[Partition, int, int]]] = {}  # partition, number, rows that still wait
         self.added_at: dict[int, float] = {}

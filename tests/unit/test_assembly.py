@@ -122,7 +122,8 @@ class Assembled:
 
     @property
     def policy(self) -> BatchPolicy:
-        return cast("BatchPolicy", self.held["_batcher"]._policy)
+        (policy,) = self.held["_batcher"]._policies.values()
+        return cast("BatchPolicy", policy)
 
     @property
     def wire(self) -> Wire:

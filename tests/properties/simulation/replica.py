@@ -172,7 +172,7 @@ class Replica:
         self.ledger = LEDGERS[setup.order]()
         self.codec = DeadlyCodec(process, joins=setup.joins and setup.order != "key")
         self.outlook = Outlook(setup.conduct.lanes)
-        self.batcher = Batcher(setup.policy, self.outlook.needed)
+        self.batcher = Batcher({MODEL: setup.policy}, self.outlook.needed)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once()
         self.worker = compose(
             source=self.client,
@@ -182,7 +182,7 @@ class Replica:
             ledger=self.ledger,
             intake=Intake(setup.bounds, self.ledger, CHUNK),
             batcher=self.batcher,
-            suspects=Suspects(setup.policy, setup.bounds.records + RESERVE),
+            suspects=Suspects({MODEL: setup.policy}, setup.bounds.records + RESERVE),
             stackers={MODEL: stacker()},
             lanes=watched(process, self.lanes),
             punctuality=Punctuality(self.outlook, clock),

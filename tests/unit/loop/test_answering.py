@@ -154,8 +154,9 @@ def test_a_dead_device_stops_the_worker_with_the_suspects_unanswered(records: in
 def test_what_one_model_answers_is_no_proof_for_another() -> None:
     """Its file may be damaged, or its session: its own warm-up batch has to run, or all stops."""
     world = world_of(policy=dataclasses.replace(POLICY, max_rows=1))
-    world.lanes.broken = ModelKey(MODEL.name, "2")
-    world.stackers[world.lanes.broken] = Stacker(dataclasses.replace(signature(), version="2"))
+    world.lanes.broken = broken = ModelKey(MODEL.name, "2")
+    world.policies[broken] = world.policy
+    world.stackers[broken] = Stacker(dataclasses.replace(signature(), version="2"))
     asked = [record(at) for at in range(6)]
     world.broker.append(*[one._replace(headers=(("version", b"2"),)) if one.offset % 2 else one for one in asked])
 

@@ -18,7 +18,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.ledger = OffsetLedger()
-        self.batcher = Batcher(POLICY)
+        self.batcher = Batcher({MODEL: POLICY})
         self.turns = KeyTurns(self.batcher)
 
     def add(self, offset: int, key: bytes, *, rows: int = 1, partition: Partition = P0) -> Request:

@@ -21,7 +21,7 @@ or not, so that a rare bucket never starves behind a common one. Nothing here re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -40,7 +40,7 @@ MOST_REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """The rules: most rows, bytes and tokens of a batch, and the longest wait for company in seconds.
+    """The rules for one model: most rows, bytes and tokens of a batch, and the longest wait for company in seconds.
 
     `is_fixed`: the model runs at one number of rows, so a smaller batch takes no less memory, and no fewer tokens.
     """
@@ -79,6 +79,7 @@ class Bucket:
     """Where requests gather for batches of one kind: the limit of the next one, and the group that is open."""
 
     kind: BatchKind
+    policy: BatchPolicy
     limit: Limit
     group: Group | None = None
 
@@ -118,15 +119,15 @@ class Batcher:
 
     def __init__(
         self,
-        policy: BatchPolicy,
+        policies: Mapping[ModelKey, BatchPolicy],
         expected: Callable[[BatchKind, int], float] = _nothing_known,
         auto: Linger | None = None,
     ) -> None:
         """`expected`: the seconds that an inference of this kind with so many rows is expected to take.
 
-        `auto` learns how long to wait for company, in the place of the policy's fixed linger.
+        `auto` learns how long to wait for company, in the place of the policies' fixed linger.
         """
-        self._policy = policy
+        self._policies = policies
         self._auto = auto
         self._has_news = False  # for `auto`
         self._expected = expected
@@ -148,7 +149,7 @@ class Batcher:
         if request.model is not self._model:  # as `_bucket_of`, without its call for each request
             self._turn_to(request.model)
         bucket = self._of_model.get(request.shapes) or self._learn(request)
-        rows = self._policy.piece_rows(request, bucket.limit.rows)
+        rows = bucket.policy.piece_rows(request, bucket.limit.rows)
         for piece in (request,) if rows == request.rows else cut(request, rows):
             if self._auto is not None:
                 self._auto.arrived(now, bucket.kind, piece.rows)
@@ -167,7 +168,7 @@ class Batcher:
         At least one: a record that is more than a batch is cut when it is added.
         """
         bucket = self._bucket_of(run)
-        group, limit, max_bytes = bucket.group, bucket.limit, self._policy.max_bytes
+        group, limit, max_bytes = bucket.group, bucket.limit, bucket.policy.max_bytes
         rows, size = (group.rows, group.size) if group is not None else (0, 0)
         rows_each, size_each = run.rows_each, max(run.sizes)
         if size + size_each > max_bytes or rows + rows_each > limit.rows:
@@ -204,8 +205,8 @@ class Batcher:
 
     @property
     def linger(self) -> float:
-        """How long the first request of a group that opens now will wait for company, seconds."""
-        return self._policy.linger if self._auto is None else self._auto.wait
+        """How long the first request of a group that opens now will wait for company at most, seconds."""
+        return max(map(self._wait, self._policies.values()))
 
     @property
     def backlog(self) -> int:
@@ -231,7 +232,7 @@ class Batcher:
 
     def ran_out_of_memory(self, batch: Batch) -> None:
         """The device had none for this batch: from now on those of its kind are smaller, where that helps."""
-        if self._policy.is_fixed:
+        if self._policies[batch.model].is_fixed:
             return
         self._memory.ran_out(batch.kind, batch.rows)
         self._change_limit(batch)
@@ -267,15 +268,16 @@ class Batcher:
             for of_model in self._by_request.values():
                 of_model.clear()
             self._buckets.clear()  # groups that are open go when they are due
-        kind = BatchKind(request.model, self._policy.buckets.padded(request.shapes))
+        policy = self._policies[request.model]
+        kind = BatchKind(request.model, policy.buckets.padded(request.shapes))
         bucket = self._buckets.get(kind)
         if bucket is None:
-            bucket = self._buckets[kind] = Bucket(kind, self._limit(kind))
+            bucket = self._buckets[kind] = Bucket(kind, policy, self._limit(kind))
         self._of_model[request.shapes] = bucket
         return bucket
 
     def _limit(self, kind: BatchKind) -> Limit:
-        return self._memory.limit(kind, self._policy.limit(kind.shapes))
+        return self._memory.limit(kind, self._policies[kind.model].limit(kind.shapes))
 
     def _change_limit(self, batch: Batch) -> None:
         """Of groups like this batch that open from now on. The one that is open closes earlier, too."""
@@ -299,7 +301,7 @@ class Batcher:
             group.deadline = min(group.deadline, request.deadline)
         if group.rows >= group.limit.rows:
             self._fill(group, group.limit.why)
-        elif group.size >= self._policy.max_bytes:
+        elif group.size >= bucket.policy.max_bytes:
             self._fill(group, ClosedBy.BYTES)
         elif group.deadline < inf:
             self._hurry(group)
@@ -307,15 +309,18 @@ class Batcher:
     def _overflow(self, group: Group, request: Request) -> ClosedBy | None:
         if group.rows + request.rows > group.limit.rows:
             return group.limit.why
-        if group.size + request.size > self._policy.max_bytes:
+        if group.size + request.size > group.bucket.policy.max_bytes:
             return ClosedBy.BYTES
         return None
 
     def _begin(self, bucket: Bucket, now: float) -> Group:
-        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self.linger)
+        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._wait(bucket.policy))
         self._open[group.age] = group
         heappush(self._dues, (group.due_at, group.age))
         return group
+
+    def _wait(self, policy: BatchPolicy) -> float:
+        return policy.linger if self._auto is None else self._auto.wait
 
     def _hurry(self, group: Group) -> None:
         """Bring forward when it is due, if its most urgent request needs that."""

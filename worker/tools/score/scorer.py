@@ -125,6 +125,7 @@ class Scorer:
             batching.max_batch_tokens,
             self.signature.buckets,
         )
+        policies = {self.signature.key: policy}
         stacker = Stacker(
             self.signature,
             refuse_non_finite_input=model.non_finite_input == "reject",
@@ -137,8 +138,8 @@ class Scorer:
             codec=LineCodec(self.codecs),
             ledger=ledger,
             intake=Intake(bounds, ledger, chunk=CHUNK),
-            batcher=Batcher(policy, outlook.needed),
-            suspects=Suspects(policy, bounds.records),
+            batcher=Batcher(policies, outlook.needed),
+            suspects=Suspects(policies, bounds.records),
             stackers={self.signature.key: stacker},
             lanes=self._lanes,
             punctuality=Punctuality(outlook, time.time),
