@@ -67,7 +67,7 @@ class Codecs:
 
     def _decode(self, record: Record) -> Request | Rejection:
         envelope = self._envelopes.read(record.headers)
-        value = record.value
+        value, reply = record.value, envelope.reply
         try:
             is_keyless = self._has_state and record.key is None
             if not value or is_keyless or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
@@ -75,14 +75,12 @@ class Codecs:
             if envelope.is_rows:
                 return self._rows.request(record, value, envelope)
             body = _body(record, value, envelope, self._bounds)
-            reply = _named(envelope.reply, body.body_id)
-        except Reject as no:
-            reply = envelope.reply if envelope.fault is None else self._reply_despite(envelope, value)
-            return Rejection(record, no.code, no.message, reply, is_silent=self._is_skipped(record))
-        try:
+            reply = _named(reply, body.body_id)
             return self._request(record, envelope, body, reply)
         except Reject as no:
-            return Rejection(record, no.code, no.message, reply)
+            if envelope.fault is not None:
+                reply = self._reply_despite(envelope, value)
+            return Rejection(record, no.code, no.message, reply, is_silent=self._is_skipped(record))
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         """What `decode` says of each, in order; rows of one form and one partition, side by side, come as one `Run`."""
