@@ -49,7 +49,7 @@ class Outlook:
         self._lanes = lanes
         self._times = times or RunTimes()
         self._out: dict[int, _Forecast] = {}  # by the batch's identity, in the order handed out
-        self._home: dict[int, _Forecast] = {}  # not answered yet
+        self._unanswered: dict[int, _Forecast] = {}  # have left the lanes
         self._missed = self._missed_deviation = 0.0
 
     def needed(self, kind: BatchKind, rows: int) -> float:
@@ -94,7 +94,7 @@ class Outlook:
 
     def answered(self, batch: Batch, now: float) -> None:
         """By now the answers of a finished batch are written."""
-        forecast = self._home.pop(id(batch), None)
+        forecast = self._unanswered.pop(id(batch), None)
         if forecast is not None and forecast.expected:  # it was forecast, and its time was known
             # A lone hiccup is no rule, neither of a run nor of a forecast.
             missed = min(now - forecast.finished_at, forecast.expected + _DEVIATIONS * self._missed_deviation)
@@ -104,13 +104,13 @@ class Outlook:
 
     def failed(self, batch: Batch) -> None:
         """It has no answers: parts of it may run again."""
-        self._home.pop(id(batch), None)
+        self._unanswered.pop(id(batch), None)
 
     def _begin_next(self, batch: Batch, now: float) -> None:
         forecast = self._out.pop(id(batch), None)
         if forecast is None:
             return
-        self._home[id(batch)] = forecast
+        self._unanswered[id(batch)] = forecast
         if forecast.began is not None:
             waiting = next((one for one in self._out.values() if one.began is None), None)
             if waiting is not None:
