@@ -247,6 +247,7 @@ class Rejection(NamedTuple):
 
 
 Outcome = Prediction | Rejection
+Refused = tuple[Request, Rejection]
 
 
 class Place:

@@ -10,13 +10,11 @@ of its file, its memory or its session.
 
 from __future__ import annotations
 
-from worker.core.records import Rejection, Request
+from worker.core.records import Refused
 
 # Failures in a row before the device itself is asked. Halving a batch of 64 requests fails up to 7 times in a row for
 # one bad request, so twenty are not that; a probe costs one run of the warm-up batch.
 PATIENCE = 20
-
-Held = tuple[Request, Rejection]
 
 
 class DeviceCheck:
@@ -24,15 +22,15 @@ class DeviceCheck:
 
     def __init__(self) -> None:
         self.failures = 0
-        self._held: list[Held] = []
+        self._held: list[Refused] = []
         self.is_probing = False
 
-    def failed(self, *held: Held) -> None:
+    def failed(self, *held: Refused) -> None:
         """A run failed, or the model answered only nonsense; `held` are the rejections that follow from it."""
         self.failures += 1
         self._held.extend(held)
 
-    def cleared(self) -> list[Held]:
+    def cleared(self) -> list[Refused]:
         """The device works. Returns the rejections that may leave now."""
         self.failures = 0
         held, self._held = self._held, []

@@ -31,6 +31,7 @@ from worker.core.records import (
     Outcome,
     Partition,
     Place,
+    Refused,
     Rejection,
     Request,
     nothing_owed,
@@ -101,7 +102,7 @@ class Outcomes:
             self._events.answered_late(late)
         return ()
 
-    def refuse_requests(self, refused: Collection[tuple[Request, Outcome]]) -> None:
+    def refuse_requests(self, refused: Collection[Refused]) -> None:
         """Answer these with their rejections; a request cut into pieces once."""
         self.refuse(self._whole(refused))
 

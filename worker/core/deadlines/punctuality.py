@@ -12,10 +12,8 @@ from math import inf
 
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.late_requests import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
-from worker.core.records import Batch, BatchKind, Finished, Outcome, Request
+from worker.core.records import Batch, BatchKind, Finished, Refused, Rejection, Request
 from worker.core.runs import Run
-
-Refused = tuple[Request, Outcome]
 
 
 class Punctuality:
@@ -33,7 +31,7 @@ class Punctuality:
         self.is_asked_for = True
         request.deadline = deadline_of(request.record, request.timeout, now, self._wall_clock())
 
-    def refusal(self, request: Request, kind: BatchKind, backlog: int, now: float) -> Outcome | None:
+    def refusal(self, request: Request, kind: BatchKind, backlog: int, now: float) -> Rejection | None:
         """Why a request that comes with a timeout is not taken; None: it is.
 
         It would run in a batch of this `kind`, behind so many full groups.

@@ -15,12 +15,21 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, RunStates, Tensor
+from worker.core.records import (
+    Array,
+    Batch,
+    ClosedBy,
+    Outcome,
+    Prediction,
+    Refused,
+    Rejection,
+    Request,
+    RunStates,
+    Tensor,
+)
 from worker.core.tensors.padding import misfit, own_parts, padded
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-
-Refused = tuple[Request, Rejection]
 
 
 class Split(NamedTuple):
