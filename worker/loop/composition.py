@@ -20,7 +20,8 @@ from worker.loop.quarantine import Quarantine
 from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
-from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source, States
+from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source
+from worker.state.states import KeyStates
 from worker.state.turns import KeyTurns
 
 
@@ -43,7 +44,7 @@ def compose(  # noqa: PLR0913  # names every part once
     signals: Signals,
     conduct: Conduct,
     clock: Callable[[], float],
-    states: States | None = None,
+    states: KeyStates | None = None,
     turns: KeyTurns | None = None,
 ) -> Worker:
     """A worker of these parts. Without a group there are no `offsets` and no `notes`.

@@ -19,7 +19,8 @@ from worker.core.records import BatchKind, Partition, Place, Record, Rejection, 
 from worker.core.runs import Run
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
-from worker.ports import Codec, States
+from worker.ports import Codec
+from worker.state.states import KeyStates
 
 
 class Stage(Protocol):
@@ -52,7 +53,7 @@ class Decoding:
         stage: Stage,
         punctuality: Punctuality,
         outcomes: Outcomes,
-        states: States | None = None,
+        states: KeyStates | None = None,
     ) -> None:
         self._quarantine = quarantine
         self._codec = codec

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from worker.core.batching.batcher import Batcher
 from worker.core.deadlines.punctuality import Punctuality
@@ -40,14 +39,9 @@ from worker.core.rejections import Rejections
 from worker.core.runs import Run, unravel
 from worker.core.tensors.stacking import Split, Stacker, halve, reject
 from worker.loop.device_check import DeviceCheck
-from worker.ports import Delivery, Events, States
-
-
-class Turns(Protocol):
-    """Where requests of one key wait for one another."""
-
-    def concluded(self, requests: Iterable[Request], now: float) -> None:
-        """These have their outcomes: the next request of each of their keys may go on."""
+from worker.ports import Delivery, Events
+from worker.state.states import KeyStates
+from worker.state.turns import KeyTurns
 
 
 class Outcomes:
@@ -64,8 +58,8 @@ class Outcomes:
         punctuality: Punctuality,
         events: Events,
         clock: Callable[[], float],
-        states: States | None = None,
-        turns: Turns | None = None,
+        states: KeyStates | None = None,
+        turns: KeyTurns | None = None,
     ) -> None:
         """With `states` each key has one: it is written with the outcome, and then the key's next has its turn."""
         self._states = states
