@@ -260,7 +260,6 @@ class SingleCodecs(Codecs):
     """
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """What `decode` says of each, in order."""
         return [self.decode(record) for record in records]
 
 

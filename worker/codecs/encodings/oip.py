@@ -17,7 +17,7 @@ from worker.codecs.wire_contract import JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.failures import Reject
 from worker.core.records import Array, Reply, RequestedOutput, Tensor
 from worker.core.tensors.signature import Judged, Signature
-from worker.core.tensors.specs import NamedTensor, TensorSpec
+from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
 # Reads the elements of a claim that holds: its spec and how many there are.
 Elements = Callable[[TensorSpec, int], Tensor]
@@ -182,5 +182,5 @@ def memory(judged: Judged) -> int:
 
 def _tensor_memory(tensor: Tensor) -> int:
     if isinstance(tensor, np.ndarray):
-        return tensor.size * 64 if tensor.dtype == object else tensor.nbytes  # a short str takes about 56 bytes
+        return tensor.size * TEXT_BYTES if tensor.dtype == object else tensor.nbytes
     return len(tensor) if isinstance(tensor, bytes) else 0

@@ -244,7 +244,6 @@ def answer(model: ModelKey, outputs: Sequence[Output], body_id: str | None) -> b
 
 
 def error(message: str, body_id: str | None) -> bytes:
-    """The serialized `InferenceError`."""
     serialized: bytes = _InferenceError(error=message, id=body_id or "").SerializeToString()
     return serialized
 

@@ -31,6 +31,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BYTES": np.dtype(object),
 }
 
+TEXT_BYTES = 64  # of one string in memory, if it is short: about 56
+
 
 @dataclass(frozen=True)
 class TensorSpec:
