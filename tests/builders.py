@@ -183,8 +183,9 @@ class World:
         self.signals = FakeSignals()
         self.ledger = LEDGERS[self.order]()
         self.outlook = Outlook(self.conduct.lanes)
-        self.batcher = Batcher(self.policy, self.outlook.needed)
-        self.suspects = Suspects(self.policy, self.bounds.records)
+        self.policies = {MODEL: self.policy}
+        self.batcher = Batcher(self.policies, self.outlook.needed)
+        self.suspects = Suspects(self.policies, self.bounds.records)
         self.intake = Intake(self.bounds, self.ledger, self.chunk)
         rejections = Rejections(self.rejection_limit)
         self.codec = RowCodec(
@@ -209,7 +210,8 @@ class World:
             refuse = self.missing == "refuse"
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states, refuse_missing=refuse)
             self.encoder = StatefulEncoder(self.codec, self.states, CHANGELOG)
-            self.suspects = Suspects(replace(self.policy, max_rows=1), self.bounds.records)
+            self.suspects = Suspects({MODEL: replace(self.policy, max_rows=1)}, self.bounds.records)
+        self.stackers = {MODEL: a_stacker}
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
         self.worker = compose(
             source=self.source,
@@ -220,7 +222,7 @@ class World:
             intake=self.intake,
             batcher=self.batcher,
             suspects=self.suspects,
-            stacker=a_stacker,
+            stackers=self.stackers,
             lanes=self.lanes,
             punctuality=Punctuality(self.outlook, self.clock),
             delivery=self.delivery,

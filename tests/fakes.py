@@ -459,13 +459,16 @@ Model = Callable[[Mapping[str, Array]], Sequence[Array] | RunFailure]
 
 
 class FakeLanes:
-    """Lanes that take `seconds` of the clock for a run; `is_broken`: every run fails, the warm-up batch too."""
+    """Lanes that take `seconds` of the clock for a run; `is_broken`: every run fails, the warm-up batch too.
+
+    All models compute the same; every run of the `broken` one fails.
+    """
 
     def __init__(self, model: Model, clock: Clock, lanes: int = 1) -> None:
         self._model = model
         self._clock = clock
         self._free = lanes
-        self._waiting: deque[Batch | None] = deque()
+        self._waiting: deque[Batch | ModelKey] = deque()  # a key: its warm-up batch
         self._home: list[Finished] = []
         self._probes_out = 0
         self.in_flight = 0
@@ -474,6 +477,7 @@ class FakeLanes:
         self.probes = 0
         self.seconds: Callable[[], float] = lambda: 0.004
         self.is_broken = False
+        self.broken: ModelKey | None = None
 
     def submit(self, batch: Batch) -> None:
         self._clock.stirred += 1
@@ -487,11 +491,11 @@ class FakeLanes:
         self._waiting.extendleft(reversed(halves))
         self._start()
 
-    def probe(self) -> None:
+    def probe(self, model: ModelKey) -> None:
         self._clock.stirred += 1
         self.probes += 1
         self._probes_out += 1
-        self._waiting.appendleft(None)
+        self._waiting.appendleft(model)
         self._start()
 
     def finished(self, timeout: float) -> Sequence[Finished]:
@@ -510,22 +514,21 @@ class FakeLanes:
         while self._free and self._waiting:
             self._free -= 1
             batch, seconds = self._waiting.popleft(), self.seconds()
-            if batch is not None:
+            if isinstance(batch, Batch):
                 self.began.append((batch, self._clock.now))
             self._clock.at(self._clock.now + seconds, lambda b=batch, s=seconds: self._finish(b, s))  # type: ignore[misc]
 
-    def _finish(self, batch: Batch | None, seconds: float) -> None:
+    def _finish(self, item: Batch | ModelKey, seconds: float) -> None:
         self._free += 1
+        batch, model = (item, item.model) if isinstance(item, Batch) else (None, item)
         outcome: Sequence[Array] | RunFailure = ()
-        if self.is_broken:
+        if self.is_broken or model == self.broken:
             outcome = RunFailure("the device is gone")
         elif batch is not None:
             self.ran.append(batch)
             outcome = self._model(batch.all_feeds)
-        is_failure = isinstance(outcome, RunFailure)
-        self._home.append(
-            Finished(batch, None if is_failure else outcome, outcome if is_failure else None, seconds)  # type: ignore[arg-type]
-        )
+        outputs, failure = (None, outcome) if isinstance(outcome, RunFailure) else (outcome, None)
+        self._home.append(Finished(batch, outputs, failure, seconds, model))
         self._start()
 
 
@@ -633,7 +636,8 @@ class Onlooker:
 class RowCodec:
     """Values are rows of one 32-bit float; an answer holds the output's rows. With `dead_letters`, errors leave twice.
 
-    `b"skip"` gets an outcome that is no message at all; a result of `TOO_LARGE` is refused when it is written.
+    `b"skip"` gets an outcome that is no message at all; a result of `TOO_LARGE` is refused when it is written. A header
+    `version` asks for another version of the model.
     """
 
     TOO_LARGE = 2e9
@@ -651,8 +655,9 @@ class RowCodec:
             return Rejection(record, Code.INVALID_ARGUMENT, "expected rows of 4 bytes", Reply("raw"), is_silent)
         asked = dict(record.headers).get("timeout-ms")
         timeout = None if asked is None else Timeout(int(asked) / 1000)
-        state = dict(record.headers).get("state")
-        request = Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value), MODEL, timeout=timeout)
+        state, version = dict(record.headers).get("state"), dict(record.headers).get("version")
+        model = MODEL if version is None else ModelKey(MODEL.name, version.decode())
+        request = Request(record, len(value) // 4, (value,), ((1,),), Reply("raw"), len(value), model, timeout=timeout)
         request.state = None if state is None else StateUse(state.decode())
         return request
 

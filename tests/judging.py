@@ -54,7 +54,7 @@ class Case(NamedTuple):
         wire = replace(
             PLAIN_WIRE, dead_letter_topic="dead-letters", max_request_bytes=2**24, max_dead_letter_bytes=2**25
         )
-        return Codecs(MODELS[self.model], wire, tell=lambda _: None)
+        return Codecs([MODELS[self.model]], wire, tell=lambda _: None)
 
 
 def judge(codecs: Codecs, case: Case) -> Request | Rejection:

@@ -7,6 +7,7 @@ and warmed here; what a killed predecessor left open of a transaction is taken b
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import LEDGERS
+from worker.core.records import ModelKey
 from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
@@ -81,7 +83,8 @@ def assemble(
     outlet = _outlet(settings, topics, source, events, closing)
     wire = _wire_contract(settings, topics)
     model = _warm_model(settings, wire, events)
-    lanes = InferenceLanes(model, settings.batching.lanes, brief=0.0 if model.is_accelerated else inline_limit())
+    brief = 0.0 if model.is_accelerated else inline_limit()
+    lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     ledger = LEDGERS[settings.delivery.order]()
     stateful = _stateful(settings, model, ledger, events, closing)
@@ -91,7 +94,10 @@ def assemble(
     policy = batch_policy(batching, model)
     batch_rows = policy.max_rows
     outlook = Outlook(batching.lanes)
-    batcher = Batcher(policy, outlook.needed, _learning(batching, policy))
+    policies = {signature.key: policy}
+    # The steps of a sequence run one by one, also where it runs alone.
+    alone = policy if stateful is None else replace(policy, max_rows=1)
+    batcher = Batcher(policies, outlook.needed, _learning(batching, policies))
     states = None if stateful is None else stateful.states
     turns = None if stateful is None else KeyTurns(batcher)
     events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns))
@@ -107,7 +113,7 @@ def assemble(
 
     speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     rejections = Rejections(settings.delivery.rejection_limit)
-    codecs = speaks(signature, wire, tell=events.rejected, rejections=rejections)
+    codecs = speaks([signature], wire, tell=events.rejected, rejections=rejections)
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
     encoder: Encoder = codec
     if stateful is not None:
@@ -120,9 +126,8 @@ def assemble(
         ledger=ledger,
         intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
         batcher=batcher,
-        # The steps of a sequence run one by one, also where it runs alone.
-        suspects=Suspects(policy if stateful is None else replace(policy, max_rows=1), bounds.records + RESERVE),
-        stacker=_stacker(settings, model, stateful),
+        suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),
+        stackers={signature.key: _stacker(settings, model, stateful)},
         lanes=served_by,
         punctuality=Punctuality(outlook, time.time),
         delivery=_delivery(settings, outlet, source, ledger, encoder, events, tracing),
@@ -201,11 +206,15 @@ def _stacker(settings: Settings, model: Model, stateful: _Stateful | None) -> St
     )
 
 
-def _learning(batching: BatchingSettings, policy: BatchPolicy) -> Linger | None:
+def _learning(batching: BatchingSettings, policies: Mapping[ModelKey, BatchPolicy]) -> Linger | None:
     """What chooses the linger, unless it is fixed."""
     if batching.linger is not None:
         return None
-    return Linger(lambda shapes: policy.limit(shapes).rows, lanes=batching.lanes, budget=batching.latency_budget)
+    return Linger(
+        lambda kind: policies[kind.model].limit(kind.shapes).rows,
+        lanes=batching.lanes,
+        budget=batching.latency_budget,
+    )
 
 
 def _outlet(

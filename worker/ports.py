@@ -14,7 +14,7 @@ from worker.core.records import (
     Batch,
     CommitResult,
     Finished,
-    Outcome,
+    ModelKey,
     Partition,
     Place,
     Record,
@@ -126,8 +126,8 @@ class Lanes(Protocol):
     def resubmit(self, halves: Sequence[Batch]) -> None:
         """Put the halves of a failed batch at the head of the queue, in order."""
 
-    def probe(self) -> None:
-        """Run the warm-up batch next; it is returned as a `Finished` without a batch."""
+    def probe(self, model: ModelKey) -> None:
+        """Run this model's warm-up batch next; it is returned as a `Finished` without a batch."""
 
     def finished(self, timeout: float) -> Sequence[Finished]:
         """What is finished, waiting at most `timeout` seconds for the first; at once when nothing is out."""
@@ -162,35 +162,6 @@ class Delivery(Protocol):
 
     def is_in_doubt(self, partition: Partition) -> bool:
         """Whether a commit for it is under way that another one outside of it would undo."""
-
-
-class States(Protocol):
-    """What the model remembers of each key. Without state there are none."""
-
-    def conclude(self, outcomes: Sequence[tuple[Place, Outcome]]) -> None:
-        """Write what these leave behind, before they are answered."""
-
-    @property
-    def is_rewound(self) -> bool:
-        """Whether `take_back` is to be called with all records taken."""
-
-    def take_back(self, records: Sequence[Record]) -> None:
-        """These come: of a partition that was rewound, later writes than the first of them are undone."""
-
-    def rewind(self, partitions: Sequence[Partition]) -> None:
-        """These will be read again from where the group stands."""
-
-    def assigned(self, partitions: Sequence[Partition]) -> None:
-        """Begin to restore these."""
-
-    def is_restoring(self, partition: Partition) -> bool:
-        """Whether nothing of it may be taken yet."""
-
-    def restore_some(self) -> bool:
-        """Take over some of what was found. Whether there may be more soon."""
-
-    def forget(self, partitions: Sequence[Partition]) -> None:
-        """These are not ours any more."""
 
 
 class Events(Protocol):

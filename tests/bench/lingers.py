@@ -151,7 +151,7 @@ class Figures(NamedTuple):
 
 def figures(costs: Costs, arrivals: Floats, linger: float | None, seed: int) -> Figures:
     """With a fixed linger in seconds, or with `auto`: None."""
-    auto = None if linger is not None else Linger(lambda _shapes: BATCH)
+    auto = None if linger is not None else Linger(lambda _kind: BATCH)
     policy = BatchPolicy(BATCH, ANY_SIZE, linger or 0.0)
     found = simulate(arrivals, policy, costs, conduct=Conduct(chunk=BATCH), seed=seed, auto=auto)
     judged = found.latencies[len(arrivals) // LEARNING :]

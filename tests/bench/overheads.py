@@ -20,6 +20,8 @@ import numpy as np
 
 from tests import models
 from tests.bench.measuring.pace import Floats
+from tests.builders import request
+from tests.fakes import MODEL
 from tests.integration.open_loop import Served
 from worker.core.records import Array, Batch, ClosedBy
 from worker.core.tensors.stacking import Stacker
@@ -107,8 +109,8 @@ class _Nothing:
 
 def _hand_over() -> float:
     """Median seconds that a batch is on its way to an idle lane and back."""
-    lanes = InferenceLanes(_Nothing())
-    batch = Batch((), {}, 0, ClosedBy.LINGER)
+    lanes = InferenceLanes({MODEL: _Nothing()})
+    batch = Batch((request(),), {}, 0, ClosedBy.LINGER)
     waited = []
     for _ in range(500):
         time.sleep(0.001)  # until the lane sleeps

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.batching.linger import Linger
-from worker.core.records import ModelKey, Partition, Prediction, Record, Reply, Request
+from worker.core.records import BatchKind, ModelKey, Partition, Prediction, Record, Reply, Request
 from worker.tools.profile.engine.costs import Costs
 
 Floats = NDArray[np.float64]
@@ -33,6 +33,7 @@ _PARTITION = Partition("simulated", 0)
 _REPLY = Reply("application/octet-stream")
 _MODEL = ModelKey("", "")
 SHAPES = ((1,),)  # of every request
+_KIND = BatchKind(_MODEL, SHAPES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class _Replica:
         auto: Linger | None,
     ) -> None:
         self._arriving = deque(zip(arrivals.tolist(), requests, strict=True))
-        self._batcher = Batcher(policy, auto=auto)
+        self._batcher = Batcher({_MODEL: policy}, auto=auto)
         self._auto = auto
         self._costs = costs
         self._conduct = conduct
@@ -174,7 +175,7 @@ class _Replica:
         for running in finished:
             self._answer(running.group)
             if self._auto is not None:
-                self._auto.ran(SHAPES, running.group.rows, running.seconds, self._now)
+                self._auto.ran(_KIND, running.group.rows, running.seconds, self._now)
                 self._auto.look(self._now)
         return len(finished)
 

@@ -40,7 +40,7 @@ from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Batch, CommitResult, Finished, Message, Partition, Place, Record
+from worker.core.records import Batch, CommitResult, Finished, Message, ModelKey, Partition, Place, Record
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
@@ -108,10 +108,10 @@ class Lanes:
         self._waiting.append(batch)
 
     def resubmit(self, halves: Sequence[Batch]) -> None: ...
-    def probe(self) -> None: ...
+    def probe(self, model: ModelKey) -> None: ...
 
     def finished(self, timeout: float) -> Sequence[Finished]:
-        done = [Finished(batch, [batch.feeds["x"].copy()], None, 0.0) for batch in self._waiting]
+        done = [Finished(batch, [batch.feeds["x"].copy()], None, 0.0, batch.model) for batch in self._waiting]
         self._waiting.clear()
         return done
 
@@ -159,9 +159,9 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
     """Through one worker, from the first poll to the last acknowledgement."""
     ledger, source, events = OffsetLedger(), Source(given), FakeEvents()
     model = signature(spec("x", dims=(WIDTH,)), outputs=[spec("y", dims=(WIDTH,))])
-    parts = Codecs(model, Wire("answers", "g", default_content_type=OCTETS), lambda _: None), Lanes(), Sink()
+    parts = Codecs([model], Wire("answers", "g", default_content_type=OCTETS), lambda _: None), Lanes(), Sink()
     codec, lanes, sink = parts if tracing is None else _traced(tracing, *parts)
-    policy = BatchPolicy(BATCH, 1 << 24, 0.0)
+    policies = {model.key: BatchPolicy(BATCH, 1 << 24, 0.0)}
     worker = compose(
         source=source,
         offsets=source,
@@ -169,9 +169,9 @@ def cost(given: Sequence[Record], tracing: Tracing | None) -> Cost:
         codec=codec,
         ledger=ledger,
         intake=Intake(Bounds(20_000, 131_072, 1 << 26), ledger, chunk=BATCH),
-        batcher=Batcher(policy),
-        suspects=Suspects(policy, most_in_flight=1_000),
-        stacker=Stacker(model),
+        batcher=Batcher(policies),
+        suspects=Suspects(policies, most_in_flight=1_000),
+        stackers={model.key: Stacker(model)},
         lanes=lanes,
         punctuality=Punctuality(Outlook(), time.time),
         delivery=AtLeastOnce(

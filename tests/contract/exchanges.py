@@ -57,7 +57,7 @@ def arrays(exchange: str, specs: Sequence[TensorSpec]) -> list[Array]:
 
 def codecs(exchange: str) -> Codecs:
     return Codecs(
-        signature(exchange), Wire("responses", MANIFEST["source"]["group"], "dead-letters"), tell=lambda _: None
+        [signature(exchange)], Wire("responses", MANIFEST["source"]["group"], "dead-letters"), tell=lambda _: None
     )
 
 

@@ -182,7 +182,7 @@ def test_the_headers_written_are_those_of_the_document() -> None:
     binary = codec.decode(exchange._replace(headers=[*sent, ("accept", b"application/octet-stream")]))
     assert isinstance(binary, Request)
     outputs = tuple(arrays("json", signature("json").outputs))
-    narrow = Codecs(signature("json"), Wire("responses", "group", max_answer_bytes=1000), tell=lambda _: None)
+    narrow = Codecs([signature("json")], Wire("responses", "group", max_answer_bytes=1000), tell=lambda _: None)
     large = rejection()._replace(record=exchange._replace(key=b"k" * 1000))
 
     messages = [

@@ -16,16 +16,23 @@ import numpy as np
 import pytest
 
 from tests import models
+from tests.builders import request
+from tests.fakes import MODEL
 from worker.core.failures import Code, ModelBroken, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Finished
+from worker.core.records import Array, Batch, ClosedBy, Finished, ModelKey
 from worker.inference import InferenceLanes, load
 from worker.settings import ModelSettings
 
 PATIENCE = 10.0  # longer than any machine needs; a test that waits so long fails
 
 
-def batch(number: int, rows: int = 1) -> Batch:
-    return Batch((), {"x": np.full((rows, 4), number, np.float32)}, rows, ClosedBy.SIZE)
+OTHER = ModelKey("m", "2")
+
+
+def batch(number: int, rows: int = 1, model: ModelKey = MODEL) -> Batch:
+    asked = request()
+    asked.model = model
+    return Batch((asked,), {"x": np.full((rows, 4), number, np.float32)}, rows, ClosedBy.SIZE)
 
 
 class SteeredRunner:
@@ -56,7 +63,7 @@ class Lanes:
 
     def __init__(self, lanes: int = 1, brief: float = 0.0) -> None:
         self.runner = SteeredRunner()
-        self.lanes = InferenceLanes(self.runner, lanes, brief=brief)
+        self.lanes = InferenceLanes({MODEL: self.runner}, lanes, brief=brief)
 
     def fetch(self, count: int) -> list[Finished]:
         home: list[Finished] = []
@@ -102,7 +109,7 @@ def test_halves_and_probes_go_to_the_head_of_the_queue(steered: Lanes) -> None:
     assert steered.runner.began.get(timeout=PATIENCE) == 0
     steered.lanes.submit(batch(9))
     steered.lanes.resubmit([batch(1), batch(2)])
-    steered.lanes.probe()
+    steered.lanes.probe(MODEL)
     for _ in range(5):
         steered.runner.permits.put(None)
 
@@ -116,7 +123,7 @@ def test_in_flight_counts_what_is_submitted_and_not_fetched(steered: Lanes) -> N
     counts.append(steered.lanes.in_flight)
     steered.lanes.resubmit([batch(1), batch(2)])
     counts.append(steered.lanes.in_flight)
-    steered.lanes.probe()
+    steered.lanes.probe(MODEL)
     counts.append(steered.lanes.in_flight)
     for _ in range(4):
         steered.runner.permits.put(None)
@@ -164,7 +171,7 @@ def test_a_signal_does_not_make_the_wait_longer(steered: Lanes) -> None:
 
 def test_a_probe_is_waited_for_and_comes_home_without_a_batch(steered: Lanes) -> None:
     """Though it is not in flight."""
-    steered.lanes.probe()
+    steered.lanes.probe(MODEL)
     steered.runner.permits.put(RunFailure("no device"))
 
     (home,) = steered.fetch(1)
@@ -186,6 +193,29 @@ def test_each_lane_is_probed_once_all_at_the_same_time() -> None:
     assert [f.batch for f in home] == [None] * 3
     assert [f.failure for f in home if f.failure] == [RunFailure("no memory")]
     three.close()
+
+
+def test_each_model_runs_its_own_batches_and_its_own_warm_up_batch() -> None:
+    """In one lane, in the order submitted; what comes back says which model ran."""
+    runners = {MODEL: SteeredRunner(), OTHER: SteeredRunner()}
+    lanes = InferenceLanes(runners)
+    for runner in runners.values():
+        for _ in range(3):
+            runner.permits.put(None)
+
+    probed = lanes.probe_each()
+    lanes.submit(batch(0, model=OTHER))
+    lanes.submit(batch(1))
+    ran = [finished for _ in range(2) for finished in lanes.finished(PATIENCE)]
+    lanes.probe(OTHER)
+    ran += lanes.finished(PATIENCE)
+
+    assert [finished.model for finished in (*probed, *ran)] == [MODEL, OTHER, OTHER, MODEL, OTHER]
+    began = {
+        model: [runner.began.get_nowait() for _ in range(runner.began.qsize())] for model, runner in runners.items()
+    }
+    assert began == {MODEL: [-1, 1], OTHER: [-1, 0, -1]}
+    assert lanes.close(PATIENCE)
 
 
 def test_a_death_of_a_lane_that_is_probed_is_raised(steered: Lanes) -> None:
@@ -328,7 +358,7 @@ class Noting:
     def __init__(self, brief: float = 8.0, lanes: int = 1) -> None:
         self.runner = NotingRunner()
         self.lanes = InferenceLanes(
-            self.runner,
+            {MODEL: self.runner, OTHER: self.runner},
             lanes,
             clock=lambda: self.runner.clock,
             brief=brief,
@@ -336,11 +366,11 @@ class Noting:
         )
         self.runner.lanes = self.lanes
 
-    def run(self, *numbers: int) -> list[bool]:
+    def run(self, *numbers: int, model: ModelKey = MODEL) -> list[bool]:
         """One after the other; which of them ran on this thread."""
         before = len(self.runner.threads)
         for number in numbers:
-            self.lanes.submit(batch(number))
+            self.lanes.submit(batch(number, model=model))
             assert self.lanes.finished(PATIENCE)
         return [thread == get_ident() for thread in self.runner.threads[before:]]
 
@@ -373,6 +403,15 @@ def test_a_model_that_took_very_long_once_is_not_trusted_again(noting: Noting) -
     """How long it takes depends on what it is given, and the loop has other things to do."""
     assert noting.run(1, 1, 500) == [False, True, True]
     assert not any(noting.run(*[1] * 100))
+
+
+def test_how_brief_one_model_is_says_nothing_of_another(noting: Noting) -> None:
+    """The first run of each is in the lane; one that is slow would hold up the loop."""
+    assert noting.run(1, 1) == [False, True]
+
+    assert noting.run(160, 160, model=OTHER) == [False, False]
+
+    assert noting.run(1) == [True]
 
 
 def test_whoever_wants_several_lanes_has_them() -> None:
@@ -459,14 +498,14 @@ def test_nothing_overtakes_what_is_in_a_lane() -> None:
 def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
     """Outputs are the model's, a failing batch is a failure, the probe passes."""
     model = load(ModelSettings(path=models.save(models.lookup(), tmp_path), device="cpu"), max_batch_size=4)
-    lanes = InferenceLanes(model)
-    good, bad = (Batch((), {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
+    lanes = InferenceLanes({MODEL: model})
+    good, bad = (Batch((request(),), {"id": np.array([[i]])}, 1, ClosedBy.LINGER) for i in (3, 99))
     lanes.submit(good)
     lanes.submit(bad)
     home: list[Finished] = []
     while lanes.in_flight:
         home += lanes.finished(PATIENCE)
-    lanes.probe()
+    lanes.probe(MODEL)
     (probe,) = lanes.finished(PATIENCE)
 
     assert [f.batch for f in home] == [good, bad]

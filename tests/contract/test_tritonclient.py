@@ -55,7 +55,7 @@ def identity(datatype: str) -> Signature:
 def echoed(datatype: str, value: bytes, headers: Headers) -> tuple[dict[str, str], bytes]:
     """Headers and value of the answer of the model that gives back its input."""
     model = identity(datatype)
-    codec = Codecs(model, Wire("responses", "group"), tell=lambda _: None)
+    codec = Codecs([model], Wire("responses", "group"), tell=lambda _: None)
     request = codec.decode(a_record(value=value)._replace(headers=headers))
     assert isinstance(request, Request), request
     batch, refused = Stacker(model).stack([request], ClosedBy.SIZE)

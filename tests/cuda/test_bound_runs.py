@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from tests import models
+from tests.builders import request
 from tests.cuda.cuda import Cuda, bound
+from tests.fakes import MODEL
 from worker.core.failures import RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Finished
 from worker.inference import InferenceLanes, Model
@@ -53,7 +55,7 @@ def numbers(rows: int, seed: int, width: int = 4) -> Array:
 def batch(number: int) -> Batch:
     """Of 1 to 40 rows, more than the model was warmed up for, and no two alike."""
     feed = numbers(1 + number * 7 % 40, number)
-    return Batch((), {"x": feed}, len(feed), ClosedBy.SIZE)
+    return Batch((request(),), {"x": feed}, len(feed), ClosedBy.SIZE)
 
 
 def fetched(lanes: InferenceLanes, count: int) -> list[Finished]:
@@ -126,7 +128,7 @@ def test_no_later_run_writes_to_what_an_earlier_one_gave(width: int | str, tmp_p
 def test_two_lanes_answer_each_batch_with_its_own(tmp_path: Path) -> None:
     """With LANES=2: each lane has a binding, buffers and a stream of its own."""
     model = bound(tmp_path, models.identity("INT64"))
-    lanes = InferenceLanes(model, 2)
+    lanes = InferenceLanes({MODEL: model}, 2)
     lanes.probe_each()
 
     for number in range(120):
@@ -154,7 +156,7 @@ def test_the_first_batch_of_a_lane_finds_everything_set_up(cuda: Cuda, tmp_path:
 
     ONNX Runtime makes most of it for each run that goes on beside others: here a probe takes as long as on a GPU.
     """
-    lanes = InferenceLanes(bound(tmp_path, models.identity("INT64"), rows=40), 2)
+    lanes = InferenceLanes({MODEL: bound(tmp_path, models.identity("INT64"), rows=40)}, 2)
     loaded = {function: cuda.calls(function) for function in SET_UP}
 
     with cuda.slow(0.2):
@@ -177,7 +179,7 @@ def test_a_lane_that_ends_gives_its_page_locked_memory_back(cuda: Cuda, tmp_path
     before = cuda.page_locked()
     model = bound(tmp_path, models.identity("INT64"))
     loaded = cuda.page_locked()
-    lanes = InferenceLanes(model, 2)
+    lanes = InferenceLanes({MODEL: model}, 2)
     lanes.probe_each()
     meanwhile = cuda.page_locked()
 

@@ -368,7 +368,7 @@ def test_the_requests_to_try_are_published_as_they_stand_and_taken(
 
     published = kafka.read(deployment.requests, len(lines))
     loaded = load(ModelSettings(path=deployment.model, device="cpu"), max_batch_size=4)
-    codecs = Codecs(loaded.signature, Wire("answers", "g"), tell=lambda _: None)
+    codecs = Codecs([loaded.signature], Wire("answers", "g"), tell=lambda _: None)
     assert [record.value for record in published] == [example.value for example in report.examples.values()]
     for record in published:
         request = codecs.decode(as_taken(deployment.requests, record))

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.builders import P0, P1, Q0, request
+from tests.fakes import MODEL
 from tests.meeting import meeting, met
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
-from worker.core.records import Batch, ClosedBy, Partition, Request
+from worker.core.records import Batch, BatchKind, ClosedBy, Partition, Request
 from worker.core.tensors.buckets import NO_BUCKETS, Axis, Buckets, Shapes, Spot, tokens
 
 FULL = (ClosedBy.SIZE, ClosedBy.BYTES, ClosedBy.TOKENS, ClosedBy.MEMORY)
@@ -22,9 +23,9 @@ SHAPES = [((1,), ()), ((2,), ()), ((3,), (5,)), ((7,), ()), ((8,), ())]
 BUCKETS = Buckets((Axis("input a axis 1", (2, 4, 8), {Spot(0, 0): 0}),), element_bytes=(1, 1))
 
 
-def expected(shapes: Shapes, rows: int) -> float:
+def expected(kind: BatchKind, rows: int) -> float:
     """Any rule that grows with the work."""
-    return 0.1 * tokens(shapes) * rows
+    return 0.1 * tokens(kind.shapes) * rows
 
 
 class BatcherMachine(RuleBasedStateMachine):
@@ -49,7 +50,7 @@ class BatcherMachine(RuleBasedStateMachine):
         first: list[tuple[Partition, Shapes]],
     ) -> None:
         self.policy = BatchPolicy(rows, size, linger, tokens, buckets)
-        self.batcher = Batcher(self.policy, expected)
+        self.batcher = Batcher({MODEL: self.policy}, expected)
         self.now = 0.0
         self.waiting: dict[Shapes, list[tuple[Partition, int, int]]] = {}  # partition, number, rows that still wait
         self.added_at: dict[int, float] = {}
@@ -158,7 +159,7 @@ class BatcherMachine(RuleBasedStateMachine):
             return
         assert group.requests
         (shapes,) = {self.policy.buckets.padded(r.shapes) for r in group.requests}
-        assert shapes == group.bucket.shapes
+        assert shapes == group.bucket.kind.shapes
         assert group.rows == sum(r.rows for r in group.requests) <= self.policy.max_rows
         assert group.size == sum(r.size for r in group.requests)
         assert group.size <= self.policy.max_bytes or group.rows == 1

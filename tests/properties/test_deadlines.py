@@ -10,7 +10,7 @@ from tests.fakes import MODEL
 from tests.meeting import meeting, met
 from worker.core.deadlines.late_requests import deadline_of, most_urgent, parts_in_time, triage
 from worker.core.deadlines.run_times import RunTimes
-from worker.core.records import Reply, Timeout
+from worker.core.records import BatchKind, Reply, Timeout
 from worker.core.runs import Run, run_of
 
 SECONDS = st.integers(1, 10_000_000).map(lambda ms: ms / 1000)
@@ -127,16 +127,16 @@ def test_who_runs_is_in_time_and_who_does_not_is_not(
 )
 def test_expectations_are_bounded_by_what_was_seen(runs: list[tuple[int, int, float]], rows: int) -> None:
     """Never negative, of no more shapes than are allowed, and 0 of what was never seen."""
-    times = RunTimes(most_shapes=3)
+    times, kinds = RunTimes(most_kinds=3), [BatchKind(MODEL, ((shape,),)) for shape in range(6)]
     for at, (shape, batch_rows, seconds) in enumerate(runs):
-        times.note(((shape,),), batch_rows, seconds, float(at))
+        times.note(kinds[shape], batch_rows, seconds, float(at))
 
-    known = [shape for shape in range(6) if times.noted_at(((shape,),)) is not None]
+    known = [shape for shape in range(6) if times.noted_at(kinds[shape]) is not None]
 
     met("more shapes than are remembered", is_so=len({shape for shape, _, _ in runs}) > 3)
     met("one shape again", is_so=len(runs) > len({shape for shape, _, _ in runs}))
     assert len(known) == min(3, len({shape for shape, _, _ in runs}))
     for shape in range(6):
-        expected = times.expected(((shape,),), rows)
+        expected = times.expected(kinds[shape], rows)
         assert (expected > 0) == (shape in known)
-        assert times.expected(((shape,),), rows, deviations=0.0) <= expected
+        assert times.expected(kinds[shape], rows, deviations=0.0) <= expected

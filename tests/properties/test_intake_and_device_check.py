@@ -90,7 +90,7 @@ def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> Non
             failures += 1
             check.failed()
         elif event == "ask":
-            wanted = check.wants_probe(lanes_are_idle=False)
+            wanted = check.wants_probe(is_running=True)
             met("a probe", is_so=wanted)
             met("asked again while a probe is out", is_so=failures >= PATIENCE and probes_out > 0)
             assert wanted == (failures >= PATIENCE and not probes_out)
@@ -104,4 +104,4 @@ def test_every_suspect_leaves_once_and_only_with_proof(events: list[str]) -> Non
             assert [r.record.offset for r, _ in check.cleared()] == waiting
             waiting, failures = [], 0
     if not probes_out:
-        assert check.wants_probe(lanes_are_idle=True) == (bool(waiting) or failures >= PATIENCE)
+        assert check.wants_probe(is_running=False) == (bool(waiting) or failures >= PATIENCE)

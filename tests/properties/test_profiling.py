@@ -10,9 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.bench.simulation import Conduct, simulate
+from tests.fakes import MODEL
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.batching.linger import Replay
 from worker.core.failures import BadConfiguration
+from worker.core.records import BatchKind
 from worker.tools.profile.engine.advice import HEAD_ROOM, Advice, Need, advise
 from worker.tools.profile.engine.forecast import Forecaster
 
@@ -95,13 +97,13 @@ def test_a_replay_of_what_came_finds_the_latencies_that_came_of_it(
 ) -> None:
     """What `auto` knows of a wait that it does not try is what the batcher would do, but for the loop's own time."""
     arrivals, rows = np.cumsum(gaps), max(rows, request_rows)
-    calm = Costs(costs.fixed, costs.per_row, swing=0.0, per_request=0.0)
+    calm, kind = Costs(costs.fixed, costs.per_row, swing=0.0, per_request=0.0), BatchKind(MODEL, ())
 
     found = simulate(
         arrivals, BatchPolicy(rows, 1000, linger), calm, request_rows=request_rows, conduct=Conduct(1000, 1000)
     )
-    replay = Replay(linger, {(): rows}, 1, lambda _shapes, of: calm.run(of, 0.5))
-    squares = replay.serve([(at, (), request_rows) for at in arrivals.tolist()]).squares
+    replay = Replay(linger, {kind: rows}, 1, lambda _kind, of: calm.run(of, 0.5))
+    squares = replay.serve([(at, kind, request_rows) for at in arrivals.tolist()]).squares
 
     assert squares == pytest.approx(request_rows * float(np.sum(found.latencies**2)), rel=1e-6, abs=1e-12)
 

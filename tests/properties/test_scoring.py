@@ -21,7 +21,7 @@ from worker.tools.score.files.writers import ArrayWriter, LineWriter
 from worker.tools.score.results import ScoreCounts
 
 MODEL = signature()
-CODECS = Codecs(MODEL, Wire("answers", "g"), tell=lambda _: None)
+CODECS = Codecs([MODEL], Wire("answers", "g"), tell=lambda _: None)
 LONGEST = 5
 
 

@@ -21,7 +21,7 @@ from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.failures import BadConfiguration, Code, LimitLowered, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
-from worker.core.records import Partition, Record
+from worker.core.records import ModelKey, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import Model
@@ -122,7 +122,8 @@ class Assembled:
 
     @property
     def policy(self) -> BatchPolicy:
-        return cast("BatchPolicy", self.held["_batcher"]._policy)
+        (policy,) = self.held["_batcher"]._policies.values()
+        return cast("BatchPolicy", policy)
 
     @property
     def wire(self) -> Wire:
@@ -157,7 +158,7 @@ def assemble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 def test_batches_are_as_large_and_wait_as_long_as_was_set(assembled: Assembled) -> None:
     """Rows, bytes, tokens; the linger in seconds."""
-    buckets = assembled.held["_codec"]._signature.buckets
+    buckets = assembled.held["_codec"]._first.buckets
 
     assert assembled.policy == BatchPolicy(48, 500_000, 0.007, 300, buckets)
     assert assembled.held["_batcher"].linger == 0.007
@@ -204,7 +205,9 @@ def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
     monkeypatch.setattr(Model, "is_accelerated", is_accelerated)
     monkeypatch.setattr(assembly, "inline_limit", lambda: 123.0)
 
-    assert assemble(BATCHING__LANES="1").held["_lanes"]._brief == (0.0 if is_accelerated else 123.0)
+    usual = assemble(BATCHING__LANES="1").held["_lanes"]._usual[ModelKey("any", "")]
+
+    assert usual._brief == (0.0 if is_accelerated else 123.0)
 
 
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
@@ -255,7 +258,7 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
         null_value="skip",
         non_finite_output="error",
     )
-    assert assembled.held["_codec"]._signature.max_rows == 77
+    assert assembled.held["_codec"]._first.max_rows == 77
 
 
 def test_no_dead_letter_topic_takes_nothing(assemble: Callable[..., Assembled]) -> None:

@@ -22,13 +22,13 @@ from tests.unit.kafka import scripted
 from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
-from tests.unit.loop import test_isolated_runs, test_turning
+from tests.unit.loop import test_answering, test_isolated_runs, test_turning
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.state import test_stored_slots
 from worker.codecs.answers import Answers
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
-from worker.core.records import Message, ModelKey, Partition, Place, Request
+from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.kafka import KafkaSink, KafkaTransactions
@@ -36,6 +36,7 @@ from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.offsets.notes import Notes
 from worker.kafka.producer.receipts import Receipt
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
+from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 from worker.state import KeyStates, KeyTurns, Restoration, RestoredRows, StatefulStacker
@@ -48,9 +49,14 @@ _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
 _note = Notes.note
+_conclude = Outcomes.conclude
 
 
 def _nothing(*_: object, **__: object) -> None: ...
+
+
+def _believe_any_model(self: Outcomes, finished: Finished, now: float) -> Sequence[Batch]:
+    return _conclude(self, finished._replace(model=ModelKey("any", "")), now)
 
 
 def _drop_what_finds_no_room(self: KafkaSink, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
@@ -88,7 +94,7 @@ def _turn_to_any_model(self: Batcher, model: ModelKey) -> None:
 
 
 def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
-    return _write(self, self._signature.key, *given)
+    return _write(self, next(iter(self._signatures)), *given)
 
 
 def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:
@@ -258,6 +264,12 @@ PLANTED: Mapping[str, Planted] = {
         "_turn_to",
         _turn_to_any_model,
         lambda _: test_batcher.test_only_requests_for_the_same_model_share_a_group(),
+    ),
+    "a run of one model proves the device for another": Planted(
+        Outcomes,
+        "conclude",
+        _believe_any_model,
+        lambda _: test_answering.test_what_one_model_answers_is_no_proof_for_another(),
     ),
     "an answer names the model that is served": Planted(
         Answers,

@@ -7,7 +7,7 @@ JSON that need not be written to know it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,10 +43,10 @@ class _Cut(NamedTuple):
 
 
 class Answers:
-    """Writes the answers of one model for one response topic."""
+    """Writes the answers of some models for one response topic."""
 
-    def __init__(self, signature: Signature, wire: Wire) -> None:
-        self._signature = signature
+    def __init__(self, signatures: Iterable[Signature], wire: Wire) -> None:
+        self._signatures = {signature.key: signature for signature in signatures}
         self._topic = wire.response_topic
         self._max_bytes = wire.max_answer_bytes
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
@@ -68,9 +68,9 @@ class Answers:
         headers = [_CONTENT_TYPE[reply.content_type], _OK]
         if reply.content_type == OCTETS and not reply.outputs:
             return headers, self._rows(prediction)
-        return headers, self._oip(
-            prediction[0].model, chosen(self._signature, prediction.outputs, reply), reply, headers
-        )
+        model = prediction[0].model
+        outputs = chosen(self._signatures[model], prediction.outputs, reply)
+        return headers, self._oip(model, outputs, reply, headers)
 
     def rows_of_run(self, run: Run, prediction: Prediction) -> MessageRun:
         """The answers to the records of a run, in order, each as `result` would write it: they differ in their end."""

@@ -1,7 +1,7 @@
 """Which codec reads and writes what: records to requests, outcomes to messages.
 
 Nothing but a `Rejection` ever comes of a bad record, and every outcome becomes at least one message that its topic
-takes. Pure: it owns the model's signature, the deployment's decisions, and what it remembers of common headers.
+takes. Pure: it owns the models' signatures, the deployment's decisions, and what it remembers of common headers.
 """
 
 from __future__ import annotations
@@ -30,25 +30,29 @@ _SHORTEST_RUN = 4
 
 
 class Codecs:
-    """The wire contract for one model: `decode` on the way in, `encode` on the way out."""
+    """The wire contract for some models: `decode` on the way in, `encode` on the way out."""
 
     def __init__(
         self,
-        signature: Signature,
+        signatures: Sequence[Signature],
         wire: Wire,
         tell: Callable[[Rejection], object],
         rejections: Rejections | None = None,
     ) -> None:
-        """`tell` is called with each rejection that `encode` makes of a prediction; `rejections` counts them all."""
-        self._signature = signature
+        """Of the models, and of those with one name, the first is meant where a request says no more.
+
+        `tell` is called with each rejection that `encode` makes of a prediction; `rejections` counts them all.
+        """
+        self._first = signatures[0]
+        self._by_name = {signature.name: signature for signature in reversed(signatures)}
         self._tell = tell
         self._rejections = rejections or Rejections()
         self._wire = wire
         self._envelopes = Envelopes(wire.default_content_type, wire.default_timeout, reads_state=wire.has_state)
         self._has_state = wire.has_state
-        self._rows = Rows(signature)
-        self._bounds = TensorCounts.of(signature)
-        self._answers = Answers(signature, wire)
+        self._rows = Rows(self._first)  # which have no place for a name
+        self._bounds = TensorCounts.of(*signatures)
+        self._answers = Answers(signatures, wire)
         topic = wire.dead_letter_topic
         self._dead_letters = DeadLetters(topic, wire.group_id, wire.max_dead_letter_bytes) if topic else None
 
@@ -63,7 +67,7 @@ class Codecs:
 
     def _decode(self, record: Record) -> Request | Rejection:
         envelope = self._envelopes.read(record.headers)
-        value = record.value
+        value, reply = record.value, envelope.reply
         try:
             is_keyless = self._has_state and record.key is None
             if not value or is_keyless or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
@@ -71,14 +75,12 @@ class Codecs:
             if envelope.is_rows:
                 return self._rows.request(record, value, envelope)
             body = _body(record, value, envelope, self._bounds)
-            reply = _named(envelope.reply, body.body_id)
-        except Reject as no:
-            reply = envelope.reply if envelope.fault is None else self._reply_despite(envelope, value)
-            return Rejection(record, no.code, no.message, reply, is_silent=self._is_skipped(record))
-        try:
+            reply = _named(reply, body.body_id)
             return self._request(record, envelope, body, reply)
         except Reject as no:
-            return Rejection(record, no.code, no.message, reply)
+            if envelope.fault is not None:
+                reply = self._reply_despite(envelope, value)
+            return Rejection(record, no.code, no.message, reply, is_silent=self._is_skipped(record))
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
         """What `decode` says of each, in order; rows of one form and one partition, side by side, come as one `Run`."""
@@ -188,13 +190,13 @@ class Codecs:
 
     def _request(self, record: Record, envelope: Envelope, body: Body, reply: Reply) -> Request:
         question = body.question()
-        judged = judge(self._signature, question)
-        reply = reply_to(self._signature, question, envelope, reply)
+        signature = self._by_name.get(question.model_name or "", self._first)  # which refuses any name but its own
+        judged = judge(signature, question)
+        reply = reply_to(signature, question, envelope, reply)
         size = len(record.value or b"") + len(record.key or b"") + envelope.size + memory(judged)
-        key = self._signature.key
-        made = Request(record, judged.rows, judged.tensors, judged.shapes, reply, size, key, timeout=envelope.timeout)
-        made.state = envelope.state
-        return made
+        rows, shapes, tensors = judged
+        key, timeout, state = signature.key, envelope.timeout, envelope.state
+        return Request(record, rows, tensors, shapes, reply, size, key, timeout=timeout, state=state)
 
     # On the way out
 
@@ -258,7 +260,6 @@ class SingleCodecs(Codecs):
     """
 
     def decode_all(self, records: Sequence[Record]) -> Sequence[Request | Rejection]:
-        """What `decode` says of each, in order."""
         return [self.decode(record) for record in records]
 
 

@@ -72,6 +72,16 @@ class ModelKey(NamedTuple):
     version: str
 
 
+class BatchKind(NamedTuple):
+    """What batches have in common that take equally long, and equally much memory: the model, and how they run in it.
+
+    `shapes` are the non-batch dimensions of each input: padded, if they are.
+    """
+
+    model: ModelKey
+    shapes: tuple[tuple[int, ...], ...]
+
+
 class RequestedOutput(NamedTuple):
     """One entry of an Open Inference Protocol request's `outputs`. `binary` asks for the binary-data form."""
 
@@ -185,6 +195,10 @@ class Batch:
         """The non-batch dimensions of each input, as they run: padded, if they are."""
         return tuple([feed.shape[1:] for feed in self.feeds.values()])
 
+    @property
+    def kind(self) -> BatchKind:
+        return BatchKind(self.model, self.shapes)
+
 
 class RunStates:
     """What one run gave as the next states: one array of shape (rows of the run, *dims) per tensor.
@@ -233,6 +247,7 @@ class Rejection(NamedTuple):
 
 
 Outcome = Prediction | Rejection
+Refused = tuple[Request, Rejection]
 
 
 class Place:
@@ -301,13 +316,14 @@ class Message(NamedTuple):
 class Finished(NamedTuple):
     """One finished inference: `outputs` (one array per model output) or the `failure`, and the seconds it took.
 
-    `batch` None: it was the warm-up batch, run again to ask whether the device still works.
+    `batch` None: it was the model's warm-up batch, run again to ask whether the device still works.
     """
 
     batch: Batch | None
     outputs: Sequence[Array] | None
     failure: RunFailure | None
     seconds: float
+    model: ModelKey
 
 
 class CommitResult(NamedTuple):

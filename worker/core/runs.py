@@ -87,7 +87,6 @@ def run_of(  # noqa: PLR0913, PLR0917  # what its records have in common, each o
     model: ModelKey,
     timeouts: Sequence[Timeout | None] = (),
 ) -> Run:
-    """A run of these."""
     return Run(
         records[0],
         rows_each * len(records),

@@ -6,7 +6,7 @@ import re
 
 MASK = "***"
 
-# The words of librdkafka's names, and of everybody's. Some hold a login as a whole: `sasl.oauthbearer.config`.
+# The words of librdkafka's names, and of most programs. Some hold a login as a whole: `sasl.oauthbearer.config`.
 _WORDS = "password|passphrase|secret|credential|jaas|pem|jwt|extensions"
 _WHOLE = r"\.config|\.cmd"
 

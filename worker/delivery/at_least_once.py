@@ -15,6 +15,7 @@ from typing import Protocol
 from worker.core.message_runs import value_bytes
 from worker.core.ordering.ledger import OffsetLedger, taken_at
 from worker.core.records import CommitResult, Message, Outcome, Partition, Place
+from worker.ports import Offsets
 
 # A commit without a result for so long is taken for lost, and the next one may go. The client gives up on a
 # coordinator after 45.9 s under KIP-848 (measured 2026); commits never move backwards, so a late result does no harm.
@@ -39,11 +40,6 @@ class Sink(Protocol):
         """The places whose messages have all become durable, once each, waiting at most `timeout` seconds for one."""
 
     def push(self) -> None: ...
-
-
-class Offsets(Protocol):
-    def commit(self, offsets: Mapping[Partition, int]) -> None: ...
-    def commit_results(self) -> Sequence[CommitResult]: ...
 
 
 class Events(Protocol):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import ModelKey
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.loop.admission import Admission
@@ -19,7 +20,8 @@ from worker.loop.quarantine import Quarantine
 from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
 from worker.loop.worker import Worker
-from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source, States
+from worker.ports import Codec, Delivery, Events, IsolationNotes, Lanes, Offsets, Signals, Source
+from worker.state.states import KeyStates
 from worker.state.turns import KeyTurns
 
 
@@ -33,7 +35,7 @@ def compose(  # noqa: PLR0913  # names every part once
     intake: Intake,
     batcher: Batcher,
     suspects: Suspects,
-    stacker: Stacker,
+    stackers: Mapping[ModelKey, Stacker],
     lanes: Lanes,
     punctuality: Punctuality,
     delivery: Delivery,
@@ -42,14 +44,13 @@ def compose(  # noqa: PLR0913  # names every part once
     signals: Signals,
     conduct: Conduct,
     clock: Callable[[], float],
-    states: States | None = None,
+    states: KeyStates | None = None,
     turns: KeyTurns | None = None,
 ) -> Worker:
     """A worker of these parts. Without a group there are no `offsets` and no `notes`.
 
     With a model that has state there are `states`, and `turns` before the batcher.
     """
-    stackers = {stacker.signature.key: stacker}
     outcomes = Outcomes(
         ledger=ledger,
         delivery=delivery,

@@ -15,12 +15,12 @@ from typing import Protocol
 from worker.core.batching.back_pressure import Intake
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Partition, Place, Record, Rejection, Request
+from worker.core.records import BatchKind, Partition, Place, Record, Rejection, Request
 from worker.core.runs import Run
-from worker.core.tensors.buckets import Shapes
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
-from worker.ports import Codec, States
+from worker.ports import Codec
+from worker.state.states import KeyStates
 
 
 class Stage(Protocol):
@@ -33,8 +33,8 @@ class Stage(Protocol):
     def room(self, run: Run) -> int:
         """How many of the run's records to add at once."""
 
-    def shapes(self, request: Request) -> Shapes:
-        """Those of the batch that the request will share."""
+    def kind(self, request: Request) -> BatchKind:
+        """That of the batch that the request will share."""
 
     def add(self, request: Request, now: float) -> None: ...
     def forget(self, partitions: Collection[Partition]) -> None: ...
@@ -53,7 +53,7 @@ class Decoding:
         stage: Stage,
         punctuality: Punctuality,
         outcomes: Outcomes,
-        states: States | None = None,
+        states: KeyStates | None = None,
     ) -> None:
         self._quarantine = quarantine
         self._codec = codec
@@ -95,8 +95,8 @@ class Decoding:
             if not first.timeouts:
                 self._add_run(first, now)
                 continue
-            shapes, backlog = self._stage.shapes(first), self._stage.backlog
-            for part in self._punctuality.sifted(first, shapes, backlog, now):
+            kind, backlog = self._stage.kind(first), self._stage.backlog
+            for part in self._punctuality.sifted(first, kind, backlog, now):
                 if isinstance(part, Run):
                     self._add_run(part, now)
                 else:
@@ -109,7 +109,7 @@ class Decoding:
 
     def _is_in_time(self, request: Request, now: float) -> bool:
         """Whether it can be answered in time. If not it is taken only to be refused at once."""
-        refusal = self._punctuality.refusal(request, self._stage.shapes(request), self._stage.backlog, now)
+        refusal = self._punctuality.refusal(request, self._stage.kind(request), self._stage.backlog, now)
         if refusal is not None:
             self._outcomes.refuse([(self._track_refused(request, now), refusal)])
         return refusal is None

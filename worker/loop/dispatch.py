@@ -60,7 +60,7 @@ class Dispatch:
     @property
     def is_running(self) -> bool:
         """Whether a lane has something to do, be it the warm-up batch."""
-        return bool(self._out) or self._outcomes.device.is_probing
+        return bool(self._out) or any(check.is_probing for check in self._outcomes.checks.values())
 
     @property
     def has_backlog(self) -> bool:
@@ -96,7 +96,7 @@ class Dispatch:
     def start(self, group: Group, now: float) -> None:
         """Stack the group and give it to a lane; what of it may not run is refused."""
         requests = self._still_in_time(group, now) if self._punctuality.is_asked_for else group.requests
-        stacker = self._stackers[group.bucket.model]
+        stacker = self._stackers[group.bucket.kind.model]
         batch, refused = stacker.stack(requests, group.closed_by)
         if refused and any(isinstance(request, Run) for request, _ in refused):
             batch, refused = stacker.stack(self._outcomes.apart(requests), group.closed_by)
@@ -116,9 +116,10 @@ class Dispatch:
             self._punctuality.handed_out(half, now)
 
     def probe_if_wanted(self) -> None:
-        """Run the warm-up batch again when the device check asks for it."""
-        if self._outcomes.device.wants_probe(lanes_are_idle=not self._lanes.in_flight):
-            self._lanes.probe()
+        """Run the warm-up batch of a model again when its device check asks for it."""
+        for model, check in self._outcomes.checks.items():
+            if check.failures and check.wants_probe(is_running=any(out.model == model for out in self._out.values())):
+                self._lanes.probe(model)
 
     def finished(self, timeout: float) -> Sequence[Finished]:
         """What the lanes have finished, waiting at most `timeout` seconds for the first."""
@@ -146,7 +147,7 @@ class Dispatch:
 
     def _still_in_time(self, group: Group, now: float) -> Sequence[Request]:
         """What of the group would be finished before its deadline; the others are refused."""
-        running, late = self._punctuality.triaged(group.requests, group.bucket.shapes, now, self._outcomes.apart)
+        running, late = self._punctuality.triaged(group.requests, group.bucket.kind, now, self._outcomes.apart)
         if late:
             self._outcomes.refuse_requests(late)
         return running

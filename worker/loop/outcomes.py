@@ -5,18 +5,18 @@
 | usable outputs                        | each request gets its own rows, or an error where those are not finite |
 | none, of several requests             | the batch is halved, until the request on which the model fails is alone |
 | none, of one request                  | the device check (`device_check.py`) holds its error until the device works |
-| none, for want of memory              | one request is halved, too; later batches of these shapes are smaller |
+| none, for want of memory              | one request is halved, too; later batches of this kind are smaller   |
 | outputs of a piece of a large request | they wait for the other pieces, and are answered as one |
 
 Takes what the lanes and the checks before them say, gives places to the delivery, and returns the halves to run next.
-Owns the device check. Never touches a lane, and never reads a record.
+Owns the device checks. Never touches a lane, and never reads a record.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from worker.core.batching.batcher import Batcher
 from worker.core.deadlines.punctuality import Punctuality
@@ -30,6 +30,7 @@ from worker.core.records import (
     Outcome,
     Partition,
     Place,
+    Refused,
     Rejection,
     Request,
     nothing_owed,
@@ -38,18 +39,13 @@ from worker.core.rejections import Rejections
 from worker.core.runs import Run, unravel
 from worker.core.tensors.stacking import Split, Stacker, halve, reject
 from worker.loop.device_check import DeviceCheck
-from worker.ports import Delivery, Events, States
-
-
-class Turns(Protocol):
-    """Where requests of one key wait for one another."""
-
-    def concluded(self, requests: Iterable[Request], now: float) -> None:
-        """These have their outcomes: the next request of each of their keys may go on."""
+from worker.ports import Delivery, Events
+from worker.state.states import KeyStates
+from worker.state.turns import KeyTurns
 
 
 class Outcomes:
-    """Decides what each record is answered. Owns the device check."""
+    """Decides what each record is answered. Owns the device checks."""
 
     def __init__(  # noqa: PLR0913  # what is answered, and what learns from a run
         self,
@@ -62,8 +58,8 @@ class Outcomes:
         punctuality: Punctuality,
         events: Events,
         clock: Callable[[], float],
-        states: States | None = None,
-        turns: Turns | None = None,
+        states: KeyStates | None = None,
+        turns: KeyTurns | None = None,
     ) -> None:
         """With `states` each key has one: it is written with the outcome, and then the key's next has its turn."""
         self._states = states
@@ -76,30 +72,31 @@ class Outcomes:
         self._punctuality = punctuality
         self._events = events
         self._clock = clock
-        self.device = DeviceCheck()
+        self.checks = defaultdict[ModelKey, DeviceCheck](DeviceCheck)
 
     def conclude(self, finished: Finished, now: float) -> Sequence[Batch]:
         """Answer what a run gave. Returns the halves to run next if it failed; nearly always none.
 
         Raises `ModelBroken` when the warm-up batch failed, and `TooManyRejections`.
         """
-        batch, outputs, failure, seconds = finished
+        batch, outputs, failure, seconds, model = finished
+        check = self.checks[model]
         if batch is None:
-            self._judge_device(failure)
+            self._judge_device(check, failure)
             return ()
         split = self._split(batch, outputs) if outputs is not None else failure
         assert split is not None
         self._events.batch_ran(batch.rows, seconds, split.for_log if isinstance(split, RunFailure) else None)
         if isinstance(split, RunFailure):
             self._punctuality.failed(batch)
-            return self._smaller(batch, split)
+            return self._smaller(batch, split, check)
         self._batcher.ran(batch, seconds, now)
-        self._answer_split(split)
+        self._answer_split(split, check)
         if late := self._punctuality.answered(batch, self._clock()):
             self._events.answered_late(late)
         return ()
 
-    def refuse_requests(self, refused: Collection[tuple[Request, Outcome]]) -> None:
+    def refuse_requests(self, refused: Collection[Refused]) -> None:
         """Answer these with their rejections; a request cut into pieces once."""
         self.refuse(self._whole(refused))
 
@@ -151,36 +148,37 @@ class Outcomes:
     def _batch_apart(self, batch: Batch) -> Batch:
         return replace(batch, requests=self.apart(batch.requests))
 
-    def _answer_split(self, split: Split) -> None:
+    def _answer_split(self, split: Split, check: DeviceCheck) -> None:
         """A run gave usable output: answer, unless it is nothing but rejections, which do not prove the device."""
         if not split.predicted:
-            self.device.failed(*split.refused)
+            check.failed(*split.refused)
             return
-        self.refuse_requests([*self.device.cleared(), *split.refused])
+        if refused := [*check.cleared(), *split.refused]:  # else, as nearly always, a microsecond for nothing
+            self.refuse_requests(refused)
         self._answer(self._whole([(prediction[0], prediction) for prediction in split.predicted]))
 
-    def _smaller(self, batch: Batch, failure: RunFailure) -> Sequence[Batch]:
+    def _smaller(self, batch: Batch, failure: RunFailure, check: DeviceCheck) -> Sequence[Batch]:
         """The halves of a failed batch, until one request is alone; its neighbours get their results on the way."""
         batch = self._batch_apart(batch)
         wants_memory = failure.code is Code.RESOURCE_EXHAUSTED
         if wants_memory:
             self._batcher.ran_out_of_memory(batch)
         if len(batch.requests) == 1 and not (wants_memory and batch.rows > 1):
-            self.device.failed((batch.requests[0], reject(batch.requests[0], failure)))
+            check.failed((batch.requests[0], reject(batch.requests[0], failure)))
             return ()
-        self.device.failed()
+        check.failed()
         return halve(batch)
 
-    def _judge_device(self, failure: RunFailure | None) -> None:
+    def _judge_device(self, check: DeviceCheck, failure: RunFailure | None) -> None:
         """The warm-up batch ran again: if even that fails, no request is to blame."""
-        self.device.probed()
+        check.probed()
         self._events.device_probed(failure.message if failure else None)
         if failure is not None:
             raise ModelBroken(
                 f"the model fails on its own warm-up batch, which ran at start: {failure.message}. The device or the "
                 "deployment is broken; the requests that failed with it are unanswered and will be read again."
             )
-        self.refuse_requests(self.device.cleared())
+        self.refuse_requests(check.cleared())
 
     def _whole(self, judged: Collection[tuple[Request, Outcome]]) -> list[tuple[Place, Outcome]]:
         """Places and outcomes; a request cut into pieces appears once, when its last piece is finished."""

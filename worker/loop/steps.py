@@ -17,7 +17,8 @@ from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import IsolatedRun
-from worker.ports import Delivery, Events, Offsets, States
+from worker.ports import Delivery, Events, Offsets
+from worker.state.states import KeyStates
 
 LOOK_AGAIN_AFTER = 1.0  # how often the source is asked how far it has come, seconds
 REPORT_WAIT = 0.01  # one wait for delivery reports while only they can free anything, seconds
@@ -41,7 +42,7 @@ class Steps:
         delivery: Delivery,
         events: Events,
         clock: Callable[[], float],
-        states: States | None,
+        states: KeyStates | None,
     ) -> None:
         self._offsets = offsets
         self._admission = admission

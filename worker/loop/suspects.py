@@ -7,11 +7,11 @@ is not known: they shared batches, and the process is gone. So each of its recor
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
-from worker.core.records import Partition, Place, Record, Request, Suspect
+from worker.core.records import ModelKey, Partition, Place, Record, Request, Suspect
 
 # Records of one suspect that wait, while further ones stay with Kafka: an isolated run takes tens of milliseconds, and
 # what waits here counts against the bounds that all partitions share.
@@ -31,7 +31,7 @@ class IsolatedRun:
 class Suspects:
     """Owns which partitions are suspect, and their records. The first of these is the only one that may run."""
 
-    def __init__(self, policy: BatchPolicy, most_in_flight: int) -> None:
+    def __init__(self, policies: Mapping[ModelKey, BatchPolicy], most_in_flight: int) -> None:
         """`most_in_flight`: the most records taken and not settled, so the most that can hold the poison record."""
         self._most_in_flight = most_in_flight
         self._suspects: dict[Partition, Suspect] = {}
@@ -39,7 +39,7 @@ class Suspects:
         self.runs: deque[IsolatedRun] = deque()  # the first one is next, or under way
         self._waiting: Counter[Partition] = Counter()
         self._withheld: set[Partition] = set()  # no longer fetched
-        self._pieces = Batcher(policy)  # of the request that runs alone: one, unless it is larger than a batch
+        self._pieces = Batcher(policies)  # of the request that runs alone: one, unless it is larger than a batch
 
     def __bool__(self) -> bool:
         """Whether records must be looked at before they are decoded."""

@@ -18,7 +18,8 @@ from worker.loop.conduct import LANE_SLICE, SHORTEST_WAIT, Conduct
 from worker.loop.dispatch import Dispatch
 from worker.loop.quarantine import Quarantine
 from worker.loop.steps import Steps
-from worker.ports import Delivery, Events, Signals, Source, States
+from worker.ports import Delivery, Events, Signals, Source
+from worker.state.states import KeyStates
 
 LEAVE_AFTER = 0.5  # of a drain's time: then what has not begun is left to its next owner
 WITHDRAW_TIMEOUT = 1.0  # for the group to take back the note of an isolated run, seconds
@@ -40,7 +41,7 @@ class Worker:
         signals: Signals,
         conduct: Conduct,
         clock: Callable[[], float],
-        states: States | None = None,
+        states: KeyStates | None = None,
     ) -> None:
         self._source = source
         self._steps = steps

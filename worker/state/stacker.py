@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Prediction, Rejection, Request, RunStates, StateUse
+from worker.core.records import Array, Batch, ClosedBy, Prediction, Refused, Rejection, Request, RunStates, StateUse
 from worker.core.runs import Run
 from worker.core.tensors.specs import TensorSpec
-from worker.core.tensors.stacking import Refused, Split, Stacker
+from worker.core.tensors.stacking import Split, Stacker
 from worker.state.states import KeyStates
 
 # At least once, after a crash, where the changelog was compacted meanwhile.

@@ -15,9 +15,8 @@ from collections.abc import Collection, Iterable
 from itertools import repeat
 
 from worker.core.batching.batcher import Batcher
-from worker.core.records import Line, Partition, Request
+from worker.core.records import BatchKind, Line, Partition, Request
 from worker.core.runs import Run
-from worker.core.tensors.buckets import Shapes
 from worker.core.tensors.stacking import cut
 
 # Keys of one partition that are taken, each with the requests that wait for it; None: none does.
@@ -37,9 +36,9 @@ class KeyTurns:
         """Full groups that wait for a lane."""
         return self._batcher.backlog
 
-    def shapes(self, request: Request) -> Shapes:
-        """Those of the batch that the request will share."""
-        return self._batcher.shapes(request)
+    def kind(self, request: Request) -> BatchKind:
+        """That of the batch that the request will share."""
+        return self._batcher.kind(request)
 
     def room(self, run: Run) -> int:
         """How many of the run's records to add at once: up to the first whose key is taken. At least one."""

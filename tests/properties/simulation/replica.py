@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.builders import CHUNK, rows_model, stacker
-from tests.fakes import FakeEvents, FakeLanes, RowCodec
+from tests.fakes import MODEL, FakeEvents, FakeLanes, RowCodec
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.process import Died, Process, Weather, World, watched
 from tests.properties.simulation.producers import SimSink, SimTransactions
@@ -172,7 +172,7 @@ class Replica:
         self.ledger = LEDGERS[setup.order]()
         self.codec = DeadlyCodec(process, joins=setup.joins and setup.order != "key")
         self.outlook = Outlook(setup.conduct.lanes)
-        self.batcher = Batcher(setup.policy, self.outlook.needed)
+        self.batcher = Batcher({MODEL: setup.policy}, self.outlook.needed)
         self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once()
         self.worker = compose(
             source=self.client,
@@ -182,8 +182,8 @@ class Replica:
             ledger=self.ledger,
             intake=Intake(setup.bounds, self.ledger, CHUNK),
             batcher=self.batcher,
-            suspects=Suspects(setup.policy, setup.bounds.records + RESERVE),
-            stacker=stacker(),
+            suspects=Suspects({MODEL: setup.policy}, setup.bounds.records + RESERVE),
+            stackers={MODEL: stacker()},
             lanes=watched(process, self.lanes),
             punctuality=Punctuality(self.outlook, clock),
             delivery=self.delivery,

@@ -47,7 +47,7 @@ def codecs(
     rejections: Rejections | None = None,
     **decisions: Any,
 ) -> Codecs:
-    return Codecs(signature or model(), replace(PLAIN_WIRE, **decisions), tell, rejections)
+    return Codecs([signature or model()], replace(PLAIN_WIRE, **decisions), tell, rejections)
 
 
 def record(value: bytes | None, *headers: tuple[str, bytes | None], key: bytes | None = b"k") -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tests.unit.codecs.builders import (
     AS_JSON,
     AS_PROTOBUF,
     AS_ROWS,
+    PLAIN_WIRE,
     SOURCE,
     answer,
     as_binary,
@@ -20,11 +22,13 @@ from tests.unit.codecs.builders import (
     floats,
     headers_of,
     json_of,
+    model,
     record,
     rejection,
     request,
     tensor,
 )
+from worker.codecs import Codecs
 from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.oip_protobuf import read_tensors
 from worker.codecs.message_sizes import OVERHEAD, ROOM_FOR_HEADERS, fits, size_of
@@ -34,6 +38,7 @@ from worker.core.rejections import Rejections
 from worker.core.runs import Run
 
 TWO = np.array([[1, 2]], "<f4")
+SERVED = [model(), replace(model(), version="2")]
 TRACE = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 
 
@@ -59,7 +64,7 @@ def test_an_answer_names_the_version_that_ran(accepted: str) -> None:
     asked = request(codecs(), as_json(document(), ("accept", accepted.encode())))
     asked.model = ModelKey("m", "2")
 
-    (message,) = codecs().encode(Prediction(asked, (TWO,)))
+    (message,) = Codecs(SERVED, PLAIN_WIRE, tell=lambda _: None).encode(Prediction(asked, (TWO,)))
 
     assert message.value is not None
     version = (

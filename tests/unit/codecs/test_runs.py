@@ -65,7 +65,7 @@ def test_where_each_key_has_an_order_of_its_own_each_record_comes_by_itself() ->
     """And is what it would be in a run."""
     records = [rows(at) for at in (1, 2, 5, 9)]
 
-    singles = SingleCodecs(model(), PLAIN_WIRE, tell=lambda _: None).decode_all(records)
+    singles = SingleCodecs([model()], PLAIN_WIRE, tell=lambda _: None).decode_all(records)
 
     assert [one.record for one in singles] == records
     assert [facts(one) for one in singles] == [facts(one) for one in flat(codecs().decode_all(records))]
@@ -348,7 +348,7 @@ class Counting(Codecs):
 def test_what_is_odd_among_requests_of_one_form_keeps_only_itself_apart(odd: str) -> None:
     """Two of a hundred cost the others no decoding of their own."""
     given_ = [in_form(odd if at in (10, 70) else "raw", [at + 2.5, 2.0, 3.0], at) for at in range(100)]
-    codec = Counting(model(), PLAIN_WIRE, tell=lambda _: None)
+    codec = Counting([model()], PLAIN_WIRE, tell=lambda _: None)
 
     decoded = codec.decode_all(given_)
 
@@ -362,7 +362,7 @@ def test_what_is_odd_among_requests_of_one_form_keeps_only_itself_apart(odd: str
 )
 def test_where_all_are_odd_each_is_decoded_once(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many they are; and the headers of few are read twice."""
-    codec = Counting(model(), PLAIN_WIRE, tell=lambda _: None)
+    codec = Counting([model()], PLAIN_WIRE, tell=lambda _: None)
     read = Mock(wraps=codec._envelopes.read)
     monkeypatch.setattr(codec._envelopes, "read", read)
 

@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 
 from tests.builders import P0, P1, request
+from tests.fakes import MODEL
 from worker.core.batching import batcher as batching
 from worker.core.batching.batcher import Batcher, BatchPolicy, Group
 from worker.core.batching.limits import FIRST_PATIENCE, Limit
 from worker.core.batching.linger import Linger
-from worker.core.records import Batch, ClosedBy, ModelKey, Request
+from worker.core.records import Batch, BatchKind, ClosedBy, ModelKey, Request
 from worker.core.tensors.buckets import Axis, Buckets, Spot
 
 NARROW = ((1,),)
 WIDE = ((2,),)
+NEWER = MODEL._replace(version="2")
 
 
 def batcher(max_rows: int = 4, max_bytes: int = 1000, linger: float = 5.0) -> Batcher:
-    return Batcher(BatchPolicy(max_rows, max_bytes, linger))
+    return Batcher({MODEL: BatchPolicy(max_rows, max_bytes, linger)})
 
 
 def offsets(group: Group | None) -> list[int]:
@@ -82,7 +84,8 @@ def test_the_linger_counts_from_the_first_record() -> None:
 
 def test_only_requests_for_the_same_model_share_a_group() -> None:
     """In the same version of it, whatever their shapes."""
-    waiting = batcher(linger=0.0)
+    policy = BatchPolicy(4, 1000, 0.0)
+    waiting = Batcher({MODEL: policy, NEWER: policy})
     for offset, version in enumerate(["1", "2", "1", "2"]):
         asking = request(offset)
         asking.model = ModelKey("m", version)  # equal to that of another request, and not the same object
@@ -90,6 +93,24 @@ def test_only_requests_for_the_same_model_share_a_group() -> None:
 
     assert offsets(waiting.due(0.0)) == [0, 2]
     assert offsets(waiting.due(0.0)) == [1, 3]
+
+
+def test_each_model_has_its_own_rules() -> None:
+    """What is padded in one is none of another's axes; and the first of each waits as long as that one says."""
+    buckets = Buckets((Axis("input x axis 1", (4,), {Spot(0, 0): 0}),), element_bytes=(4,))
+    waiting = Batcher({MODEL: BatchPolicy(2, 1000, 1.0), NEWER: BatchPolicy(3, 1000, 5.0, buckets=buckets)})
+    for offset, (model, shapes) in enumerate([(MODEL, NARROW), (NEWER, NARROW), (NEWER, WIDE), (MODEL, NARROW)]):
+        asking = request(offset, shapes=shapes)
+        asking.model = model
+        waiting.add(asking, 0.0)
+
+    full, open_ = waiting.due(0.0), waiting.drain()
+
+    assert full is not None
+    assert open_ is not None
+    assert (offsets(full), full.closed_by, full.due_at) == ([0, 3], ClosedBy.SIZE, 1.0)
+    assert (offsets(open_), open_.bucket.kind, open_.due_at) == ([1, 2], BatchKind(NEWER, ((4,),)), 5.0)
+    assert waiting.linger == 5.0
 
 
 def test_only_requests_of_equal_shapes_share_a_group() -> None:
@@ -242,7 +263,7 @@ def test_a_forgotten_partition_waits_no_longer() -> None:
 def padded(max_rows: int = 8, max_bytes: int = 10_000, max_tokens: int | None = None) -> Batcher:
     """Lengths are padded to 4, 16 or 64 elements of 4 bytes."""
     buckets = Buckets((Axis("input x axis 1", (4, 16, 64), {Spot(0, 0): 0}),), element_bytes=(4,))
-    return Batcher(BatchPolicy(max_rows, max_bytes, 5.0, max_tokens, buckets))
+    return Batcher({MODEL: BatchPolicy(max_rows, max_bytes, 5.0, max_tokens, buckets)})
 
 
 def of_length(offset: int, length: int, *, deadline: float | None = None, rows: int = 1) -> Request:
@@ -296,7 +317,7 @@ def test_a_row_of_more_tokens_than_a_batch_runs_alone() -> None:
 def test_an_urgent_request_makes_its_group_due_earlier() -> None:
     """By the time that its inference is expected to take; and what is due first goes first."""
     policy = BatchPolicy(max_rows=8, max_bytes=1000, linger=5.0)
-    waiting = Batcher(policy, expected=lambda _, rows: 0.5 * rows)
+    waiting = Batcher({MODEL: policy}, expected=lambda _, rows: 0.5 * rows)
     waiting.add(of_length(0, 4), 0.0)
     waiting.add(of_length(1, 8), 1.0)
     waiting.add(of_length(2, 8, deadline=4.0), 1.0)
@@ -415,7 +436,7 @@ def test_the_batcher_shows_itself() -> None:
 
 def test_a_linger_that_learns_says_when_a_group_is_due() -> None:
     """In the place of the policy's: at first nobody waits, and then as long as it would have been worth."""
-    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _shapes: 64))
+    waiting = Batcher({MODEL: BatchPolicy(64, 1000, 5.0)}, auto=Linger(lambda _kind: 64))
     for at in (0.0, 0.002, 0.5, 0.502):
         waiting.add(request(), at)
         assert waiting.due(at) is not None
@@ -441,7 +462,7 @@ def test_a_fixed_linger_learns_nothing() -> None:
 
 def test_a_linger_looks_back_when_a_batch_is_home() -> None:
     """Before that a burst may not be over, and its first request seem to be alone."""
-    waiting = Batcher(BatchPolicy(64, 1000, 5.0), auto=Linger(lambda _shapes: 64))
+    waiting = Batcher({MODEL: BatchPolicy(64, 1000, 5.0)}, auto=Linger(lambda _kind: 64))
     for rows in (1, 64):
         waiting.ran(stacked(rows, 1), 0.010, 0.0)
     waiting.look_back(0.0)

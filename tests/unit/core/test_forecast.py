@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import batch, request
+from tests.fakes import MODEL
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.deadlines.run_times import RunTimes
 from worker.core.failures import RunFailure
-from worker.core.records import Batch, Finished
+from worker.core.records import Batch, BatchKind, Finished
 
-X = ((1,),)
+X = BatchKind(MODEL, ((1,),))
 
 
 def of(rows: int = 4) -> Batch:
@@ -28,7 +29,7 @@ def outlook_of(lanes: int = 1) -> Outlook:
 
 def home(batch: Batch, seconds: float | None) -> Finished:
     """The batch ran for so long; None: it failed."""
-    return Finished(batch, None, None if seconds else RunFailure("no"), seconds or 0.0)
+    return Finished(batch, None, None if seconds else RunFailure("no"), seconds or 0.0, MODEL)
 
 
 def around(seconds: float) -> object:
@@ -120,7 +121,7 @@ def test_the_warm_up_batch_is_nobodys() -> None:
     """It comes home without having been handed out."""
     outlook = outlook_of()
 
-    outlook.returned([Finished(None, None, None, 0.5)], 10.5)
+    outlook.returned([Finished(None, None, None, 0.5, MODEL)], 10.5)
 
     assert outlook.finished_at(10.5, X, 4) == around(10.6)
 

@@ -6,14 +6,16 @@ from math import inf
 
 import pytest
 
+from tests.fakes import MODEL
 from worker.core.batching.linger import ARRIVALS, LOOK_EVERY, WAITS, Linger, Replay
+from worker.core.records import BatchKind
 
-ONE, OTHER = ((1,),), ((2,),)
+ONE, OTHER = BatchKind(MODEL, ((1,),)), BatchKind(MODEL, ((2,),))
 
 
 def linger(first: float = 0.0, every: float = 0.0, *, rows: int = 64, lanes: int = 1, budget: float = inf) -> Linger:
     """For a model whose inferences take so many seconds for the first row, and for every other one."""
-    auto = Linger(lambda _shapes: rows, lanes=lanes, budget=budget)
+    auto = Linger(lambda _kind: rows, lanes=lanes, budget=budget)
     if first:
         take(auto, first, every)
     return auto
@@ -22,8 +24,8 @@ def linger(first: float = 0.0, every: float = 0.0, *, rows: int = 64, lanes: int
 def take(auto: Linger, first: float, every: float = 0.0) -> None:
     """From now on the inferences take so long."""
     for rows in (1, 2, 4, 8, 16, 32, 64) * 100:
-        for shapes in (ONE, OTHER):
-            auto.ran(shapes, rows, first + (rows - 1) * every, 0.0)
+        for kind in (ONE, OTHER):
+            auto.ran(kind, rows, first + (rows - 1) * every, 0.0)
 
 
 def bursts(auto: Linger, offsets: list[float], *, began: float = 0.0, seconds: int = 1) -> float:

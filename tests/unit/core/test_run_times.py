@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fakes import MODEL
 from worker.core.deadlines.run_times import RunTimes
+from worker.core.records import BatchKind, ModelKey
 
-X, Y = ((16,),), ((32,),)
+X, Y = BatchKind(MODEL, ((16,),)), BatchKind(MODEL, ((32,),))
 
 
-def times_of(*runs: tuple[int, float], most_shapes: int = 4) -> RunTimes:
-    """Of shapes X: rows and seconds."""
-    times = RunTimes(most_shapes)
+def times_of(*runs: tuple[int, float], most_kinds: int = 4) -> RunTimes:
+    """Of kind X: rows and seconds."""
+    times = RunTimes(most_kinds)
     for at, (rows, seconds) in enumerate(runs):
         times.note(X, rows, seconds, float(at))
     return times
@@ -22,6 +24,13 @@ def test_nothing_is_expected_of_what_is_not_known() -> None:
     times = times_of((4, 0.1))
 
     assert (times.expected(Y, 4), times.usual_rows(Y), times.noted_at(Y)) == (0.0, 1, None)
+
+
+def test_the_times_of_one_model_say_nothing_of_another() -> None:
+    """Another version in the same shapes, as after a swap."""
+    times = times_of((4, 0.1))
+
+    assert times.expected(X._replace(model=ModelKey("m", "2")), 4) == 0.0
 
 
 def test_a_steady_time_is_expected_as_it_is() -> None:
@@ -71,25 +80,25 @@ def test_a_device_that_has_become_slower_is_known_soon() -> None:
     assert quicker.expected(X, 4) < 0.25
 
 
-def test_as_many_shapes_are_remembered_as_are_allowed() -> None:
+def test_as_many_kinds_are_remembered_as_are_allowed() -> None:
     """Those that ran last."""
-    times = times_of((1, 0.1), most_shapes=2)
+    times = times_of((1, 0.1), most_kinds=2)
     times.note(Y, 1, 0.2, 1.0)
     times.note(X, 1, 0.1, 2.0)
 
-    times.note(((64,),), 1, 0.3, 3.0)
+    times.note(BatchKind(MODEL, ((64,),)), 1, 0.3, 3.0)
 
     assert times.expected(Y, 1) == 0.0
     assert times.noted_at(X) == 2.0
 
 
 def test_it_knows_what_is_usual() -> None:
-    """How many rows a batch of some shapes has, and how long a run of any takes."""
+    """How many rows a batch of some kind has, and how long a run of any takes."""
     times = times_of(*[(8, 0.1)] * 20, *[(4, 0.2)] * 40)
 
     assert times.usual_rows(X) == 4
     assert times.typical == pytest.approx(0.2, rel=0.01)
-    assert repr(times) == "<RunTimes shapes=1 typical=200ms>"
+    assert repr(times) == "<RunTimes kinds=1 typical=200ms>"
 
 
 @pytest.mark.parametrize(("rows", "seconds"), [(1, 0.1), (2, 0.1), (3, 0.2), (6, 0.5), (10, 0.9), (40, 3.9)])

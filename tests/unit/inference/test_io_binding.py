@@ -14,6 +14,8 @@ import onnxruntime as ort
 import pytest
 
 from tests import models
+from tests.builders import request
+from tests.fakes import MODEL
 from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Array, Batch, ClosedBy
@@ -198,8 +200,8 @@ def test_two_lanes_at_once_have_buffers_of_their_own() -> None:
 def test_a_lane_that_ends_gives_its_buffers_back() -> None:
     """Page-locked memory is what no other process can have."""
     bound, _, cuda = both(models.mlp())
-    lanes = InferenceLanes(bound, 1)
-    lanes.submit(Batch((), {"x": np.ones((1, 4), np.float32)}, 1, ClosedBy.SIZE))
+    lanes = InferenceLanes({MODEL: bound}, 1)
+    lanes.submit(Batch((request(),), {"x": np.ones((1, 4), np.float32)}, 1, ClosedBy.SIZE))
     done = lanes.finished(PATIENCE)
     held = len(cuda.held)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from tests.builders import NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, sources
-from tests.fakes import Model, RowCodec, TransactionFate
+from tests.builders import NONSENSE, P0, POISON, POLICY, SHORT, World, floats, record, rows_model, signature, sources
+from tests.fakes import MODEL, Model, RowCodec, TransactionFate
 from worker.core.failures import Code, ModelBroken, RunFailure, TooManyRejections
-from worker.core.records import Array
+from worker.core.records import Array, ModelKey, Record
+from worker.core.tensors.stacking import Stacker
 from worker.loop.device_check import PATIENCE
 
 
@@ -147,6 +149,47 @@ def test_a_dead_device_stops_the_worker_with_the_suspects_unanswered(records: in
     assert world.answered() == names(0)
     assert world.broker.committed == {P0: 1}
     assert world.events.probes == ["the device is gone"]
+
+
+def serve_another(world: World) -> ModelKey:
+    """Another version of the model, beside the first."""
+    other = MODEL._replace(version="2")
+    world.policies[other] = world.policy
+    world.stackers[other] = Stacker(dataclasses.replace(signature(), version="2"))
+    return other
+
+
+def of_both(records: int) -> list[Record]:
+    """Every other one asks for version 2."""
+    asked = [record(at) for at in range(records)]
+    return [one._replace(headers=(("version", b"2"),)) if one.offset % 2 else one for one in asked]
+
+
+def test_two_models_share_the_lanes_and_no_batch() -> None:
+    """A second one is an entry more: its requests are answered in their turn, each by the model that it asks for."""
+    world = world_of()
+    other = serve_another(world)
+    world.broker.append(*of_both(12))
+
+    world.turn_for(0.2)
+
+    assert world.answered("ok") == names(*range(12))
+    assert {batch.model for batch in world.lanes.ran} == {MODEL, other}
+    assert all(one.model == batch.model for batch in world.lanes.ran for one in batch.requests)
+    assert world.broker.committed == {P0: 12}
+
+
+def test_what_one_model_answers_is_no_proof_for_another() -> None:
+    """Its file may be damaged, or its session: its own warm-up batch has to run, or all stops."""
+    world = world_of(policy=dataclasses.replace(POLICY, max_rows=1))
+    world.lanes.broken = serve_another(world)
+    world.broker.append(*of_both(6))
+
+    with suppress(ModelBroken):
+        world.turn_for(1.0)
+
+    assert world.events.probes == ["the device is gone"]
+    assert world.answered() == names(0)
 
 
 def test_a_device_that_answers_only_nonsense_is_asked_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import BOUNDS, CHUNK, P0, POLICY, World, record
+from tests.fakes import MODEL
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
 from worker.core.records import Request
@@ -13,7 +14,7 @@ class Holding(Batcher):
     """Holds requests back, until they are released."""
 
     def __init__(self) -> None:
-        super().__init__(POLICY)
+        super().__init__({MODEL: POLICY})
         self.held: list[Request] = []
 
     def add(self, request: Request, now: float) -> None:  # as the loop calls it

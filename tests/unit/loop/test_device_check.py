@@ -8,13 +8,13 @@ from worker.loop.device_check import PATIENCE, DeviceCheck
 HELD = (request(0), rejection(0))
 
 
-def test_a_suspect_error_is_asked_about_once_the_lanes_are_idle() -> None:
-    """While lanes run, a success may still prove the device; when none does, the warm-up batch must."""
+def test_a_suspect_error_is_asked_about_once_the_model_has_no_batch_in_the_lanes() -> None:
+    """While one runs, its success may still prove the device; when none does, the warm-up batch must."""
     check = DeviceCheck()
     check.failed(HELD)
 
-    assert not check.wants_probe(lanes_are_idle=False)
-    assert check.wants_probe(lanes_are_idle=True)
+    assert not check.wants_probe(is_running=True)
+    assert check.wants_probe(is_running=False)
 
 
 def test_failures_without_a_suspect_are_asked_about_only_in_a_row() -> None:
@@ -22,11 +22,11 @@ def test_failures_without_a_suspect_are_asked_about_only_in_a_row() -> None:
     check = DeviceCheck()
     for _ in range(PATIENCE - 1):
         check.failed()
-        assert not check.wants_probe(lanes_are_idle=True)
+        assert not check.wants_probe(is_running=False)
 
     check.failed()
 
-    assert check.wants_probe(lanes_are_idle=False)
+    assert check.wants_probe(is_running=True)
 
 
 def test_one_probe_is_out_at_a_time() -> None:
@@ -34,12 +34,12 @@ def test_one_probe_is_out_at_a_time() -> None:
     check = DeviceCheck()
     check.failed(HELD)
 
-    assert check.wants_probe(lanes_are_idle=True)
+    assert check.wants_probe(is_running=False)
     assert check.is_probing
-    assert not check.wants_probe(lanes_are_idle=True)
+    assert not check.wants_probe(is_running=False)
 
     check.probed()
-    assert check.wants_probe(lanes_are_idle=True)
+    assert check.wants_probe(is_running=False)
 
 
 def test_proof_lets_the_suspects_go_and_forgets_the_failures() -> None:
@@ -53,4 +53,4 @@ def test_proof_lets_the_suspects_go_and_forgets_the_failures() -> None:
 
     assert check.failures == 0
     assert check.cleared() == []
-    assert not check.wants_probe(lanes_are_idle=True)
+    assert not check.wants_probe(is_running=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.builders import P0, P1, POLICY, record, request
+from tests.fakes import MODEL
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
 from worker.loop.suspects import MOST_WAITING, Suspects
@@ -11,7 +12,7 @@ MOST_IN_FLIGHT = 500
 
 
 def suspects_of(until: int = 10, poison: int | None = None, partition: Partition = P0) -> Suspects:
-    suspects = Suspects(POLICY, MOST_IN_FLIGHT)
+    suspects = Suspects({MODEL: POLICY}, MOST_IN_FLIGHT)
     suspects.suspect([Suspect(partition, 3, poison, until)])
     return suspects
 

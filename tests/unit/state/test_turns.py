@@ -8,7 +8,7 @@ from tests.builders import P0, P1, POLICY, record, request
 from tests.fakes import MODEL
 from worker.core.batching.batcher import Batcher
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Partition, Reply, Request
+from worker.core.records import BatchKind, Partition, Reply, Request
 from worker.core.runs import Run, run_of
 from worker.state import KeyTurns
 
@@ -18,7 +18,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.ledger = OffsetLedger()
-        self.batcher = Batcher(POLICY)
+        self.batcher = Batcher({MODEL: POLICY})
         self.turns = KeyTurns(self.batcher)
 
     def add(self, offset: int, key: bytes, *, rows: int = 1, partition: Partition = P0) -> Request:
@@ -113,7 +113,7 @@ def test_a_run_is_taken_up_to_the_first_key_that_is_taken(keys: list[bytes], tak
         rig.add(offset, key, partition=P1)
 
     assert rig.turns.room(run(*keys)) == room
-    assert rig.turns.shapes(run(*keys)) == ((1,),)
+    assert rig.turns.kind(run(*keys)) == BatchKind(MODEL, ((1,),))
 
 
 def test_of_requests_of_several_rows_each_goes_alone() -> None:

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON, ParentBased, Sampler, T
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 
 from tests.builders import P0, POISON, World, floats, signature, stacker
-from tests.fakes import TransactionFate
+from tests.fakes import MODEL, TransactionFate
 from worker.codecs import Codecs, Wire
 from worker.codecs.wire_contract import OCTETS
 from worker.core.deadlines.forecast import Outlook
@@ -55,7 +55,7 @@ class Followed:
         world = self.world
         tracing = Tracing(provider, "scorers", clock=lambda: round(world.clock.now * 1000) * MS)
         wire = Wire("responses", "scorers", "dead-letters", default_content_type=OCTETS)
-        self.codec = codec = TracedCodec(Codecs(signature(), wire, tell=lambda _: None), tracing)
+        self.codec = codec = TracedCodec(Codecs([signature()], wire, tell=lambda _: None), tracing)
         self.sink = TracedSink(world.sink, tracing)
         self.transactions = TracedTransactions(world.transactions, tracing)
         world.delivery = self._exactly_once() if world.exactly_once else self._at_least_once()
@@ -68,7 +68,7 @@ class Followed:
             intake=world.intake,
             batcher=world.batcher,
             suspects=world.suspects,
-            stacker=stacker(),
+            stackers={MODEL: stacker()},
             lanes=TracedLanes(world.lanes, tracing, ServedModel("digits", "1", "cpu")),
             punctuality=Punctuality(Outlook(), world.clock),
             delivery=world.delivery,

@@ -103,7 +103,7 @@ def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
         and spec.dtype.kind in "iu"
         and _are_too_long([value for value in values if type(value) is float])
     ):
-        raise _out_of_range(spec)
+        raise out_of_range(spec)
     if odd:
         names = ", ".join(sorted(NAMES[kind] for kind in odd))
         raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {names} among them")
@@ -111,10 +111,10 @@ def _looked_at(spec: TensorSpec, values: Sequence[object]) -> Array:
         with np.errstate(over="raise"):
             return np.array(values, spec.dtype)
     except (OverflowError, FloatingPointError):
-        raise _out_of_range(spec) from None
+        raise out_of_range(spec) from None
 
 
-def _out_of_range(spec: TensorSpec) -> Reject:
+def out_of_range(spec: TensorSpec) -> Reject:
     return Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}")
 
 
@@ -130,9 +130,14 @@ def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) ->
     level = data
     if level and isinstance(level[0], list):
         level = _unnest(spec, shape, data)
-    if len(level) != elements:
-        raise Reject(f"input {spec.name}: shape {list(shape)} holds {elements} elements, got {len(level)}")
+    check_count(spec, shape, elements, len(level))
     return level
+
+
+def check_count(spec: TensorSpec, shape: Sequence[int], elements: int, got: int) -> None:
+    """Raises `Reject` unless there are as many as the shape says."""
+    if got != elements:
+        raise Reject(f"input {spec.name}: shape {list(shape)} holds {elements} elements, got {got}")
 
 
 def _unnest(spec: TensorSpec, shape: Sequence[int], data: list[object]) -> list[object]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from worker.codecs.encodings.elements import half_floats, pack
+from worker.codecs.encodings.elements import check_count, half_floats, out_of_range, pack
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor
 from worker.core.tensors.specs import TensorSpec
@@ -89,11 +89,11 @@ def elements(text: bytes, spec: TensorSpec, shape: Sequence[int], count: int) ->
     if text.find(b"[", 1) >= 0:
         text = _flat(text, spec, shape, count)
     elif not count * 2 <= len(text) <= count * _LONGEST_NUMBER:
-        _check_count(text.count(b",") + 1, spec, shape, count)
+        check_count(spec, shape, count, text.count(b",") + 1)
     if len(text) > _CHUNK:
         return _in_chunks(text, spec, shape, count)
     values = _values(text, spec)
-    _check_count(len(values), spec, shape, count)
+    check_count(spec, shape, count, len(values))
     packed, _ = _written(values, spec, _writer(text, spec))
     return packed
 
@@ -105,16 +105,11 @@ def _in_chunks(text: bytes, spec: TensorSpec, shape: Sequence[int], count: int) 
         values = _values(chunk, spec)
         start, have = have, have + len(values)
         if have > count:
-            _check_count(text.count(b",") + 1, spec, shape, count)
+            check_count(spec, shape, count, text.count(b",") + 1)
         packed, write = _written(values, spec, write)
         found[start:have] = np.frombuffer(packed, spec.dtype)
-    _check_count(have, spec, shape, count)
+    check_count(spec, shape, count, have)
     return found
-
-
-def _check_count(have: int, spec: TensorSpec, shape: Sequence[int], count: int) -> None:
-    if have != count:
-        raise Reject(f"input {spec.name}: shape {list(shape)} holds {count} elements, got {have}")
 
 
 _WORDS = ((b"t", "a boolean"), (b"f", "a boolean"), (b"n", "null"))
@@ -226,7 +221,7 @@ def _written(values: list[Any], spec: TensorSpec, datatype: str) -> tuple[bytes,
         packed = pack(datatype, values)
     except (struct.error, OverflowError):
         if datatype == spec.datatype:
-            raise Reject(f"input {spec.name}: an element is out of the range of {datatype}") from None
+            raise out_of_range(spec) from None
         return _written(values, spec, spec.datatype)  # of over 63 bits
     if datatype != spec.datatype:
         # By way of doubles, as `struct` does it: no number is rounded in another way.

@@ -17,7 +17,7 @@ from worker.codecs.wire_contract import JSON, MAX_TEXT, OCTETS, PROTOBUF
 from worker.core.failures import Reject
 from worker.core.records import Array, Reply, RequestedOutput, Tensor
 from worker.core.tensors.signature import Judged, Signature
-from worker.core.tensors.specs import NamedTensor, TensorSpec
+from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
 # Reads the elements of a claim that holds: its spec and how many there are.
 Elements = Callable[[TensorSpec, int], Tensor]
@@ -53,7 +53,9 @@ class Question(NamedTuple):
 
 
 class TensorCounts(NamedTuple):
-    """How many inputs and outputs the model has, and whether an input is of strings: what its requests can need.
+    """How many inputs and outputs a model has, and whether an input is of strings: what its requests can need.
+
+    Of several models the most, for a value says only when it is read which one it means.
 
     A value holds a thing of its own every two or three bytes, if its publisher likes. Python takes 50 to 600 bytes and
     0.1 to 6 µs for each: so what is more than any request needs is refused before it is built.
@@ -67,9 +69,10 @@ class TensorCounts(NamedTuple):
     most_outputs: int
 
     @classmethod
-    def of(cls, signature: Signature) -> Self:
-        inputs, outputs = len(signature.inputs), len(signature.outputs)
-        has_text = any(spec.is_text for spec in signature.inputs)
+    def of(cls, *signatures: Signature) -> Self:
+        inputs = max(len(signature.inputs) for signature in signatures)
+        outputs = max(len(signature.outputs) for signature in signatures)
+        has_text = any(spec.is_text for signature in signatures for spec in signature.inputs)
         return cls(inputs, outputs, has_text, inputs + 1, outputs + 1)
 
 
@@ -179,5 +182,5 @@ def memory(judged: Judged) -> int:
 
 def _tensor_memory(tensor: Tensor) -> int:
     if isinstance(tensor, np.ndarray):
-        return tensor.size * 64 if tensor.dtype == object else tensor.nbytes  # a short str takes about 56 bytes
+        return tensor.size * TEXT_BYTES if tensor.dtype == object else tensor.nbytes
     return len(tensor) if isinstance(tensor, bytes) else 0

@@ -242,5 +242,4 @@ def _entry(output: Output) -> bytes:
 
 
 def error(message: str, body_id: str | None) -> bytes:
-    """The error object."""
     return orjson.dumps({"error": message} if body_id is None else {"error": message, "id": body_id})

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from worker.codecs.encodings import protobuf_wire
-from worker.codecs.encodings.elements import from_bytes, from_values, pack, texts
+from worker.codecs.encodings.elements import from_bytes, from_values, out_of_range, pack, texts
 from worker.codecs.encodings.inference_pb2 import DESCRIPTOR
 from worker.codecs.encodings.oip import Claim, Elements, Output, Question, TensorCounts, WantedOutput, checked_id
 from worker.core.failures import Reject
@@ -220,7 +220,7 @@ def _one_by_one(spec: TensorSpec, values: list[Any]) -> bytes:
     try:
         return pack(spec.datatype, values)
     except (struct.error, OverflowError):
-        raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}") from None
+        raise out_of_range(spec) from None
 
 
 def request(inputs: Sequence[Output]) -> bytes:
@@ -244,7 +244,6 @@ def answer(model: ModelKey, outputs: Sequence[Output], body_id: str | None) -> b
 
 
 def error(message: str, body_id: str | None) -> bytes:
-    """The serialized `InferenceError`."""
     serialized: bytes = _InferenceError(error=message, id=body_id or "").SerializeToString()
     return serialized
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from worker.codecs.encodings.elements import out_of_range
 from worker.core.failures import Reject
 from worker.core.records import Array, Tensor
 from worker.core.tensors.specs import TensorSpec
@@ -117,5 +118,5 @@ def _in_range(spec: TensorSpec, numbers: Array) -> Array:
     )
     limits = np.iinfo(spec.dtype)
     if held.min() < limits.min or held.max() > limits.max:
-        raise Reject(f"input {spec.name}: an element is out of the range of {spec.datatype}")
+        raise out_of_range(spec)
     return held

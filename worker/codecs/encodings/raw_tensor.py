@@ -18,9 +18,9 @@ from worker.codecs.encodings.oip import check_inline, memory
 from worker.codecs.request_headers import Envelope
 from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
 from worker.core.failures import Reject
-from worker.core.records import Record, Reply, Request
+from worker.core.records import Record, Reply, Request, Tensor
 from worker.core.runs import Run, run_of
-from worker.core.tensors.signature import Signature
+from worker.core.tensors.signature import Judged, Signature
 from worker.core.tensors.specs import NamedTensor
 
 
@@ -46,24 +46,19 @@ class Rows:
         rows = self._signature.raw_rows(len(value))
         if self._boolean is not None:
             check_booleans(self._boolean, value)
+        shapes, size = self._shapes, len(value)
+        tensors: tuple[Tensor, ...] = (value,)
         if not self._is_whole:
-            return self._completed(record, value, envelope, rows)
-        size = len(value) + len(record.key or b"") + envelope.size
-        reply = self._reply(envelope.reply)
-        request = Request(record, rows, (value,), self._shapes, reply, size, self._model, timeout=envelope.timeout)
-        request.state = envelope.state
-        return request
+            _, shapes, tensors = judged = self._completed(rows, value)
+            size = memory(judged)
+        size += len(record.key or b"") + envelope.size
+        reply, timeout, state = self._reply(envelope.reply), envelope.timeout, envelope.state
+        return Request(record, rows, tensors, shapes, reply, size, self._model, timeout=timeout, state=state)
 
-    def _completed(self, record: Record, value: bytes, envelope: Envelope, rows: int) -> Request:
-        """The same for a model whose other inputs have defaults."""
+    def _completed(self, rows: int, value: bytes) -> Judged:
+        """The rows, and what a model's other inputs hold, which have defaults."""
         (spec,), (dims,) = self._signature.required, self._shapes
-        judged = self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
-        size = memory(judged) + len(record.key or b"") + envelope.size
-        reply = self._reply(envelope.reply)
-        tensors, shapes = judged.tensors, judged.shapes
-        request = Request(record, rows, tensors, shapes, reply, size, self._model, timeout=envelope.timeout)
-        request.state = envelope.state
-        return request
+        return self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
 
     def may_begin(self, length: int, envelope: Envelope) -> bool:
         """Whether a value of so many bytes may be the first of a run."""

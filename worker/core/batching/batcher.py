@@ -21,7 +21,7 @@ or not, so that a rare bucket never starves behind a common one. Nothing here re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -29,7 +29,7 @@ from math import inf
 
 from worker.core.batching.limits import Limit, MemoryLimits
 from worker.core.batching.linger import Linger
-from worker.core.records import Batch, ClosedBy, ModelKey, Partition, Request
+from worker.core.records import Batch, BatchKind, ClosedBy, ModelKey, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, Shapes, tokens
 from worker.core.tensors.stacking import cut
@@ -40,7 +40,7 @@ MOST_REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class BatchPolicy:
-    """The rules: most rows, bytes and tokens of a batch, and the longest wait for company in seconds.
+    """The rules for one model: most rows, bytes and tokens of a batch, and the longest wait for company in seconds.
 
     `is_fixed`: the model runs at one number of rows, so a smaller batch takes no less memory, and no fewer tokens.
     """
@@ -76,10 +76,10 @@ class BatchPolicy:
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """A model and the shapes in which its batches run, the limit of the next one, and the group that is open."""
+    """Where requests gather for batches of one kind: the limit of the next one, and the group that is open."""
 
-    model: ModelKey
-    shapes: Shapes
+    kind: BatchKind
+    policy: BatchPolicy
     limit: Limit
     group: Group | None = None
 
@@ -110,7 +110,7 @@ class Group:
         self.size = sum(r.size for r in self.requests)
 
 
-def _nothing_known(_shapes: Shapes, _rows: int) -> float:
+def _nothing_known(_kind: BatchKind, _rows: int) -> float:
     return 0.0
 
 
@@ -119,15 +119,15 @@ class Batcher:
 
     def __init__(
         self,
-        policy: BatchPolicy,
-        expected: Callable[[Shapes, int], float] = _nothing_known,
+        policies: Mapping[ModelKey, BatchPolicy],
+        expected: Callable[[BatchKind, int], float] = _nothing_known,
         auto: Linger | None = None,
     ) -> None:
-        """`expected`: the seconds that an inference of so many rows in these shapes is expected to take.
+        """`expected`: the seconds that an inference of this kind with so many rows is expected to take.
 
-        `auto` learns how long to wait for company, in the place of the policy's fixed linger.
+        `auto` learns how long to wait for company, in the place of the policies' fixed linger.
         """
-        self._policy = policy
+        self._policies = policies
         self._auto = auto
         self._has_news = False  # for `auto`
         self._expected = expected
@@ -137,7 +137,7 @@ class Batcher:
         self._by_request: dict[ModelKey, dict[Shapes, Bucket]] = {}
         self._model: ModelKey | None = None
         self._of_model: dict[Shapes, Bucket] = {}
-        self._buckets: dict[tuple[ModelKey, Shapes], Bucket] = {}
+        self._buckets: dict[BatchKind, Bucket] = {}
         self._open: dict[int, Group] = {}  # by age
         # When each is due, the first at the head. Says more than is true: of groups that closed, and of earlier plans.
         self._dues: list[tuple[float, int]] = []
@@ -149,10 +149,10 @@ class Batcher:
         if request.model is not self._model:  # as `_bucket_of`, without its call for each request
             self._turn_to(request.model)
         bucket = self._of_model.get(request.shapes) or self._learn(request)
-        rows = self._policy.piece_rows(request, bucket.limit.rows)
+        rows = bucket.policy.piece_rows(request, bucket.limit.rows)
         for piece in (request,) if rows == request.rows else cut(request, rows):
             if self._auto is not None:
-                self._auto.arrived(now, bucket.shapes, piece.rows)
+                self._auto.arrived(now, bucket.kind, piece.rows)
             self._place(bucket, piece, now)
 
     def add_late(self, request: Request, now: float) -> None:
@@ -168,16 +168,16 @@ class Batcher:
         At least one: a record that is more than a batch is cut when it is added.
         """
         bucket = self._bucket_of(run)
-        group, limit, max_bytes = bucket.group, bucket.limit, self._policy.max_bytes
+        group, limit, max_bytes = bucket.group, bucket.limit, bucket.policy.max_bytes
         rows, size = (group.rows, group.size) if group is not None else (0, 0)
         rows_each, size_each = run.rows_each, max(run.sizes)
         if size + size_each > max_bytes or rows + rows_each > limit.rows:
             rows = size = 0  # it opens a group of its own
         return max(1, min((limit.rows - rows) // rows_each, (max_bytes - size) // size_each))
 
-    def shapes(self, request: Request) -> Shapes:
-        """Those of the batch that the request will share."""
-        return self._bucket_of(request).shapes
+    def kind(self, request: Request) -> BatchKind:
+        """That of the batch that the request will share."""
+        return self._bucket_of(request).kind
 
     def due(self, now: float) -> Group | None:
         """What an idle lane should start: of the groups that are full or have waited long enough, that due first."""
@@ -205,8 +205,8 @@ class Batcher:
 
     @property
     def linger(self) -> float:
-        """How long the first request of a group that opens now will wait for company, seconds."""
-        return self._policy.linger if self._auto is None else self._auto.wait
+        """How long the first request of a group that opens now will wait for company at most, seconds."""
+        return max(map(self._wait, self._policies.values()))
 
     @property
     def backlog(self) -> int:
@@ -231,18 +231,18 @@ class Batcher:
         heapify(self._full)
 
     def ran_out_of_memory(self, batch: Batch) -> None:
-        """The device had none for this batch: from now on those of its shapes are smaller, where that helps."""
-        if self._policy.is_fixed:
+        """The device had none for this batch: from now on those of its kind are smaller, where that helps."""
+        if self._policies[batch.model].is_fixed:
             return
-        self._memory.ran_out(batch.shapes, batch.rows)
+        self._memory.ran_out(batch.kind, batch.rows)
         self._change_limit(batch)
 
     def ran(self, batch: Batch, seconds: float, now: float) -> None:
         """It took so long, and the device had memory enough: of use only after it had not for another."""
-        if self._memory and self._memory.ran(batch.shapes, batch.rows, batch.closed_by):
+        if self._memory and self._memory.ran(batch.kind, batch.rows, batch.closed_by):
             self._change_limit(batch)
         if self._auto is not None:
-            self._auto.ran(batch.shapes, batch.rows, seconds, now)
+            self._auto.ran(batch.kind, batch.rows, seconds, now)
             self._has_news = True
 
     def look_back(self, now: float) -> None:
@@ -264,24 +264,26 @@ class Batcher:
 
     def _learn(self, request: Request) -> Bucket:
         """The bucket for requests like this one, for the model that was turned to."""
-        model, shapes = request.model, request.shapes
         if len(self._of_model) >= MOST_REMEMBERED:
             for of_model in self._by_request.values():
                 of_model.clear()
             self._buckets.clear()  # groups that are open go when they are due
-        padded = self._policy.buckets.padded(shapes)
-        bucket = self._buckets.get((model, padded))
+        policy = self._policies[request.model]
+        kind = BatchKind(request.model, policy.buckets.padded(request.shapes))
+        bucket = self._buckets.get(kind)
         if bucket is None:
-            limit = self._memory.limit(padded, self._policy.limit(padded))
-            bucket = self._buckets[model, padded] = Bucket(model, padded, limit)
-        self._of_model[shapes] = bucket
+            bucket = self._buckets[kind] = Bucket(kind, policy, self._limit(kind))
+        self._of_model[request.shapes] = bucket
         return bucket
+
+    def _limit(self, kind: BatchKind) -> Limit:
+        return self._memory.limit(kind, self._policies[kind.model].limit(kind.shapes))
 
     def _change_limit(self, batch: Batch) -> None:
         """Of groups like this batch that open from now on. The one that is open closes earlier, too."""
-        if (bucket := self._buckets.get((batch.model, batch.shapes))) is None:
+        if (bucket := self._buckets.get(batch.kind)) is None:
             return
-        bucket.limit = self._memory.limit(bucket.shapes, self._policy.limit(bucket.shapes))
+        bucket.limit = self._limit(bucket.kind)
         if (group := bucket.group) is not None:
             group.limit = bucket.limit
             if group.rows >= group.limit.rows:
@@ -299,7 +301,7 @@ class Batcher:
             group.deadline = min(group.deadline, request.deadline)
         if group.rows >= group.limit.rows:
             self._fill(group, group.limit.why)
-        elif group.size >= self._policy.max_bytes:
+        elif group.size >= bucket.policy.max_bytes:
             self._fill(group, ClosedBy.BYTES)
         elif group.deadline < inf:
             self._hurry(group)
@@ -307,19 +309,22 @@ class Batcher:
     def _overflow(self, group: Group, request: Request) -> ClosedBy | None:
         if group.rows + request.rows > group.limit.rows:
             return group.limit.why
-        if group.size + request.size > self._policy.max_bytes:
+        if group.size + request.size > group.bucket.policy.max_bytes:
             return ClosedBy.BYTES
         return None
 
     def _begin(self, bucket: Bucket, now: float) -> Group:
-        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self.linger)
+        group = bucket.group = Group(bucket, bucket.limit, next(self._ages), now, now + self._wait(bucket.policy))
         self._open[group.age] = group
         heappush(self._dues, (group.due_at, group.age))
         return group
 
+    def _wait(self, policy: BatchPolicy) -> float:
+        return policy.linger if self._auto is None else self._auto.wait
+
     def _hurry(self, group: Group) -> None:
         """Bring forward when it is due, if its most urgent request needs that."""
-        latest = group.deadline - self._expected(group.bucket.shapes, group.rows)
+        latest = group.deadline - self._expected(group.bucket.kind, group.rows)
         if latest < group.due_at:
             self._bring_forward(group, latest)
 

@@ -1,6 +1,6 @@
-"""How many rows a batch of given shapes may hold, as far as the device's memory goes.
+"""How many rows a batch of one kind may hold, as far as the device's memory goes.
 
-A batch for which it did not suffice halves the limit of its shapes, and that is remembered. After many full batches
+A batch for which it did not suffice halves the limit of its kind, and that is remembered. After many full batches
 that did run the limit grows by an eighth; each time that proves too much, it takes twice as many. So a device that
 others share gets its rows back, and one that is too small is seldom asked again. Pure; knows no other limit.
 """
@@ -10,14 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from worker.core.records import ClosedBy
-from worker.core.tensors.buckets import Shapes
+from worker.core.records import BatchKind, ClosedBy
 
 # Full batches that must run before a limit is tried a little higher.
 FIRST_PATIENCE = 64
 # By one part in so many it grows.
 GROWTH = 8
-# Shapes whose limit is remembered, the latest ones; publishers choose them where nothing is padded.
+# Kinds whose limit is remembered, the latest ones; publishers choose their shapes where nothing is padded.
 MOST_REMEMBERED = 1024
 
 
@@ -30,7 +29,7 @@ class Limit(NamedTuple):
 
 @dataclass(slots=True)
 class _Lesson:
-    """What the device taught about some shapes: `rows` that it has memory for, and how many batches showed it."""
+    """What the device taught about one kind: `rows` that it has memory for, and how many batches showed it."""
 
     rows: int
     patience: int = FIRST_PATIENCE
@@ -39,23 +38,23 @@ class _Lesson:
 
 
 class MemoryLimits:
-    """What the device had no memory for, by the shapes of the batch."""
+    """What the device had no memory for, by the kind of the batch."""
 
     def __init__(self) -> None:
-        self._lessons: dict[Shapes, _Lesson] = {}
+        self._lessons: dict[BatchKind, _Lesson] = {}
 
     def __bool__(self) -> bool:
         """Whether there is anything to remember: nearly never."""
         return bool(self._lessons)
 
-    def limit(self, shapes: Shapes, otherwise: Limit) -> Limit:
+    def limit(self, kind: BatchKind, otherwise: Limit) -> Limit:
         """The device's limit where it is the lower one."""
-        lesson = self._lessons.get(shapes)
+        lesson = self._lessons.get(kind)
         return otherwise if lesson is None or lesson.rows >= otherwise.rows else Limit(lesson.rows, ClosedBy.MEMORY)
 
-    def ran_out(self, shapes: Shapes, rows: int) -> None:
+    def ran_out(self, kind: BatchKind, rows: int) -> None:
         """So many rows were too many."""
-        lesson = self._lessons.pop(shapes, None)
+        lesson = self._lessons.pop(kind, None)
         if lesson is None:
             lesson = _Lesson(rows)
         elif lesson.has_grown and rows <= lesson.rows:  # else it was closed before this was known
@@ -63,14 +62,14 @@ class MemoryLimits:
         lesson.rows, lesson.shown, lesson.has_grown = min(lesson.rows, max(1, rows // 2)), 0, False
         if len(self._lessons) >= MOST_REMEMBERED:
             del self._lessons[next(iter(self._lessons))]
-        self._lessons[shapes] = lesson
+        self._lessons[kind] = lesson
 
-    def ran(self, shapes: Shapes, rows: int, closed_by: ClosedBy) -> bool:
+    def ran(self, kind: BatchKind, rows: int, closed_by: ClosedBy) -> bool:
         """So many rows did run. Whether the limit has grown by that.
 
         A batch is full, too, if the next request did not fit: those of two rows never reach an odd limit.
         """
-        lesson = self._lessons.get(shapes)
+        lesson = self._lessons.get(kind)
         if lesson is None or (rows < lesson.rows and not (closed_by is ClosedBy.MEMORY and 2 * rows > lesson.rows)):
             return False
         lesson.shown += 1

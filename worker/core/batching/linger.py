@@ -31,10 +31,10 @@ from math import inf
 from typing import NamedTuple
 
 from worker.core.deadlines.run_times import RunTimes
-from worker.core.tensors.buckets import Shapes
+from worker.core.records import BatchKind
 
-Expected = Callable[[Shapes, int], float]
-Arrival = tuple[float, Shapes, int]  # when, and how many rows of which shapes
+Expected = Callable[[BatchKind, int], float]
+Arrival = tuple[float, BatchKind, int]  # when, and how many rows for which kind of batch
 
 # A poll waits whole milliseconds. From one to the next half as much again: each burst finds one that suits it.
 WAITS = (0.0, 0.001, 0.002, 0.003, 0.005, 0.007, 0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1)
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 class Linger:
     """Owns the arrivals since the last look, what the looks found, and the wait in force."""
 
-    def __init__(self, max_rows: Callable[[Shapes], int], *, lanes: int = 1, budget: float = inf) -> None:
+    def __init__(self, max_rows: Callable[[BatchKind], int], *, lanes: int = 1, budget: float = inf) -> None:
         """`max_rows`: those of a full batch. `budget`: seconds."""
         self.wait = 0.0  # seconds, for groups that open from now on
         self._times = RunTimes()
@@ -68,22 +68,22 @@ class Linger:
         self._next_look = -inf
         self._found = dict.fromkeys(WAITS, Found(0.0, 0.0))
 
-    def arrived(self, now: float, shapes: Shapes, rows: int) -> None:
-        """A request came. Only rows of the same `shapes` share a batch."""
+    def arrived(self, now: float, kind: BatchKind, rows: int) -> None:
+        """A request came. Only rows of the same `kind` share a batch."""
         if len(self._arrivals) < ARRIVALS:
-            self._arrivals.append((now, shapes, rows))
+            self._arrivals.append((now, kind, rows))
 
-    def ran(self, shapes: Shapes, rows: int, seconds: float, now: float) -> None:
+    def ran(self, kind: BatchKind, rows: int, seconds: float, now: float) -> None:
         """An inference took so long, and has just ended."""
-        self._times.note(shapes, rows, seconds, now)
+        self._times.note(kind, rows, seconds, now)
 
     def look(self, now: float) -> None:
         """Choose the wait anew, if it is time. To be called after a batch: by then those it left behind have come."""
         if now < self._next_look or not self._arrivals:
             return
         arrivals, self._arrivals, self._next_look = self._arrivals, [], now + LOOK_EVERY
-        max_rows = {shapes: self._max_rows(shapes) for _, shapes, _ in arrivals}
-        full = max(self._times.mean(shapes, rows) for shapes, rows in max_rows.items())
+        max_rows = {kind: self._max_rows(kind) for _, kind, _ in arrivals}
+        full = max(self._times.mean(kind, rows) for kind, rows in max_rows.items())
         longest = min(full, self._budget - full)
         if longest < WAITS[1]:
             self.wait = 0.0
@@ -91,7 +91,7 @@ class Linger:
         self._learn(arrivals, max_rows)
         self.wait = self._chosen([wait for wait in WAITS if wait <= longest])
 
-    def _learn(self, arrivals: Sequence[Arrival], max_rows: Mapping[Shapes, int]) -> None:
+    def _learn(self, arrivals: Sequence[Arrival], max_rows: Mapping[BatchKind, int]) -> None:
         expected = cache(self._times.mean)  # the same few sizes again and again
         found = {wait: Replay(wait, max_rows, self._lanes, expected).serve(arrivals) for wait in WAITS}
         # As parts of the least: seconds that were slow would otherwise count more than those since.
@@ -119,10 +119,10 @@ class Linger:
 class _Company:
     """Rows that share a batch, and the sums of how much later than the first they came, and of the squares of that."""
 
-    __slots__ = ("due_at", "later", "later_squared", "opened_at", "rows", "shapes")
+    __slots__ = ("due_at", "kind", "later", "later_squared", "opened_at", "rows")
 
-    def __init__(self, shapes: Shapes, opened_at: float, due_at: float) -> None:
-        self.shapes = shapes
+    def __init__(self, kind: BatchKind, opened_at: float, due_at: float) -> None:
+        self.kind = kind
         self.opened_at = opened_at
         self.due_at = due_at
         self.rows = 0
@@ -142,37 +142,37 @@ class _Company:
 class Replay:
     """The batcher's rules and some lanes, simulated: what comes of one wait."""
 
-    def __init__(self, wait: float, max_rows: Mapping[Shapes, int], lanes: int, expected: Expected) -> None:
+    def __init__(self, wait: float, max_rows: Mapping[BatchKind, int], lanes: int, expected: Expected) -> None:
         self._wait = wait
         self._max_rows = max_rows
         self._expected = expected
         self._idle_at = [-inf] * lanes  # a heap
-        self._open: dict[Shapes, _Company] = {}  # insertion order is age, and so the order in which they are due
+        self._open: dict[BatchKind, _Company] = {}  # insertion order is age, and so the order in which they are due
         self._full: deque[_Company] = deque()
         self._squares = self._lane = 0.0
 
     def serve(self, arrivals: Sequence[Arrival]) -> Found:
         """The squared latencies of all rows together in square seconds, and the inferences in seconds."""
-        for at, shapes, rows in arrivals:
+        for at, kind, rows in arrivals:
             self._run_until(at)
-            self._add(at, shapes, rows)
+            self._add(at, kind, rows)
         self._run_until(inf)
         return Found(self._squares, self._lane)
 
-    def _add(self, at: float, shapes: Shapes, rows: int) -> None:
-        company = self._open.get(shapes)
-        if company is not None and company.rows + rows > self._max_rows[shapes]:
+    def _add(self, at: float, kind: BatchKind, rows: int) -> None:
+        company = self._open.get(kind)
+        if company is not None and company.rows + rows > self._max_rows[kind]:
             self._fill(company, at)
             company = None
         if company is None:
-            company = self._open[shapes] = _Company(shapes, at, at + self._wait)
+            company = self._open[kind] = _Company(kind, at, at + self._wait)
         company.add(at, rows)
-        if company.rows >= self._max_rows[shapes]:
+        if company.rows >= self._max_rows[kind]:
             self._fill(company, at)
 
     def _fill(self, company: _Company, at: float) -> None:
         company.due_at = at
-        self._full.append(self._open.pop(company.shapes))
+        self._full.append(self._open.pop(company.kind))
 
     def _run_until(self, now: float) -> None:
         """Begin what is due by then, as far as there are idle lanes."""
@@ -184,8 +184,8 @@ class Replay:
             if self._full:
                 self._full.popleft()
             else:
-                del self._open[company.shapes]
-            seconds = self._expected(company.shapes, company.rows)
+                del self._open[company.kind]
+            seconds = self._expected(company.kind, company.rows)
             ends_at = begins_at + seconds
             self._lane += seconds
             heapreplace(self._idle_at, ends_at)

@@ -12,11 +12,8 @@ from math import inf
 
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.late_requests import answered_late, deadline_of, most_urgent, parts_in_time, too_late, triage
-from worker.core.records import Batch, Finished, Outcome, Request
+from worker.core.records import Batch, BatchKind, Finished, Refused, Rejection, Request
 from worker.core.runs import Run
-from worker.core.tensors.buckets import Shapes
-
-Refused = tuple[Request, Outcome]
 
 
 class Punctuality:
@@ -34,21 +31,21 @@ class Punctuality:
         self.is_asked_for = True
         request.deadline = deadline_of(request.record, request.timeout, now, self._wall_clock())
 
-    def refusal(self, request: Request, shapes: Shapes, backlog: int, now: float) -> Outcome | None:
+    def refusal(self, request: Request, kind: BatchKind, backlog: int, now: float) -> Rejection | None:
         """Why a request that comes with a timeout is not taken; None: it is.
 
-        It would run in these `shapes`, behind so many full groups.
+        It would run in a batch of this `kind`, behind so many full groups.
         """
         self.give_deadline(request, now)
         assert request.deadline is not None
-        finished_at = self._outlook.finished_if_joined(now, shapes, request.rows, backlog)
+        finished_at = self._outlook.finished_if_joined(now, kind, request.rows, backlog)
         return None if request.deadline >= finished_at else too_late(request, now, finished_at)
 
-    def sifted(self, run: Run, shapes: Shapes, backlog: int, now: float) -> Iterator[Run | Sequence[Refused]]:
+    def sifted(self, run: Run, kind: BatchKind, backlog: int, now: float) -> Iterator[Run | Sequence[Refused]]:
         """The run in parts, in order: those that can be answered in time, and the refusals of the others."""
         self.is_asked_for = True
         wall = self._wall_clock()
-        finished_at = self._outlook.finished_if_joined(now, shapes, run.rows, backlog)
+        finished_at = self._outlook.finished_if_joined(now, kind, run.rows, backlog)
         run.deadline = most_urgent(run, now, wall)
         if run.deadline >= finished_at:
             yield run
@@ -63,7 +60,7 @@ class Punctuality:
     def triaged(
         self,
         requests: Sequence[Request],
-        shapes: Shapes,
+        kind: BatchKind,
         now: float,
         apart: Callable[[Sequence[Request]], Sequence[Request]],
     ) -> tuple[Sequence[Request], Sequence[Refused]]:
@@ -72,13 +69,13 @@ class Punctuality:
         `apart` makes a request of each record that a run stands for; it is called only when a request is late.
         """
         first = min([request.deadline for request in requests if request.deadline is not None], default=inf)
-        if first >= self._outlook.finished_at(now, shapes, sum([request.rows for request in requests])):
+        if first >= self._outlook.finished_at(now, kind, sum([request.rows for request in requests])):
             return requests, ()
         requests, wall = apart(requests), self._wall_clock()
         for request in requests:
             if request.deadline is None and request.timeout is not None:
                 request.deadline = deadline_of(request.record, request.timeout, now, wall)
-        running, late = triage(requests, lambda rows: self._outlook.finished_at(now, shapes, rows))
+        running, late = triage(requests, lambda rows: self._outlook.finished_at(now, kind, rows))
         return running, [(request, too_late(request, now, finished_at)) for request, finished_at in late]
 
     # What happens to batches

@@ -1,4 +1,4 @@
-"""How long inferences take, learned from each that succeeds: by shapes, and by rows in classes of powers of two.
+"""How long inferences take, learned from each that succeeds: by kind, and by rows in classes of powers of two.
 
 A class keeps a mean and a mean deviation, both weighted towards the last runs, as TCP does with round trips (RFC 6298,
 its weights), and expects the mean and two deviations: a forecast is of use only if most runs keep it. A single run that
@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from worker.core.tensors.buckets import Shapes
+from worker.core.records import BatchKind
 
 # With exact shapes a publisher may send any number of them: those that ran last are remembered, some 2 KiB each.
-MOST_SHAPES = 512
+MOST_KINDS = 512
 _MEAN_WEIGHT, _DEVIATION_WEIGHT = 1 / 8, 1 / 4
 _DEVIATIONS = 2.0
 # A run counts for at most so many times what was expected: a lone hiccup adds an eighth of it to the mean, and a device
@@ -45,8 +45,8 @@ class _Times:
 
 
 @dataclass(slots=True, eq=False)
-class _Kind:
-    """What is known of batches of the same shapes: times by class, the usual rows, and when the last one ran."""
+class _Learned:
+    """What is known of batches of one kind: times by class, the usual rows, and when the last one ran."""
 
     times: dict[int, _Times] = field(default_factory=dict)
     rows: float = 1.0
@@ -56,59 +56,59 @@ class _Kind:
 class RunTimes:
     """Owns what was learned. Knows no lanes: how long a batch waits for one is the `Outlook`'s to say."""
 
-    def __init__(self, most_shapes: int = MOST_SHAPES) -> None:
-        self._most_shapes = most_shapes
-        self._kinds: OrderedDict[Shapes, _Kind] = OrderedDict()  # those that ran last at the end
+    def __init__(self, most_kinds: int = MOST_KINDS) -> None:
+        self._most_kinds = most_kinds
+        self._learned: OrderedDict[BatchKind, _Learned] = OrderedDict()  # those that ran last at the end
         self.typical = 0.0  # seconds of a run of any kind
 
-    def note(self, shapes: Shapes, rows: int, seconds: float, now: float) -> None:
-        """A batch of so many rows of these shapes took so long, and finished now."""
-        kind = self._kinds.get(shapes)
-        if kind is None:
-            kind = self._kinds[shapes] = _Kind(rows=rows)
-            if len(self._kinds) > self._most_shapes:
-                self._kinds.popitem(last=False)
+    def note(self, kind: BatchKind, rows: int, seconds: float, now: float) -> None:
+        """A batch of so many rows of this kind took so long, and finished now."""
+        learned = self._learned.get(kind)
+        if learned is None:
+            learned = self._learned[kind] = _Learned(rows=rows)
+            if len(self._learned) > self._most_kinds:
+                self._learned.popitem(last=False)
         else:
-            self._kinds.move_to_end(shapes)
-        kind.at = now
-        kind.rows += _MEAN_WEIGHT * (rows - kind.rows)
-        times = kind.times.get(_class_of(rows))
+            self._learned.move_to_end(kind)
+        learned.at = now
+        learned.rows += _MEAN_WEIGHT * (rows - learned.rows)
+        times = learned.times.get(_class_of(rows))
         if times is None:
-            kind.times[_class_of(rows)] = _Times(rows, seconds)
+            learned.times[_class_of(rows)] = _Times(rows, seconds)
         else:
             times.note(rows, seconds)
         self.typical += _MEAN_WEIGHT * (seconds - self.typical) if self.typical else seconds
 
-    def expected(self, shapes: Shapes, rows: int, deviations: float = _DEVIATIONS) -> float:
-        """Seconds that a batch of so many rows of these shapes should take, rather too many; 0 if nothing is known.
+    def expected(self, kind: BatchKind, rows: int, deviations: float = _DEVIATIONS) -> float:
+        """Seconds that a batch of so many rows of this kind should take, rather too many; 0 if nothing is known.
 
         So many `deviations` above the mean: with 0 as many runs take longer as do not.
         """
-        kind = self._kinds.get(shapes)
-        if kind is None:
+        learned = self._learned.get(kind)
+        if learned is None:
             return 0.0
         wanted = _class_of(rows)
-        times = kind.times.get(wanted)
+        times = learned.times.get(wanted)
         if times is not None:
             return times.expected(deviations)
-        larger = [known for known in kind.times if known > wanted]
-        smaller = [known for known in kind.times if known < wanted]
-        bounds = [kind.times[min(larger)].expected(deviations)] if larger else []
+        larger = [known for known in learned.times if known > wanted]
+        smaller = [known for known in learned.times if known < wanted]
+        bounds = [learned.times[min(larger)].expected(deviations)] if larger else []
         if smaller:
             below = max(smaller)
-            bounds.append(kind.times[below].expected(deviations) * 2.0 ** (wanted - below))
+            bounds.append(learned.times[below].expected(deviations) * 2.0 ** (wanted - below))
         return min(bounds)
 
-    def mean(self, shapes: Shapes, rows: int) -> float:
-        """Seconds that a batch of so many rows of these shapes takes in the mean; 0 if nothing is known.
+    def mean(self, kind: BatchKind, rows: int) -> float:
+        """Seconds that a batch of so many rows of this kind takes in the mean; 0 if nothing is known.
 
         Between two classes on the line through their means, beyond the largest with the slope of them all. Unlike what
         is `expected`, it tells one row more from one row less, which is what a comparison of ways to batch hangs on.
         """
-        kind = self._kinds.get(shapes)
-        if kind is None:
+        learned = self._learned.get(kind)
+        if learned is None:
             return 0.0
-        known = sorted((times.rows, times.mean) for times in kind.times.values())
+        known = sorted((times.rows, times.mean) for times in learned.times.values())
         counts, means = [one[0] for one in known], _ascending([one[1] for one in known])
         at = bisect(counts, rows)
         if at == 0:
@@ -119,18 +119,18 @@ class RunTimes:
         slope = (means[-1] - means[0]) / (counts[-1] - counts[0]) if at > 1 else means[0] / counts[0]
         return means[-1] + slope * (rows - counts[-1])
 
-    def usual_rows(self, shapes: Shapes) -> int:
-        """The rows of a usual batch of these shapes; 1 if nothing is known."""
-        kind = self._kinds.get(shapes)
-        return 1 if kind is None else round(kind.rows)
+    def usual_rows(self, kind: BatchKind) -> int:
+        """The rows of a usual batch of this kind; 1 if nothing is known."""
+        learned = self._learned.get(kind)
+        return 1 if learned is None else round(learned.rows)
 
-    def noted_at(self, shapes: Shapes) -> float | None:
-        """When the last batch of these shapes finished; None if none is remembered."""
-        kind = self._kinds.get(shapes)
-        return None if kind is None else kind.at
+    def noted_at(self, kind: BatchKind) -> float | None:
+        """When the last batch of this kind finished; None if none is remembered."""
+        learned = self._learned.get(kind)
+        return None if learned is None else learned.at
 
     def __repr__(self) -> str:
-        return f"<RunTimes shapes={len(self._kinds)} typical={self.typical * 1000:.3g}ms>"
+        return f"<RunTimes kinds={len(self._learned)} typical={self.typical * 1000:.3g}ms>"
 
 
 def _ascending(means: Sequence[float]) -> list[float]:

@@ -14,7 +14,7 @@ Where answers need not wait for all earlier ones, `order_by_key.py` has the ledg
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from worker.core.records import Line, Outcome, Partition, Place, Record, Request
@@ -73,7 +73,7 @@ class OffsetLedger:
             place.is_settled = True
             lines[place.line] = None
         for line in lines:
-            self._pass_settled(line, line.sent)
+            self._pass_settled(line)
 
     def unravel(self, place: Place, requests: Iterable[Request]) -> list[Place]:
         """Put a place for each record where one stood for all: in the same line, not yet answered, in their order.
@@ -151,8 +151,9 @@ class OffsetLedger:
     def _known(self, partitions: Iterable[Partition]) -> list[Line]:
         return [self._lines[partition] for partition in partitions if partition in self._lines]
 
-    def _pass_settled(self, line: Line, places: deque[Place]) -> None:
-        """A commit of the line may go as far as the first of these places that is not settled."""
+    def _pass_settled(self, line: Line) -> None:
+        """A commit of the line may go as far as its first place that is not settled."""
+        places = line.sent or line.held  # of a place that is held here none is settled; a `LooseLedger` holds all
         while places and places[0].is_settled:
             first = places.popleft()
             line.next_offset = first.offset + 1

@@ -36,7 +36,6 @@ class LooseLedger(OffsetLedger):
         self._on_the_way: Counter[Line] = Counter()  # places that have left and are not settled; lines without: absent
 
     def answer(self, outcomes: Iterable[tuple[Place, Outcome]]) -> Sequence[Place]:
-        """Note the outcomes of records. Returns the places whose outcomes may leave now."""
         answered: list[Place] = []
         for place, outcome in outcomes:
             place.outcome = outcome
@@ -51,15 +50,10 @@ class LooseLedger(OffsetLedger):
         return answered
 
     def settle(self, places: Iterable[Place]) -> None:
-        """All messages of each of these places are acknowledged."""
-        lines: dict[Line, None] = {}
-        for place in places:
-            place.is_settled = True
-            lines[place.line] = None
-            if self.knows(place):
-                self._lighten(place)
-        for line in lines:
-            self._pass_settled(line, line.held)
+        places = list(places)
+        for place in filter(self.knows, places):
+            self._lighten(place)
+        super().settle(places)
 
     def _lighten(self, place: Place) -> None:
         """It is settled, and may have to stay in its line as a record; it holds nothing more."""
@@ -71,7 +65,6 @@ class LooseLedger(OffsetLedger):
         self.weigh(place, 0)
 
     def awaits_delivery(self, partitions: Iterable[Partition] | None = None) -> bool:
-        """Whether answers of these partitions, or of any, are on the way and not acknowledged."""
         if partitions is None:
             return bool(self._on_the_way)
         return any(line in self._on_the_way for line in self._known(partitions))
@@ -81,7 +74,6 @@ class LooseLedger(OffsetLedger):
         return place.is_settled
 
     def forget(self, partitions: Iterable[Partition]) -> int:
-        """Drop the lines of these partitions. Returns how many records leave unsettled."""
         lines = self._known(partitions)
         settled = sum(place.records for line in lines for place in line.held if self.is_settled(place))
         for line in lines:
@@ -100,7 +92,6 @@ class KeyedLedger(LooseLedger):
         self._queues: dict[Line, dict[bytes, list[Place]]] = {}  # whose answers have not left, by key
 
     def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
-        """Take a record: from now on it is owed an answer, and no commit passes it before that is settled."""
         assert records <= 1, "records of several keys have one place"
         place = super().track(record, rows, size, now)
         place.key = record.key
@@ -121,7 +112,6 @@ class KeyedLedger(LooseLedger):
         return leaving
 
     def forget(self, partitions: Iterable[Partition]) -> int:
-        """Drop the lines of these partitions. Returns how many records leave unsettled."""
         lines = self._known(partitions)
         for line in lines:
             self._queues.pop(line, None)

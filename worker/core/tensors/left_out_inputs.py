@@ -21,12 +21,11 @@ import numpy as np
 
 from worker.core.failures import Code, Reject
 from worker.core.records import Tensor
-from worker.core.tensors.specs import NamedTensor, TensorSpec
+from worker.core.tensors.specs import TEXT_BYTES, NamedTensor, TensorSpec
 
 # A short request can leave out long rows: 65,536 of 600 KB are a few bytes each in what it sends. As much as a batch
 # holds by default.
 MAX_FILLED_BYTES = 16 * 1024 * 1024
-_TEXT_BYTES = 64  # of one string in memory, as everywhere
 
 
 class InputAxis(NamedTuple):
@@ -51,7 +50,7 @@ class Filling:
         """Its shape, (rows, *dims), and its elements. Raises `Reject` when no given input tells a length."""
         shape = (rows, *[self._length(at, given) for at in range(len(self.lengths))])
         elements, is_text = math.prod(shape), self.spec.is_text
-        size = elements * (_TEXT_BYTES if is_text else self.spec.dtype.itemsize)
+        size = elements * (TEXT_BYTES if is_text else self.spec.dtype.itemsize)
         if size > MAX_FILLED_BYTES:
             raise Reject(
                 f"input {self.spec.name} was left out and would take {size} bytes, at most {MAX_FILLED_BYTES} are "

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from worker.core.records import Array, Request, Tensor
+from worker.core.records import Array, Request
 from worker.core.tensors.buckets import Buckets, Shapes
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -32,13 +32,8 @@ def _filled(spec: TensorSpec, requests: Sequence[Request], at: int, array: Array
     for request in requests:
         start, stop = stop, stop + request.rows
         dims = request.shapes[at]
-        array[(slice(start, stop), *map(slice, dims))] = _viewed(spec, request.tensors[at], (request.rows, *dims))
+        array[(slice(start, stop), *map(slice, dims))] = spec.array(request.tensors[at], (request.rows, *dims))
     return array
-
-
-def _viewed(spec: TensorSpec, tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    array: Array = np.asarray(tensor, object) if spec.is_text else np.frombuffer(tensor, spec.dtype)
-    return array.reshape(shape)
 
 
 def own_parts(buckets: Buckets, outputs: Sequence[Array], shapes: Shapes, start: int, stop: int) -> tuple[Array, ...]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from worker.core.failures import Reject
-from worker.core.records import Tensor, Value
+from worker.core.records import Array, Tensor, Value
 
 # Open Inference Protocol datatypes and their little-endian numpy types. BYTES are strings: ONNX knows no other.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -30,6 +30,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "FP64": np.dtype("<f8"),
     "BYTES": np.dtype(object),
 }
+
+TEXT_BYTES = 64  # of one string in memory, if it is short: about 56
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class TensorSpec:
         expected = elements * self.dtype.itemsize
         if got_bytes != expected:
             raise Reject(f"input {self.name}: expected {expected} bytes ({elements} elements), got {got_bytes}")
+
+    def array(self, tensor: Tensor, shape: Sequence[int]) -> Array:
+        """The elements of a tensor in this shape; of numbers a view."""
+        flat: Array = np.asarray(tensor, object) if self.is_text else np.frombuffer(tensor, self.dtype)
+        return flat.reshape(shape)
 
     def symbol(self, dimension: int) -> str | None:
         """The name that the model's file gives to this dimension (0: the first after the batch axis), if any."""

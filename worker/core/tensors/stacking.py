@@ -15,12 +15,21 @@ from typing import NamedTuple
 import numpy as np
 
 from worker.core.failures import Code, RunFailure
-from worker.core.records import Array, Batch, ClosedBy, Outcome, Prediction, Rejection, Request, RunStates, Tensor
+from worker.core.records import (
+    Array,
+    Batch,
+    ClosedBy,
+    Outcome,
+    Prediction,
+    Refused,
+    Rejection,
+    Request,
+    RunStates,
+    Tensor,
+)
 from worker.core.tensors.padding import misfit, own_parts, padded
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-
-Refused = tuple[Request, Rejection]
 
 
 class Split(NamedTuple):
@@ -44,34 +53,34 @@ class Stacker:
         batch = self._join(requests, closed_by)
         if batch is None or not self.refuse_non_finite_input:
             return batch, []
-        guilty = self._non_finite(batch, self.signature.inputs, list(batch.feeds.values()))
-        if not guilty:
+        non_finite = self._non_finite(batch, self.signature.inputs, list(batch.feeds.values()))
+        if not non_finite:
             return batch, []
-        others = [r for at, r in enumerate(requests) if at not in guilty]
+        others = [r for at, r in enumerate(requests) if at not in non_finite]
         judged = [
             (requests[at], _rejection(requests[at], Code.INVALID_ARGUMENT, f"input {name}: holds NaN or infinity"))
-            for at, name in guilty.items()
+            for at, name in non_finite.items()
         ]
         return self._join(others, closed_by), judged
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """Each request's own part of every output, or a rejection where that is not finite.
 
-        A `RunFailure` when an output does not have the batch's rows: then no row can be trusted to be anybody's.
+        A `RunFailure` when an output does not have the batch's rows: then it is not known which rows are whose.
         """
         for spec, output in zip(self.signature.outputs, outputs, strict=True):
             if output.ndim < 1 or output.shape[0] != batch.rows:
                 return RunFailure(f"output {spec.name}: {batch.rows} rows went in, shape {output.shape} came out")
         if self.signature.axes:
             return self._split_padded(batch, outputs)
-        guilty = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
+        non_finite = self._non_finite(batch, self.signature.outputs, outputs) if self.refuse_non_finite_output else {}
         predicted: list[Prediction] = []
         stop = 0
         for request in batch.requests:
             start, stop = stop, stop + request.rows
             # One is built per request: this saves 0.1 µs over the class's own constructor.
             predicted.append(tuple.__new__(Prediction, (request, outputs, start, stop, None)))
-        return self._parted(batch, predicted, guilty)
+        return self._parted(batch, predicted, non_finite)
 
     def _split_padded(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """The same where outputs may be longer than a request: what stands in the padding belongs to no request."""
@@ -83,12 +92,12 @@ class Stacker:
         for request in batch.requests:
             start, stop = stop, stop + request.rows
             predicted.append(Prediction(request, own_parts(buckets, outputs, request.shapes, start, stop)))
-        guilty: dict[int, str] = {}
+        non_finite: dict[int, str] = {}
         if self.refuse_non_finite_output and any(self._infinite(outputs)):
-            guilty = {
+            non_finite = {
                 at: name for at, prediction in enumerate(predicted) for name in self._infinite(prediction.outputs)
             }
-        return self._parted(batch, predicted, guilty)
+        return self._parted(batch, predicted, non_finite)
 
     def _infinite(self, outputs: Sequence[Array]) -> Iterator[str]:
         """The names of those that hold NaN or infinity."""
@@ -97,17 +106,17 @@ class Stacker:
                 yield spec.name
 
     @staticmethod
-    def _parted(batch: Batch, predicted: list[Prediction], guilty: Mapping[int, str]) -> Split:
-        if not guilty:
+    def _parted(batch: Batch, predicted: list[Prediction], non_finite: Mapping[int, str]) -> Split:
+        if not non_finite:
             return Split(predicted, [])
         refused = [
             (
                 batch.requests[at],
                 _rejection(batch.requests[at], Code.INTERNAL, f"output {name}: the model answered NaN or infinity"),
             )
-            for at, name in guilty.items()
+            for at, name in non_finite.items()
         ]
-        return Split([prediction for at, prediction in enumerate(predicted) if at not in guilty], refused)
+        return Split([prediction for at, prediction in enumerate(predicted) if at not in non_finite], refused)
 
     def _join(self, requests: list[Request], closed_by: ClosedBy) -> Batch | None:
         if not requests:
@@ -126,14 +135,14 @@ class Stacker:
     @staticmethod
     def _non_finite(batch: Batch, specs: Iterable[TensorSpec], arrays: Sequence[Array]) -> dict[int, str]:
         """Which requests (by their place in the batch) own a NaN or infinity, and in which tensor."""
-        guilty: dict[int, str] = {}
+        non_finite: dict[int, str] = {}
         for spec, array in zip(specs, arrays, strict=True):
             if not spec.is_float or np.isfinite(array).all():
                 continue
             finite_rows = np.isfinite(array.reshape(batch.rows, -1)).all(axis=1)
             owner = np.repeat(np.arange(len(batch.requests)), [r.rows for r in batch.requests])
-            guilty |= dict.fromkeys(owner[~finite_rows].tolist(), spec.name)
-        return guilty
+            non_finite |= dict.fromkeys(owner[~finite_rows].tolist(), spec.name)
+        return non_finite
 
 
 def halve(batch: Batch) -> list[Batch]:
@@ -166,7 +175,7 @@ def cut(request: Request, rows: int) -> list[Request]:
         piece = Request(record, stop - start, tensors, shapes, reply, size, request.model, place, reassembly)
         piece.deadline, piece.state = request.deadline, request.state
         pieces.append(piece)
-        reassembly.expect(pieces[-1])
+        reassembly.expect(piece)
     return pieces
 
 

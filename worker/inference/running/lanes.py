@@ -14,16 +14,17 @@ because both want the interpreter (measured 2026). A model that is quicker runs 
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from queue import SimpleQueue
 from threading import Barrier, Lock, Thread
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from worker.core.failures import ModelBroken, RunFailure, Stop
-from worker.core.records import Array, Batch, Finished
+from worker.core.records import Array, Batch, Finished, ModelKey
 
 # The weight of the newest run in the mean by which the next batch is expected to be brief.
 NEWEST = 1 / 8
@@ -49,47 +50,58 @@ class RunnableModel(Protocol):
 
 
 class _Usual:
-    """What a run takes, by the last ones, seconds; infinite before the first. Asked only while nothing runs."""
+    """What a run of one model takes, by the last ones, seconds; infinite before the first."""
 
-    def __init__(self) -> None:
-        self.processor = inf  # in the mean
+    def __init__(self, brief: float) -> None:
+        self._brief = brief
+        self._stays = False  # on the loop's thread
+        self._processor = inf  # in the mean
         self._clocks: deque[float] = deque([inf], LAST_RUNS)
 
-    @property
-    def quickest(self) -> float:
-        """By the clock."""
-        return min(self._clocks)
+    def will_be_brief(self) -> bool:
+        """Whether to run the next one on the loop's thread. Asked only while nothing runs."""
+        most = self._brief * STAYING if self._stays else self._brief
+        self._stays = self._processor < most and min(self._clocks) < self._brief * AT_MOST_WAITING
+        return self._stays
 
     def ran(self, processor: float, clock: float) -> None:
-        self.processor = processor if self.processor == inf else self.processor + (processor - self.processor) * NEWEST
+        before = processor if self._processor == inf else self._processor
+        self._processor = before + (processor - before) * NEWEST
         self._clocks.append(clock)
+        if processor > self._brief * SURPRISE:
+            self._brief = 0.0
+
+
+class _Probe(NamedTuple):
+    """The warm-up batch of this model, run again; where there is a barrier, by all lanes at the same time."""
+
+    model: ModelKey
+    together: Barrier | None = None
 
 
 class InferenceLanes:
-    """`lanes` threads over one model. All methods but `running_since` are for the loop's thread."""
+    """`lanes` threads over some models. All methods but `running_since` are for the loop's thread."""
 
     def __init__(
         self,
-        model: RunnableModel,
+        models: Mapping[ModelKey, RunnableModel],
         lanes: int = 1,
         clock: Callable[[], float] = time.monotonic,
         *,
         brief: float = 0.0,
         processor_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """With a single lane, runs on the loop's thread what lately took less than `brief` seconds.
+        """With a single lane, runs on the loop's thread a model that lately took less than `brief` seconds.
 
         It stays there until it takes `STAYING` times as long. That is by the `processor_clock`, which counts for its
         own thread: what a lane waits for the interpreter is not the model's. Several lanes are there
         for one request to pass another: with them nothing runs on the loop's thread.
         """
-        self._model = model
+        self._models = models
         self._clock = clock
-        self._brief = brief if lanes == 1 else 0.0
         self._processor_clock = processor_clock
-        self._usual = _Usual()
-        self._stays = False  # on the loop's thread
-        self._waiting: deque[Batch | Barrier | None] = deque()  # None is a probe, a barrier one of all lanes together
+        self._usual = defaultdict[ModelKey, _Usual](partial(_Usual, brief if lanes == 1 else 0.0))
+        self._waiting: deque[Batch | _Probe] = deque()
         self._tokens: SimpleQueue[None] = SimpleQueue()
         # What is done, and a lock that is open when something may be: half the price of a queue. A SimpleQueue that is
         # waited for with a timeout waits for ever after a signal whose handler outlasts it (CPython 3.11 and 3.12).
@@ -119,7 +131,7 @@ class InferenceLanes:
     def submit(self, batch: Batch) -> None:
         """Queue a batch behind all others; run it at once if it will be brief, and none is queued or running."""
         is_idle = len(self._done) == self._batches_out + self._probes_out
-        if is_idle and self._will_be_brief():
+        if is_idle and self._usual[batch.model].will_be_brief():
             try:
                 self._done.append(self._run(-1, batch))
             except BaseException as error:  # noqa: BLE001  # as in a lane: `finished` raises it
@@ -129,11 +141,6 @@ class InferenceLanes:
             self._tokens.put(None)
         self._batches_out += 1
 
-    def _will_be_brief(self) -> bool:
-        most = self._brief * STAYING if self._stays else self._brief
-        self._stays = self._usual.processor < most and self._usual.quickest < self._brief * AT_MOST_WAITING
-        return self._stays
-
     def resubmit(self, halves: Sequence[Batch]) -> None:
         """Put the halves of a failed batch at the head of the queue, in order."""
         self._waiting.extendleft(reversed(halves))
@@ -141,23 +148,26 @@ class InferenceLanes:
         for _ in halves:
             self._tokens.put(None)
 
-    def probe(self) -> None:
-        """Run the warm-up batch next; `finished` returns it without a batch."""
-        self._waiting.appendleft(None)
+    def probe(self, model: ModelKey) -> None:
+        """Run this model's warm-up batch next; `finished` returns it without a batch."""
+        self._waiting.appendleft(_Probe(model))
         self._probes_out += 1
         self._tokens.put(None)
 
     def probe_each(self) -> Sequence[Finished]:
-        """Run the warm-up batch once in every lane, all at the same time; how each went. For before the first batch.
+        """Run each model's warm-up batch once in every lane, all at the same time; how each run went.
+
+        For before the first batch.
 
         What CUDA sets up for each thread and for each run beside others, it sets up then, if these runs do meet: brief
         ones begin together and may yet miss one another. Raises `ModelBroken` as `finished` does.
         """
-        all_lanes = Barrier(len(self._threads))  # or one of them would take two, and another none
-        for _ in self._threads:
-            self._waiting.append(all_lanes)
-            self._probes_out += 1
-            self._tokens.put(None)
+        for model in self._models:
+            together = _Probe(model, Barrier(len(self._threads)))  # or one lane would take two, and another none
+            for _ in self._threads:
+                self._waiting.append(together)
+                self._probes_out += 1
+                self._tokens.put(None)
         done: list[Finished] = []
         while self._probes_out:
             done += self.finished(1.0)
@@ -220,32 +230,31 @@ class InferenceLanes:
             while True:
                 self._tokens.get()
                 try:
-                    batch = self._waiting.popleft()
+                    item = self._waiting.popleft()
                 except IndexError:  # a token without an item: `close` was called
                     return
-                if isinstance(batch, Barrier):
-                    batch.wait()
-                    batch = None
-                self._hand_back(self._run(lane, batch))
+                if isinstance(item, _Probe) and item.together is not None:
+                    item.together.wait()
+                self._hand_back(self._run(lane, item))
                 # What a batch holds is freed when the loop is done with it, not when the next one comes.
-                del batch
+                del item
         except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
             self._hand_back(error)
 
-    def _run(self, lane: int, batch: Batch | None) -> Finished:
+    def _run(self, lane: int, item: Batch | _Probe) -> Finished:
+        model, batch = item.model, item if isinstance(item, Batch) else None
+        runnable = self._models[model]
         began = self._started[lane] = self._clock()
         used = self._processor_clock()
         try:
-            outcome = self._model.probe() if batch is None else self._model.run(batch.all_feeds)
+            outcome = runnable.probe() if batch is None else runnable.run(batch.all_feeds)
             used, seconds = self._processor_clock() - used, self._clock() - began
         finally:
             self._started[lane] = None
-        self._usual.ran(used, seconds)
-        if used > self._brief * SURPRISE:
-            self._brief = 0.0
+        self._usual[model].ran(used, seconds)
         if isinstance(outcome, RunFailure):
-            return Finished(batch, None, outcome, seconds)
-        return Finished(batch, outcome, None, seconds)
+            return Finished(batch, None, outcome, seconds, model)
+        return Finished(batch, outcome, None, seconds, model)
 
     def __repr__(self) -> str:
         return f"<InferenceLanes lanes={len(self._threads)} in_flight={self.in_flight} waiting={len(self._waiting)}>"

@@ -6,19 +6,17 @@ later. Owns nothing; the model runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.axes import named_otherwise, other_lengths, with_outputs
-from worker.core.tensors.buckets import Axis, Spot, tokens
+from worker.core.tensors.buckets import Axis, tokens
 from worker.core.tensors.padding import misfit
 from worker.core.tensors.signature import Signature
 from worker.inference.onnxruntime_errors import ORT_ERRORS, readable
-
-Lengths = Mapping[Spot, int]
-Feeds = Mapping[str, Array]
+from worker.inference.start_checks.warm_up_rows import Feeds, Lengths
 
 
 class BucketChecks:

@@ -18,7 +18,7 @@ from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration, Reject
 from worker.core.records import Array, Tensor
 from worker.core.tensors.signature import Judged, Signature
-from worker.core.tensors.specs import NamedTensor, TensorSpec
+from worker.core.tensors.specs import NamedTensor
 from worker.inference.start_checks.warm_up_rows import ExampleRows
 
 # Each is run by itself at start.
@@ -56,7 +56,7 @@ def _given(content: bytes, signature: Signature) -> ExampleRows:
     if judged.rows > MOST_ROWS:
         raise BadConfiguration(f"it has {judged.rows} rows, at most {MOST_ROWS} are taken: leave those that are unlike")
     tensors = zip(signature.inputs, judged.tensors, judged.shapes, strict=True)
-    return ExampleRows({spec.name: _array(spec, tensor, (judged.rows, *dims)) for spec, tensor, dims in tensors})
+    return ExampleRows({spec.name: spec.array(tensor, (judged.rows, *dims)) for spec, tensor, dims in tensors})
 
 
 def _of_request(content: bytes, signature: Signature) -> Judged:
@@ -92,11 +92,6 @@ def _named(signature: Signature, name: str, array: Array) -> NamedTensor:
     signature.check_claim(name, spec.datatype, rows.shape)
     tensor: Tensor = rows.astype(object).reshape(-1) if spec.is_text else to_bytes(rows.astype(spec.dtype))
     return NamedTensor(name, spec.datatype, rows.shape, tensor)
-
-
-def _array(spec: TensorSpec, tensor: Tensor, shape: tuple[int, ...]) -> Array:
-    array: Array = np.asarray(tensor, object) if spec.is_text else np.frombuffer(tensor, spec.dtype)
-    return array.reshape(shape)
 
 
 def _check_finite(given: ExampleRows, signature: Signature) -> None:

@@ -6,7 +6,7 @@ Both make batches of any number of rows, with axes of the lengths asked for. Pur
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,16 +18,6 @@ from worker.core.tensors.specs import TensorSpec
 
 Feeds = Mapping[str, Array]
 Lengths = Mapping[Spot, int]
-
-
-class WarmUpRows(Protocol):
-    """Rows on which a model runs."""
-
-    def batch(self, signature: Signature, rows: int, lengths: Lengths) -> Feeds:
-        """So many rows; axes that are not in `lengths` have a length that runs, padded ones that of a bucket."""
-
-    def of(self, value: int) -> WarmUpRows:
-        """The same of this value, where it may have any."""
 
 
 class UniformRows(NamedTuple):
@@ -45,6 +35,7 @@ class UniformRows(NamedTuple):
         }
 
     def of(self, value: int) -> UniformRows:
+        """The same of this value, where it may have any."""
         return self._replace(value=value)
 
     def _input(self, spec: TensorSpec, rows: int, lengths: Sequence[int | None]) -> Array:
@@ -86,6 +77,9 @@ class ExampleRows(NamedTuple):
         shapes = tuple(self.arrays[spec.name].shape[1:] for spec in signature.inputs)
         bucket = signature.buckets.padded(shapes)
         return {spot: bucket[spot.tensor][spot.dimension] for axis in signature.axes for spot in axis.inputs}
+
+
+WarmUpRows = UniformRows | ExampleRows
 
 
 def _as_long(array: Array, axis: int, length: int, pad: Value | None) -> Array:

@@ -176,7 +176,7 @@ def _by_hand(signature: Signature, run: Run) -> Answer:
 
 def _by_codecs(signature: Signature, run: Run) -> Answer:
     wire = Wire("", "", max_request_bytes=1024 * MIB, max_answer_bytes=1024 * MIB)
-    codecs, stacker = Codecs(signature, wire, tell=lambda _: None), Stacker(signature)
+    codecs, stacker = Codecs([signature], wire, tell=lambda _: None), Stacker(signature)
 
     def answer(value: bytes, headers: Headers) -> bytes:
         request = codecs.decode(Record(_NOWHERE, 0, None, value, headers, None))

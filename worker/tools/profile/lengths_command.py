@@ -161,7 +161,7 @@ def _sample(order: ProfileOrder, axis: LengthAxis, benches: Benches) -> Sample:
     kafka = load_client(order.config, environ).kafka
     most = benches.settings.kafka.max_request_bytes
     wire = Wire("", "", default_content_type=kafka.default_content_type, max_request_bytes=most)
-    codecs = Codecs(benches.model.signature, wire, tell=lambda _: None)
+    codecs = Codecs([benches.model.signature], wire, tell=lambda _: None)
     with Reader(kafka, order.lengths_from) as reader:
         return of_requests(_decoded(reader, codecs, order.sample or _RECORDS), axis, order.lengths_from)
 

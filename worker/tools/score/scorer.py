@@ -68,7 +68,7 @@ class Scorer:
 
     def __init__(self, model: Model, settings: ScoringSettings, counts: ScoreCounts, signals: StopSignals) -> None:
         self.codecs = Codecs(
-            model.signature,
+            [model.signature],
             # No topic bounds an answer here, and how long a request may be is known to the reader of the file.
             Wire(
                 "",
@@ -83,9 +83,8 @@ class Scorer:
         self._settings = settings
         self.counts = counts
         self._signals = signals
-        self._lanes = InferenceLanes(
-            Sliced(model, model.most_rows(settings.batching.max_batch_size)), settings.batching.lanes
-        )
+        sliced = Sliced(model, model.most_rows(settings.batching.max_batch_size))
+        self._lanes = InferenceLanes({model.signature.key: sliced}, settings.batching.lanes)
 
     def run(self, source: FileSource, writer: Writer) -> bool:
         """Everything in the source, unless the operator stops it: then what was taken. Whether it was everything.
@@ -126,6 +125,12 @@ class Scorer:
             batching.max_batch_tokens,
             self.signature.buckets,
         )
+        policies = {self.signature.key: policy}
+        stacker = Stacker(
+            self.signature,
+            refuse_non_finite_input=model.non_finite_input == "reject",
+            refuse_non_finite_output=model.non_finite_output == "error",
+        )
         outlook = Outlook(batching.lanes)
         bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
         return compose(
@@ -133,13 +138,9 @@ class Scorer:
             codec=LineCodec(self.codecs),
             ledger=ledger,
             intake=Intake(bounds, ledger, chunk=CHUNK),
-            batcher=Batcher(policy, outlook.needed),
-            suspects=Suspects(policy, bounds.records),
-            stacker=Stacker(
-                self.signature,
-                refuse_non_finite_input=model.non_finite_input == "reject",
-                refuse_non_finite_output=model.non_finite_output == "error",
-            ),
+            batcher=Batcher(policies, outlook.needed),
+            suspects=Suspects(policies, bounds.records),
+            stackers={self.signature.key: stacker},
             lanes=self._lanes,
             punctuality=Punctuality(outlook, time.time),
             delivery=FileDelivery(ledger, writer),

@@ -57,7 +57,7 @@ def test_no_more_lines_are_read_than_asked_for(tmp_path: Path) -> None:
 def test_a_line_too_long_is_refused_as_the_worker_refuses_it(tmp_path: Path) -> None:
     """In the same words, though it is never held; the next line is read as usual."""
     long = b"x" * 1_000_000
-    codec = Codecs(signature(), Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
+    codec = Codecs([signature()], Wire("answers", "g", max_request_bytes=100), tell=lambda _: None)
     with opened(tmp_path, b"a\n" + long + b"\nb\n") as lines:
         records = read(lines)
 

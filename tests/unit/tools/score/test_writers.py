@@ -20,7 +20,7 @@ from worker.tools.score.files.writers import ArrayWriter, LineWriter, paths_for
 from worker.tools.score.results import FileDelivery, ScoreCounts
 
 MODEL = signature(spec("x", "FP32", (1,)))
-CODECS = Codecs(MODEL, Wire("answers", "g"), tell=lambda _: None)
+CODECS = Codecs([MODEL], Wire("answers", "g"), tell=lambda _: None)
 JSON = Reply("application/json", body_id="a7")
 
 
