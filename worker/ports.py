@@ -189,6 +189,13 @@ class States(Protocol):
     def restore_some(self) -> bool:
         """Take over some of what was found. Whether there may be more soon."""
 
+    def is_here(self, record: Record) -> bool:
+        """Whether the state of its key is in memory; if not, it will be. To be asked again until it is."""
+
+    @property
+    def wait(self) -> float | None:
+        """How long the loop may wait at most, for states are coming, seconds; None: for none it has to hurry."""
+
     def forget(self, partitions: Sequence[Partition]) -> None:
         """These are not ours any more."""
 

@@ -36,7 +36,27 @@ BYTES_IN_FLIGHT = Metric("in_flight_bytes", MetricKind.GAUGE, "How much memory d
 STATES = Metric("states", MetricKind.GAUGE, "Of how many keys does this replica hold a state? Without state: 0.")
 STATE_BYTES = Metric("state_bytes", MetricKind.GAUGE, "How much memory do their tensors hold?", "bytes")
 STATES_LOADED = Metric(
-    "states_loaded", MetricKind.COUNTER, "How many states came from STATE__DIRECTORY because a batch asked for them?"
+    "states_loaded",
+    MetricKind.COUNTER,
+    "How many states came from STATE__DIRECTORY or STATE__STORE because a request needed them?",
+)
+STORE_AWAY = Metric(
+    "state_store_away_seconds", MetricKind.AGE, "Since when does STATE__STORE not answer? 0: it does.", "seconds"
+)
+STORE_ROUND_TRIP = Metric(
+    "state_store_round_trip_seconds",
+    MetricKind.HISTOGRAM,
+    "How long does STATE__STORE take to write and to read for a batch?",
+    "seconds",
+    bounds=SECONDS,
+)
+WAITING_FOR_STATE = Metric(
+    "requests_waiting_for_state", MetricKind.GAUGE, "How many requests wait for their key's state from STATE__STORE?"
+)
+APPLIED_BEFORE = Metric(
+    "requests_applied_before",
+    MetricKind.COUNTER,
+    "How many requests were read again that STATE__STORE says are answered? They get no second answer.",
 )
 RESTORING = Metric(
     "restoring_partitions", MetricKind.GAUGE, "How many partitions wait for their states to be read back?"
