@@ -14,6 +14,7 @@ from tests.fakes import (
     Clock,
     FakeEvents,
     FakeLanes,
+    FakeOutsideStore,
     FakeRestorer,
     FakeSignals,
     FakeSink,
@@ -35,10 +36,20 @@ from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.stored_states import STORE, StoringSink
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
-from worker.state import KeyStates, KeyTurns, StatefulEncoder, StatefulStacker, StateLayout
+from worker.state import (
+    KeyStates,
+    KeyTurns,
+    OutsideStates,
+    OutsideValues,
+    StateFetch,
+    StatefulEncoder,
+    StatefulStacker,
+    StateLayout,
+)
 from worker.state.changes import Encoder
 from worker.state.layout import StateTensor
 from worker.state.stored_slots import Store
@@ -171,6 +182,8 @@ class World:
     missing: str = "zeros"
     store: Store | None = None
     most_in_memory: int = 0
+    is_outside: bool = False  # states are kept in a store outside
+    outside: FakeOutsideStore | None = None  # that of an earlier worker
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.broker, self.clock)
@@ -207,9 +220,11 @@ class World:
                 clock=self.clock,
             )
             self.turns = KeyTurns(self.batcher)
+            if self.is_outside:
+                self.states, self.turns = self._kept_outside()
             refuse = self.missing == "refuse"
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states, refuse_missing=refuse)
-            self.encoder = StatefulEncoder(self.codec, self.states, CHANGELOG)
+            self.encoder = StatefulEncoder(self.codec, self.states, STORE if self.is_outside else CHANGELOG)
             self.suspects = Suspects({MODEL: replace(self.policy, max_rows=1)}, self.bounds.records)
         self.stackers = {MODEL: a_stacker}
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
@@ -237,11 +252,28 @@ class World:
         self.admission = self.worker._steps._admission
         self.quarantine = self.worker._quarantine
 
+    def _kept_outside(self) -> tuple[OutsideStates, KeyTurns]:
+        former, self.outside = self.outside, FakeOutsideStore(self.clock)
+        self.outside.values = former.values if former is not None else {}
+        states = OutsideStates(
+            STATE,
+            self.ledger,
+            self.outside,
+            most_in_memory=self.most_in_memory or 1024,
+            ttl=self.ttl,
+            tell_trouble=self.events.store_troubled,
+            tell_applied=self.events.applied_before,
+        )
+        self.fetch = StateFetch(self.batcher, states, self.clock)
+        turns = KeyTurns(self.fetch)
+        states.is_taken = turns.is_taken
+        return states, turns
+
     def _at_least_once(self) -> AtLeastOnce:
         return AtLeastOnce(
             ledger=self.ledger,
             encoder=self.encoder,
-            sink=self.sink,
+            sink=self.sink if self.outside is None else StoringSink(self.sink, self.outside, OutsideValues(STATE)),
             offsets=self.source,
             events=self.events,
             commit_interval=self.commit_interval,

@@ -42,6 +42,8 @@ from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
 from worker.state import Restoration, RestoredRows, StateLayout
+from worker.state.outside_states import Asked
+from worker.state.outside_values import Change
 
 SUSPECT_FROM = 3  # attempts
 MODEL = ModelKey("m", "1")
@@ -557,6 +559,14 @@ class FakeEvents:
         self.endings: list[tuple[Ending, int]] = []
         self.suspects: list[Suspect] = []
         self.in_flight = 0
+        self.troubles: list[str | None] = []
+        self.applied: list[tuple[Record, int]] = []
+
+    def store_troubled(self, why: str | None) -> None:
+        self.troubles.append(why)
+
+    def applied_before(self, record: Record, count: int) -> None:
+        self.applied.append((record, count))
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self.counted["assigned"] += 1
@@ -768,3 +778,70 @@ class FakeRestorer:
 
     def found(self) -> RestoredRows | None:
         return self._portions.pop(0) if self._portions and not self.is_slow else None
+
+
+class FakeOutsideStore:
+    """A store outside, as `worker/stores/link.py` has it: a round trip takes `seconds`; none goes while it is away."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.values: dict[bytes, bytes] = {}
+        self.seconds = 0.002
+        self.trouble: str | None = None
+        self.reads: list[Sequence[bytes]] = []
+        self.writes: list[Sequence[bytes]] = []
+        self._waiting: list[tuple[Sequence[Change], Place] | Asked] = []
+        self._came: list[tuple[Asked, Sequence[bytes | None]]] = []
+        self._written: list[Place] = []
+        self.is_lost = False  # what is sent never arrives: the process that sent it died
+
+    def ask(self, asked: Sequence[Asked]) -> None:
+        self._later(asked)
+
+    def write(self, changes: Sequence[Change], place: Place) -> None:
+        self._later([(changes, place)])
+
+    def read(self) -> Sequence[tuple[Asked, Sequence[bytes | None]]]:
+        came, self._came = self._came, []
+        return came
+
+    def written(self) -> Sequence[Place]:
+        written, self._written = self._written, []
+        return written
+
+    def away(self) -> None:
+        self.trouble = "it is away"
+
+    def back(self) -> None:
+        self.trouble = None
+        self._later([])
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """As the server's script does."""
+        old = self.values.get(key)
+        if old is None or old[:8] != value[:8] or _offset(old) < _offset(value):
+            self.values[key] = value
+
+    def _later(self, work: Sequence[tuple[Sequence[Change], Place] | Asked]) -> None:
+        self._clock.stirred += 1
+        self._waiting += work
+        self._clock.at(self._clock.now + self.seconds, self._carry_out)
+
+    def _carry_out(self) -> None:
+        if self.trouble is not None or self.is_lost:
+            return
+        waiting, self._waiting = self._waiting, []
+        for item in waiting:
+            if isinstance(item, Asked):
+                self.reads.append(item.keys)
+                self._came.append((item, [self.values.get(key) for key in item.keys]))
+                continue
+            changes, place = item
+            self.writes.append([change.key for change in changes])
+            for change in changes:
+                self.put(change.key, change.value)
+            self._written.append(place)
+
+
+def _offset(value: bytes) -> int:
+    return int.from_bytes(value[16:24], "little", signed=True)

@@ -27,8 +27,9 @@ from worker.core.records import ModelKey
 from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
-from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.at_least_once import AtLeastOnce, Sink
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, independence, inline_limit, load_as_set
 from worker.kafka import (
     ChangelogRestorer,
@@ -45,13 +46,25 @@ from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.settings import BatchingSettings, Settings
 from worker.signals import StopSignals
-from worker.state import KeyStates, KeyTurns, StatefulEncoder, StatefulStacker, StateLayout, layout_of
+from worker.state import (
+    KeyStates,
+    KeyTurns,
+    OutsideStates,
+    OutsideValues,
+    StateFetch,
+    StatefulEncoder,
+    StatefulStacker,
+    StateLayout,
+    layout_of,
+)
 from worker.state.changes import Encoder
 
 if TYPE_CHECKING:
     from worker.loop.worker import Worker
     from worker.ports import Delivery
     from worker.stores import LocalStore
+    from worker.stores.link import StoreLink
+    from worker.stores.server import StoreServer
     from worker.telemetry.tracing.spans import Tracing
     from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes, TracedSink, TracedTransactions
 
@@ -64,6 +77,10 @@ GIVE_UP_TIMEOUT = 1.0
 # overlapped in 40 starts of 40. After one time a batch set up cuDNN anew in 21 to 28 of them, after three in 3
 # (measured 2026, on a stand-in for CUDA).
 PROBES_OF_LANES = 10
+# For how long a store outside knows that a key was forgotten, and keeps a state that nothing used, beyond its TTL,
+# seconds: a request that is read again so long after must find it. What is read again was not committed, so it is as
+# old as the longest outage.
+REREAD_WITHIN = 7 * 86_400
 # Records of one poll: a batch, but enough to share a turn's own cost, and few enough that a finished lane does not wait
 # long for its next. Between 32 and 256 no difference could be measured at batches of 64.
 SMALLEST_CHUNK, LARGEST_CHUNK = 32, 256
@@ -99,8 +116,12 @@ def assemble(
     alone = policy if stateful is None else replace(policy, max_rows=1)
     batcher = Batcher(policies, outlook.needed, _learning(batching, policies))
     states = None if stateful is None else stateful.states
-    turns = None if stateful is None else KeyTurns(batcher)
-    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns))
+    fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
+    turns = None if stateful is None else KeyTurns(fetch or batcher)
+    if isinstance(states, OutsideStates) and turns is not None:
+        states.is_taken = turns.is_taken
+    link = None if stateful is None else stateful.link
+    events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, fetch, link))
     events.bounded(
         batch=batch_rows,
         records=bounds.records,
@@ -117,7 +138,7 @@ def assemble(
     codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
     encoder: Encoder = codec
     if stateful is not None:
-        encoder = StatefulEncoder(codec, stateful.states, settings.kafka.changelog_topic or "")
+        encoder = StatefulEncoder(codec, stateful.states, settings.kafka.changelog_topic or STORE)
     return compose(
         source=source,
         offsets=source,
@@ -130,7 +151,7 @@ def assemble(
         stackers={signature.key: _stacker(settings, model, stateful)},
         lanes=served_by,
         punctuality=Punctuality(outlook, time.time),
-        delivery=_delivery(settings, outlet, source, ledger, encoder, events, tracing),
+        delivery=_delivery(settings, outlet, source, ledger, encoder, events, tracing, stateful),
         rejections=rejections,
         events=events,
         signals=signals,
@@ -151,6 +172,7 @@ class _Stateful(NamedTuple):
 
     states: KeyStates
     signature: Signature
+    link: StoreLink | None = None
 
 
 def _stateful(
@@ -163,6 +185,18 @@ def _stateful(
     layout, signature = layout_of(model.signature, state.tensors, state.initial, with_answer=state.answer)
     if state.steps == "axis:1":
         signature = replace(signature, max_rows=1)
+    if state.store is not None:
+        link = _link(settings, events, closing)
+        outside = OutsideStates(
+            layout,
+            ledger,
+            link,
+            most_in_memory=state.keys_in_memory,
+            ttl=state.ttl_s,
+            tell_trouble=events.store_troubled,
+            tell_applied=events.applied_before,
+        )
+        return _Stateful(outside, signature, link)
     is_exact = settings.delivery.guarantee == "exactly_once"
     assert kafka.changelog_topic is not None
     restorer = ChangelogRestorer(kafka, kafka.changelog_topic, layout, telemetry.kafka_logger(), is_exact=is_exact)
@@ -180,6 +214,39 @@ def _stateful(
         clock=time.monotonic,
     )
     return _Stateful(states, signature)
+
+
+def store_server(settings: Settings) -> StoreServer:
+    """The server that keeps the states, not spoken to yet. Raises `BadConfiguration`."""
+    from worker.stores.server import StoreAddress, StoreServer  # noqa: PLC0415  # most workers have none
+
+    state = settings.state
+    password = None if state.store_password is None else state.store_password.get_secret_value()
+    address = StoreAddress(
+        state.store or "", state.store_username, password, state.store_ca_location, state.store_timeout_ms / 1000
+    )
+    return StoreServer(address, state.key_prefix or f"{settings.kafka.group_id}-state:")
+
+
+def _link(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack) -> StoreLink:
+    """Raises `BadConfiguration`."""
+    from worker.stores.examination import examine_store  # noqa: PLC0415  # most workers have none
+    from worker.stores.link import StoreLink  # noqa: PLC0415  # the same
+
+    server = store_server(settings)
+    facts = examine_store(server)
+    events.noted("state_store_examined", server=facts.name, version=facts.version)
+    for why in facts.warnings:
+        events.warned("state_store_noted", why=why)
+    ttl = settings.state.ttl_s
+    link = StoreLink(
+        server,
+        ttl=None if ttl is None else round(ttl) + REREAD_WITHIN,
+        forgotten_for=REREAD_WITHIN,
+        tell_round_trip=events.store_asked,
+    )
+    closing.callback(link.close, GIVE_UP_TIMEOUT)
+    return link
 
 
 def _local_store(directory: Path, layout: StateLayout, closing: ExitStack) -> LocalStore:
@@ -237,7 +304,7 @@ def _outlet(
     return transactions
 
 
-def _delivery(
+def _delivery(  # noqa: PLR0913, PLR0917  # what may stand around the outlet, each once
     settings: Settings,
     outlet: KafkaSink | KafkaTransactions,
     source: KafkaSource,
@@ -245,14 +312,18 @@ def _delivery(
     encoder: Encoder,
     events: telemetry.WorkerEvents,
     tracing: Tracing | None,
+    stateful: _Stateful | None,
 ) -> Delivery:
     """How answers become durable. Raises `BadConfiguration` when the broker opens no transactions for us."""
     interval = settings.delivery.commit_interval_ms / 1000
     if isinstance(outlet, KafkaSink):
+        sink: Sink = outlet if tracing is None else _traced_sink(tracing, outlet)
+        if stateful is not None and stateful.link is not None:
+            sink = StoringSink(sink, stateful.link, OutsideValues(stateful.states.layout))
         return AtLeastOnce(
             ledger=ledger,
             encoder=encoder,
-            sink=outlet if tracing is None else _traced_sink(tracing, outlet),
+            sink=sink,
             offsets=source,
             events=events,
             commit_interval=interval,

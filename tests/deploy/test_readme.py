@@ -27,8 +27,9 @@ from confluent_kafka.admin import AdminClient
 from tests.deploy.settings import settings_of
 from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
 from tests.readme import GUIDE, ROOT, Block, blocks_of
+from worker.core.records import Partition
 from worker.core.tensors.specs import TensorSpec
-from worker.state import StateLayout
+from worker.state import OutsideValues, StateLayout
 from worker.state.layout import StateTensor
 from worker.tools.state.states_file import States, save
 
@@ -278,6 +279,22 @@ def test_the_settings_of_state_hold(tmp_path: Path) -> None:
     assert settings.state.tensors == {"h_in": "h_out"}
     assert settings.delivery.guarantee == "exactly_once"
     assert settings.kafka.changelog_topic == "digits-state"
+
+
+def test_a_value_of_a_store_outside_is_read() -> None:
+    """With the page's own lines; a key that was forgotten has no state."""
+    layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (16,)), "h_out"),), (np.zeros(16, "<f4"),))
+    partition, tensor = Partition("requests", 3), np.arange(16, dtype="<f4")[None]
+    (value,) = layout.written(np.array([7]), np.array([8]), np.zeros(1), [tensor])
+    values = OutsideValues(layout)
+    found: dict[str, Any] = {}
+
+    exec(block("store-value").text, found)  # noqa: S102  # the page's own words
+
+    state = found["state_of"](values.written(partition, value))
+    assert (state["offset"], state["used_ms"], state["h_in"].tolist()) == (7, 8, tensor[0].tolist())
+    assert found["state_of"](values.forgotten(partition, 9)) is None
+    assert found["state_of"](None) is None
 
 
 def test_an_exported_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from worker.loop.decoding import Decoding
 from worker.loop.dispatch import Dispatch
 from worker.loop.quarantine import Quarantine
 from worker.ports import Delivery, Events, Source
+from worker.state.states import KeyStates
 
 # Records that wait for the end of an isolated run before all fetching stops: its answer may take as long as a broker is
 # away.
@@ -32,7 +33,7 @@ MOST_BYTES_POSTPONED = 16 * 1024 * 1024
 class Admission:
     """Polls the source for what there is room for. Owns pause and resume, and what is postponed."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # where records come from, where they go, and what may keep them back
         self,
         *,
         source: Source,
@@ -42,7 +43,9 @@ class Admission:
         dispatch: Dispatch,
         delivery: Delivery,
         events: Events,
+        states: KeyStates | None = None,
     ) -> None:
+        self._states = states
         self._source = source
         self._intake = intake
         self._decoding = decoding
@@ -134,6 +137,8 @@ class Admission:
             return 0.0
         if self._quarantine.current is not None:
             return SHORTEST_WAIT
+        if self._states is not None and (wait := self._states.wait) is not None:
+            return wait
         dues = [due for due in (self._dispatch.next_due, self._delivery.next_due) if due is not None]
         if not dues:
             return POLL_SLICE

@@ -81,6 +81,7 @@ def compose(  # noqa: PLR0913  # names every part once
         outcomes=outcomes,
         dispatch=dispatch,
         punctuality=punctuality,
+        states=states,
     )
     decoding = Decoding(
         quarantine=quarantine,
@@ -100,6 +101,7 @@ def compose(  # noqa: PLR0913  # names every part once
         dispatch=dispatch,
         delivery=delivery,
         events=events,
+        states=states,
     )
     steps = Steps(
         offsets=offsets,

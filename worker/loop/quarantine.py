@@ -23,6 +23,7 @@ from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
 from worker.loop.suspects import IsolatedRun, Suspects
 from worker.ports import Codec, IsolationNotes
+from worker.state.states import KeyStates
 
 POISONOUS = "this request ended the worker's process while it ran alone; it is not run again"
 
@@ -30,7 +31,7 @@ POISONOUS = "this request ended the worker's process while it ran alone; it is n
 class Quarantine:
     """Runs the records of suspects alone. Without `notes` there is no group that names suspects: it stays empty."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a record that runs alone meets
         self,
         *,
         suspects: Suspects,
@@ -40,7 +41,9 @@ class Quarantine:
         outcomes: Outcomes,
         dispatch: Dispatch,
         punctuality: Punctuality,
+        states: KeyStates | None = None,
     ) -> None:
+        self._states = states
         self._suspects = suspects
         self._notes = notes
         self._codec = codec
@@ -96,7 +99,7 @@ class Quarantine:
             return False  # until the records before it are settled, others may run
         if self._dispatch.in_flight:
             return True
-        if not run.is_begun and self._is_noted(run):
+        if not run.is_begun and self._has_state(run) and self._is_noted(run):
             run.is_begun = True
             self._begin(run, now)
         if (group := self._suspects.next_group()) is not None:
@@ -130,6 +133,10 @@ class Quarantine:
     def leave_note(self) -> None:
         """This process ends of an error that was not foreseen: what it noted of the current record is to stay."""
         self._suspects.drop_runs()
+
+    def _has_state(self, run: IsolatedRun) -> bool:
+        """Whether the state that it will run on is here. Asked before it is noted: a store may be away for long."""
+        return self._states is None or self._states.is_here(run.record)
 
     def _has_note(self, run: IsolatedRun) -> bool:
         return run.is_called and self._outcomes.is_unsettled(run.place)

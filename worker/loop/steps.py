@@ -62,7 +62,7 @@ class Steps:
         records = self._admission.poll(self._clock())
         if records:
             self._admission.take(records, self._clock())
-        has_news = bool(records) or (self._states is not None and self._states.restore_some())
+        has_news = (self._states is not None and self._states.restore_some()) or bool(records)
         now = self._clock()
         self._commit_past_gaps(now)
         self._admission.pause_or_resume()

@@ -169,6 +169,8 @@ class Worker:
                 self._let_go(list(self._ledger.oldest_by_partition()), self._stop_by())
             # Polled for its callbacks: a record that still comes is its next owner's.
             self._source.poll(1, 0.0 if self._dispatch.in_flight else SHORTEST_WAIT)
+            if self._states is not None:
+                self._states.restore_some()
             self._steps.hand_out(self._clock())
             self._steps.answer_finished(LANE_SLICE)
             self._steps.record_progress()

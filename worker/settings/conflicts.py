@@ -217,14 +217,47 @@ def _state(settings: Settings) -> Iterator[str]:
         )
     if kafka.changelog_topic in (*kafka.request_topics, kafka.response_topic, kafka.dead_letter_topic):
         yield "WORKER_KAFKA__CHANGELOG_TOPIC: is also another topic of this worker; use one of its own"
+    yield from _store(settings) if state.store is not None else _without_store(state)
     yield from _state_alone(state)
     for name in set(state.tensors) & set(settings.model.input_defaults):
         yield f"WORKER_MODEL__INPUT_DEFAULTS: {name} is state, and no request brings it; unset it there"
 
 
+def _without_store(state: StateSettings) -> Iterator[str]:
+    for key in sorted(key for key in state.model_fields_set if key.startswith("store_") or key == "key_prefix"):
+        yield f"{variable('state', key)}: has no effect without WORKER_STATE__STORE; set that, or unset it"
+
+
+def _store(settings: Settings) -> Iterator[str]:
+    kafka, state = settings.kafka, settings.state
+    scheme, _, rest = (state.store or "").partition("://")
+    if scheme not in {"redis", "rediss"} or not rest.rpartition("@")[2].strip("/"):
+        yield "WORKER_STATE__STORE: is no address; write redis://host:6379/0, or rediss://host:6379/0 for TLS"
+    if settings.delivery.guarantee == "exactly_once":
+        yield (
+            "WORKER_DELIVERY__GUARANTEE: a store outside has no part in Kafka's transactions; use at_least_once, or "
+            "unset WORKER_STATE__STORE"
+        )
+    if state.directory is not None:
+        yield "WORKER_STATE__DIRECTORY: has no effect with WORKER_STATE__STORE, which has all states; unset one of them"
+    if kafka.changelog_topic is not None:
+        yield (
+            "WORKER_KAFKA__CHANGELOG_TOPIC: has no effect with WORKER_STATE__STORE, which keeps the states; unset one "
+            "of them"
+        )
+    if state.store_ca_location is not None:
+        if scheme == "redis":
+            yield "WORKER_STATE__STORE_CA_LOCATION: there is no TLS with redis://; write rediss://, or unset it"
+        elif not state.store_ca_location.is_file():
+            yield f"WORKER_STATE__STORE_CA_LOCATION: there is no file {state.store_ca_location}"
+
+
 def _state_alone(state: StateSettings) -> Iterator[str]:
-    if state.directory is None and "keys_in_memory" in state.model_fields_set:
-        yield "WORKER_STATE__KEYS_IN_MEMORY: has no effect without WORKER_STATE__DIRECTORY; set that, or unset it"
+    if state.directory is None and state.store is None and "keys_in_memory" in state.model_fields_set:
+        yield (
+            "WORKER_STATE__KEYS_IN_MEMORY: has no effect without WORKER_STATE__DIRECTORY or WORKER_STATE__STORE; set "
+            "one of them, or unset it"
+        )
     if isinstance(state.initial, Path) and not state.initial.is_file():
         yield f"WORKER_STATE__INITIAL: there is no file {state.initial}"
 

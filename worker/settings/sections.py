@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from worker.core.tensors.buckets import WantedAxis
@@ -259,7 +259,27 @@ class StateSettings(Section):
     keys_in_memory: int = Field(
         1_000_000,
         ge=1024,
-        description="With DIRECTORY: of how many keys the states are in memory, those used lately.",
+        description="With DIRECTORY or STORE: of how many keys the states are in memory, those used lately.",
+    )
+    store: Text | None = Field(
+        None,
+        description="A Valkey or Redis server that keeps the states in the place of a changelog, for other services to "
+        "read: `redis://host:6379/0`, or `rediss://` for TLS. At least once only.",
+    )
+    store_username: Text | None = Field(None, description="STORE: whom we log in as, if the address does not say.")
+    store_password: SecretStr | None = Field(None, description="STORE: the password, if the address does not say.")
+    store_ca_location: Path | None = Field(
+        None, description="STORE: certificates we trust, a PEM file. Unless set, the system's."
+    )
+    store_timeout_ms: int = Field(
+        2000,
+        ge=10,
+        le=60_000,
+        description="STORE: how long a connection or an answer may take, until it is tried again.",
+    )
+    key_prefix: Text | None = Field(
+        None,
+        description="STORE: what stands before a request's key in the server's. GROUP_ID and `-state:` unless set.",
     )
 
 
@@ -302,8 +322,8 @@ class Settings(Sections):
     @model_validator(mode="before")
     @classmethod
     def _with_state(cls, sections: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-        """With state the guarantee is exactly once, and there is a changelog, unless they are set."""
-        if sections.get("state", {}).get("tensors"):
+        """With state the guarantee is exactly once, and there is a changelog, unless they are set, or a store is."""
+        if sections.get("state", {}).get("tensors") and sections["state"].get("store") is None:
             sections.setdefault("delivery", {}).setdefault("guarantee", "exactly_once")
             if (group := sections.get("kafka", {}).get("group_id")) is not None:
                 sections["kafka"].setdefault("changelog_topic", f"{group}-state")

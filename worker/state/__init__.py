@@ -5,6 +5,10 @@
 
 | module | what it owns |
 |---|---|
+| `outside_states` | the same where a store outside keeps the states: what of them is in memory, and what comes |
+| `outside_values` | how a state stands there |
+| `cached_slots` | which of its keys have a slot |
+| `fetch` | the requests that wait for a state |
 | `layout` | which inputs and outputs of the model are state, and how a state stands in the changelog |
 | `states` | what a batch reads and writes, what an abort takes back, and what is being restored |
 | `slabs` | the states in memory |
@@ -19,7 +23,10 @@ Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.
 """
 
 from worker.state.changes import StatefulEncoder
+from worker.state.fetch import StateFetch
 from worker.state.layout import StateLayout, layout_of
+from worker.state.outside_states import OutsideStates
+from worker.state.outside_values import OutsideValues
 from worker.state.restoring import Restoration, RestoredRows
 from worker.state.stacker import StatefulStacker
 from worker.state.states import KeyStates
@@ -28,8 +35,11 @@ from worker.state.turns import KeyTurns
 __all__ = [
     "KeyStates",
     "KeyTurns",
+    "OutsideStates",
+    "OutsideValues",
     "Restoration",
     "RestoredRows",
+    "StateFetch",
     "StateLayout",
     "StatefulEncoder",
     "StatefulStacker",

@@ -35,7 +35,7 @@ class StatefulStacker(Stacker):
         """One batch of these requests with their keys' states; rejections for those that may not run."""
         unfit: list[Refused] = []
         if self.refuse_missing or self.states.is_unsure:
-            unfit = [(r, Rejection(r.record, *why, r.reply)) for r in requests if (why := self._unfit(r)) is not None]
+            unfit = [(r, why) for r in requests if (why := self._unfit(r)) is not None]
             gone = {id(request) for request, _ in unfit}
             requests = [r for r in requests if id(r) not in gone]
         batch, refused = super(StatefulStacker, self).stack(requests, closed_by)
@@ -85,12 +85,17 @@ class StatefulStacker(Stacker):
                 spoilt[id(request)] = (request, Rejection(request.record, Code.INTERNAL, why, request.reply))
         return spoilt
 
-    def _unfit(self, request: Request) -> tuple[Code, str] | None:
-        """Why the states of a request's keys do not let it run."""
-        is_later_step = request.reassembly is not None and request.reassembly.carried is not None
-        if is_later_step or request.state is StateUse.RESET:
+    def _unfit(self, request: Request) -> Rejection | None:
+        """Why the states of a request's keys do not let it run; without an answer where it has one."""
+        if request.reassembly is not None and request.reassembly.carried is not None:  # a later step
             return None
         records = request.records if isinstance(request, Run) else (request.record,)
+        is_applied = self.states.is_unsure and any(map(self.states.is_ahead, records))
+        if is_applied and self.states.settles_applied:
+            return Rejection(request.record, Code.INTERNAL, APPLIED, request.reply, is_silent=True)
+        if request.state is StateUse.RESET:
+            return None
         if self.refuse_missing and not all(map(self.states.has, records)):
-            return Code.NOT_FOUND, "its key has no state, and WORKER_STATE__MISSING is refuse"
-        return (Code.INTERNAL, APPLIED) if any(map(self.states.is_ahead, records)) else None
+            why = "its key has no state, and WORKER_STATE__MISSING is refuse"
+            return Rejection(request.record, Code.NOT_FOUND, why, request.reply)
+        return Rejection(request.record, Code.INTERNAL, APPLIED, request.reply) if is_applied else None

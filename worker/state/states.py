@@ -79,6 +79,8 @@ class _Undo:
 class KeyStates:
     """Owned by the loop. Bytes of a state in memory: its tensors, 16 more, and some 200 for its key."""
 
+    settles_applied = False  # whether a request that is in the state of its key already has its answer, too
+
     def __init__(  # noqa: PLR0913  # each may be left out
         self,
         layout: StateLayout,
@@ -176,6 +178,15 @@ class KeyStates:
         if record.partition not in self._is_unsure:
             return False
         return bool(self._slabs.offsets[self._slot_of(record)] >= record.offset)
+
+    def is_here(self, record: Record) -> bool:  # noqa: ARG002  # all states of a partition are here
+        """Whether the state of this record's key is in memory; if not, it will be."""
+        return True
+
+    @property
+    def wait(self) -> float | None:
+        """How long the loop may wait at most, for states are coming; None: as long as it likes, seconds."""
+        return None
 
     def _slot_of(self, record: Record) -> int:
         return next(self._slots.find(record.partition, (record.key or b"",)))

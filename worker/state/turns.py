@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import repeat
+from typing import Protocol
 
-from worker.core.batching.batcher import Batcher
 from worker.core.records import BatchKind, Line, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.stacking import cut
@@ -23,11 +23,24 @@ from worker.core.tensors.stacking import cut
 _Taken = dict[bytes, deque[Request] | None]
 
 
+class Stage(Protocol):
+    """Where requests go on to."""
+
+    @property
+    def backlog(self) -> int: ...
+    def room(self, run: Run) -> int: ...
+    def kind(self, request: Request) -> BatchKind: ...
+    def add(self, request: Request, now: float) -> None: ...
+    def add_late(self, request: Request, now: float) -> None: ...
+    def forget(self, partitions: Collection[Partition]) -> None: ...
+
+
 class KeyTurns:
     """The stage before the batcher. Owns the requests that wait."""
 
-    def __init__(self, batcher: Batcher) -> None:
-        self._batcher = batcher
+    def __init__(self, stage: Stage) -> None:
+        """`stage`: the batcher, or what stands between."""
+        self._batcher = stage
         self._lines: dict[Partition, tuple[Line, _Taken]] = {}
         self.waiting = 0  # requests, or rows of a sequence
 
@@ -56,6 +69,11 @@ class KeyTurns:
                 break
             before.add(key)
         return max(1, at)
+
+    def is_taken(self, partition: Partition, key: bytes) -> bool:
+        """Whether a request of this key runs or waits."""
+        found = self._lines.get(partition)
+        return found is not None and key in found[1]
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company, once its key is free."""

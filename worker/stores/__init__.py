@@ -1,6 +1,11 @@
-"""Where states lie that are not in memory: `local` is a directory of this machine.
+"""Where states lie that are not in memory: in a directory of this machine, or in a server that others read, too.
 
-What they hold is a copy. The changelog has all of it.
+| module | what it owns |
+|---|---|
+| `local` | a directory: a copy of what the changelog has |
+| `server` | what is said to a Valkey or Redis server |
+| `link` | the thread that says it |
+| `examination` | what is found out about that server before the first request |
 """
 
 from worker.stores.local import LocalStore

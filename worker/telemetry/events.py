@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import structlog
 
-from worker.core.records import Batch, CommitResult, Ending, Partition, Rejection, Standing, Suspect
+from worker.core.records import Batch, CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
 from worker.telemetry.logs import RecurringFailure, printable
 from worker.telemetry.memory_limit import memory_limit
@@ -56,6 +56,7 @@ class WorkerEvents:
         self._failed_runs = RecurringFailure("inferences_failed")
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
+        self._applied_told: set[Partition] = set()  # since their assignment
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
         self._publish()
@@ -111,6 +112,7 @@ class WorkerEvents:
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self._partitions.add(partitions)
+        self._applied_told.difference_update(partitions)
         self._is_in_group = True
         self._rebalanced("assigned")
         self._log.info("partitions_assigned", partitions=_named(partitions), held=len(self._partitions))
@@ -119,6 +121,29 @@ class WorkerEvents:
         """The states of a partition's keys are here: its requests may come."""
         self._values.observe(metrics.RESTORE, seconds)
         self._log.info("states_restored", partition=str(partition), states=keys, seconds=round(seconds, 3))
+
+    def store_troubled(self, why: str | None) -> None:
+        """The store of states does not answer, and why; None: it answers again."""
+        if why is None:
+            self._log.info("state_store_back")
+        else:
+            self._log.warning("state_store_away", why=why)
+
+    def store_asked(self, seconds: float) -> None:
+        """A round trip to the store of states took so long."""
+        self._values.observe(metrics.STORE_ROUND_TRIP, seconds)
+
+    def applied_before(self, record: Record, count: int) -> None:
+        """So many requests were answered before, by what the store says; this is the last of them."""
+        self._values.add(metrics.APPLIED_BEFORE, count)
+        if record.partition not in self._applied_told:
+            self._applied_told.add(record.partition)
+            self._log.warning(
+                "requests_applied_before",
+                source=record.source,
+                why="they are in the states in WORKER_STATE__STORE, so they are answered; if they were to run again, "
+                "delete the states first",
+            )
 
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
         self._gone("revoked", partitions, unsettled)

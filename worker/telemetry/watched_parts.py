@@ -60,10 +60,21 @@ class WatchedTurns(Protocol):
     waiting: int
 
 
+class WatchedStage(Protocol):
+    """Requests that wait for the state of their key."""
+
+    @property
+    def waiting(self) -> int: ...
+
+
+class WatchedStore(Protocol):
+    away_since: float | None
+
+
 class WatchedParts:
     """Where stalls, commit lag, the running inference's age, the linger and the wish to stop are read."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # each part once
         self,
         ledger: WatchedLedger,
         lanes: WatchedLanes,
@@ -71,7 +82,10 @@ class WatchedParts:
         signals: WatchedSignals,
         states: WatchedStates | None = None,
         turns: WatchedTurns | None = None,
+        fetch: WatchedStage | None = None,
+        store: WatchedStore | None = None,
     ) -> None:
+        self._fetch, self._store = fetch, store
         self.ledger, self.lanes, self.signals, self.states = ledger, lanes, signals, states
         self._turns = turns
         self._batcher = batcher
@@ -93,6 +107,11 @@ class WatchedParts:
             values.set(metrics.RESTORE_LEFT, self.states.left_to_restore)
         if self._turns is not None:
             values.set(metrics.WAITING_FOR_KEY, self._turns.waiting)
+        if self._fetch is not None:
+            values.set(metrics.WAITING_FOR_STATE, self._fetch.waiting)
+        if self._store is not None:
+            since = self._store.away_since
+            values.replace(metrics.STORE_AWAY, {} if since is None else {(): since})
         oldest = self.ledger.oldest_by_partition()
         values.replace(metrics.STALL, {(p.topic, str(p.number)): oldest.get(p, inf) for p in held})
         if not self.ledger.committable():

@@ -128,6 +128,11 @@ class OffsetLedger:
         """Whether its answer is durable."""
         return place.line.next_offset > place.offset
 
+    def settled(self, partition: Partition) -> int:
+        """The last offset up to which all that was received of the partition is settled; -1 for none."""
+        line = self._lines.get(partition)
+        return -1 if line is None else max(-1, line.next_offset - 1)
+
     def is_done(self, place: Place) -> bool:
         """Whether its offset is committed: nothing will ask for it again."""
         return place.line.committed > place.offset

@@ -59,7 +59,20 @@ ROWS_IN_FLIGHT = gauge("rows_in_flight", "How many rows do they hold?")
 BYTES_IN_FLIGHT = gauge("in_flight_bytes", "How much memory do they hold?")
 STATES = gauge("states", "Of how many keys does this replica hold a state? Without state: 0.")
 STATE_BYTES = gauge("state_bytes", "How much memory do their tensors hold?")
-STATES_LOADED = counter("states_loaded", "How many states came from STATE__DIRECTORY because a batch asked for them?")
+STATES_LOADED = counter(
+    "states_loaded", "How many states came from STATE__DIRECTORY or STATE__STORE because a request needed them?"
+)
+STORE_AWAY = age("state_store_away_seconds", "Since when does STATE__STORE not answer? 0: it does.")
+STORE_ROUND_TRIP = histogram(
+    "state_store_round_trip_seconds", "How long does STATE__STORE take to write and to read for a batch?", SECONDS
+)
+WAITING_FOR_STATE = gauge(
+    "requests_waiting_for_state", "How many requests wait for their key's state from STATE__STORE?"
+)
+APPLIED_BEFORE = counter(
+    "requests_applied_before",
+    "How many requests were read again that STATE__STORE says are answered? They get no second answer.",
+)
 RESTORING = gauge("restoring_partitions", "How many partitions wait for their states to be read back?")
 RESTORE_LEFT = gauge("restore_records_left", "How many records of their changelogs are still to be read, about?")
 RESTORE = histogram("restore_seconds", "How long does it take to read a partition's states back?", SECONDS)

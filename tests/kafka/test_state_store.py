@@ -1,0 +1,122 @@
+"""State by key in a store outside, over a real Kafka: states are those of a serial replay, whatever dies in between."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.kafka.cluster import MORTAL, Cluster, Sent
+from tests.kafka.publisher import Acknowledged, Position
+from tests.kafka.scene import Scene
+from tests.kafka.test_state import MEAN_SETTINGS, Serial, mean_serial, number
+from tests.models import running_mean
+from tests.stores.running import RunningStore
+
+HEAD = 8 + 24  # bytes before the tensors
+VALUES = np.random.default_rng(3).integers(0, 50, (65_536, 2))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunningStore]:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    with RunningStore(folder) as running:
+        yield running
+
+
+class StoredScene(Scene):
+    """A scene whose replicas keep states in a store outside."""
+
+    def __init__(self, kafka: Cluster, folder: Path, store: RunningStore, in_memory: int = 1_000_000) -> None:
+        settings = {**MEAN_SETTINGS, "STATE__STORE": store.url, "STATE__KEYS_IN_MEMORY": str(in_memory)}
+        super().__init__(kafka, folder, settings, model=running_mean(), session=MORTAL)
+        self.store = store
+
+    def make(self, count: int) -> tuple[str, Sent]:
+        """The n-th request of a load."""
+        value, key = VALUES[count % len(VALUES)]
+        return self.topic, number(float(value), b"key-%d" % key)
+
+    def expect_serial(self, acknowledged: Acknowledged, serial: Serial) -> None:
+        """Fail the test unless every request is answered, each as in a serial replay, and so is every last state."""
+        answers: dict[Position | None, set[bytes]] = {}
+        for answer in self.answers():
+            assert not answer.is_error, answer
+            answers.setdefault(answer.source, set()).add(answer.value or b"")
+        for position, sent in sorted(acknowledged.items()):
+            expected = serial.run(sent.key or b"", sent.value or b"")
+            assert answers[position] == {expected.tobytes()}, position
+        self.expect_all_committed()
+        kept = self.store.values(f"{self.group}-state:")
+        assert kept.keys() == serial.states.keys()
+        for key, value in kept.items():
+            assert value[HEAD:] == serial.state_bytes(key), key
+
+
+def test_states_in_a_store_are_those_of_a_serial_replay(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
+    """Keys beyond memory; a second replica joins, and the first one leaves."""
+    rng = np.random.default_rng(1)
+    keys = [b"key-%d" % key for key in rng.integers(0, 4000, 10_000)]
+    requests = [number(float(value), key) for value, key in zip(rng.integers(0, 1000, 10_000), keys, strict=True)]
+    with StoredScene(kafka, tmp_path, store, in_memory=1024) as scene:
+        first = scene.replica()
+        acknowledged = scene.publish(requests[:4000])
+        second = scene.replica()
+        acknowledged |= scene.publish(requests[4000:7000])
+        first.terminate()
+        acknowledged |= scene.publish(requests[7000:])
+        scene.expect_serial(acknowledged, mean_serial())
+        assert second.metric("inference_worker_states_loaded_total") > 0
+        assert second.metric("inference_worker_states") < 2000
+
+
+def test_a_killed_replica_leaves_no_wrong_state_in_the_store(
+    kafka: Cluster, tmp_path: Path, store: RunningStore
+) -> None:
+    """Killed twice under load, and followed by another: what was answered is not applied twice."""
+    with StoredScene(kafka, tmp_path, store) as scene:
+        replica = scene.replica()
+        with scene.publishing(600, scene.make) as load:
+            for _ in range(2):
+                scene.wait_for_progress(50)
+                replica.kill()
+                replica = scene.replica()
+            acknowledged = load.stop()
+        scene.expect_serial(acknowledged, mean_serial())
+
+
+def test_a_store_that_is_away_is_waited_for(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
+    """Killed under load, and started again on what it has on disk: nothing is lost, and the log says it once."""
+    with StoredScene(kafka, tmp_path, store) as scene:
+        replica = scene.replica()
+        with scene.publishing(600, scene.make) as load:
+            scene.wait_for_progress(50)
+            store.stop()
+            time.sleep(3)
+            assert replica.metric("inference_worker_state_store_away_seconds") > 0
+            store.start()
+            scene.wait_for_progress(50)
+            acknowledged = load.stop()
+        scene.expect_serial(acknowledged, mean_serial())
+        assert replica.metric("inference_worker_state_store_away_seconds") == 0
+        assert len(re.findall("state_store_away", replica.log)) == len(re.findall("state_store_back", replica.log)) == 1
+
+
+def test_a_replica_that_stood_still_overwrites_nothing(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
+    """Stopped under load until another has its partitions, and woken up: states stay its successor's."""
+    with StoredScene(kafka, tmp_path, store) as scene:
+        zombie = scene.replica()
+        with scene.publishing(600, scene.make) as load:
+            scene.wait_for_progress(50)
+            zombie.suspend()
+            scene.start().wait_until_ready()
+            scene.wait_for_progress(300)
+            zombie.resume()
+            scene.wait_for_progress(50)
+            acknowledged = load.stop()
+        scene.expect_serial(acknowledged, mean_serial())

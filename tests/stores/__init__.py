@@ -1,0 +1,1 @@
+"""A real Valkey or Redis server for tests."""

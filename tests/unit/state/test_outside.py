@@ -1,0 +1,293 @@
+"""A worker among fakes whose states are kept in a store outside: answers and states are those of a serial replay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.builders import NONSENSE, P0, P1, POISON, STATE, World
+from tests.fakes import SUSPECT_FROM, FakeOutsideStore
+from tests.unit.state.test_in_the_loop import answers, name, of, served
+from worker.core.batching.back_pressure import Bounds
+from worker.core.failures import BadConfiguration
+from worker.core.records import Partition
+from worker.state.outside_values import FORGOTTEN, OutsideValues, source_of
+
+joined = pytest.mark.parametrize("joins", [False, True])
+
+
+def world(*partitions: Partition, **more: Any) -> World:
+    return World(has_state=True, is_outside=True, **more).start(*(partitions or (P0,)))
+
+
+def next_world(before: World, **more: Any) -> World:
+    """Its successor, on the same broker and store, after the process died."""
+    store = the_store(before)
+    before.sink.lost_power = store.is_lost = True
+    return World(
+        has_state=True, is_outside=True, broker=before.broker, clock=before.clock, outside=store, **more
+    ).start(P0)
+
+
+def the_store(world: World) -> FakeOutsideStore:
+    assert world.outside is not None
+    return world.outside
+
+
+def kept(world: World) -> dict[bytes, float]:
+    """What other services read."""
+    values = the_store(world).values
+    return {
+        key: float(np.frombuffer(value[-4:], "<f4")[0]) for key, value in values.items() if not value[9] & FORGOTTEN
+    }
+
+
+def stored(offset: int, value: float, partition: Partition = P0) -> bytes:
+    """A state as it lies in the store."""
+    rows = STATE.written(np.array([offset]), np.array([-1]), np.zeros(1), [np.array([[value]], "<f4")])
+    return OutsideValues.written(partition, rows[0])
+
+
+@joined
+def test_states_come_from_the_store_and_go_there(*, joins: bool) -> None:
+    """All that are missing in one read; a key whose state is in memory is not asked for again."""
+    w = world(joins=joins)
+    the_store(w).values[b"b"] = stored(-1, 100)
+
+    found = served(w, of(0, 1, key=b"a"), of(1, 2, key=b"b"), of(2, 3, key=b"c"), of(3, 4, key=b"a"))
+
+    assert found == {name(0): [1], name(1): [102], name(2): [3], name(3): [5]}
+    assert kept(w) == {b"a": 5, b"b": 102, b"c": 3}
+    assert sorted(the_store(w).reads[0]) == [b"a", b"b", b"c"]
+    assert len(the_store(w).reads) == 1
+    assert w.broker.committed[P0] == 4
+
+
+def test_an_offset_is_committed_when_its_state_is_stored() -> None:
+    """Not when its answer is acknowledged; a request that leaves nothing behind waits for no store."""
+    w = world()
+    served(w, of(0, 1, key=b"a"))
+    the_store(w).away()
+
+    w.broker.append(of(1, 2, key=b"a", state="read"), of(2, 2, key=b"a"))
+    w.turn_for(2.0)
+
+    assert answers(w) == {name(0): [1], name(1): [3], name(2): [3]}
+    assert w.broker.committed[P0] == 2
+    the_store(w).back()
+    w.turn_for(1.0)
+    assert w.broker.committed[P0] == 3
+    assert w.events.troubles == ["it is away", None]
+
+
+def test_a_store_that_is_away_is_back_pressure() -> None:
+    """No more is taken than the bounds allow, nothing is answered wrongly, and all of it once the store is back."""
+    w = world(bounds=Bounds(records=8, rows=1000, size=1 << 20), joins=True)
+    the_store(w).away()
+    w.broker.append(*(of(n, 1, key=b"%d" % (n % 20)) for n in range(60)))
+
+    w.turn_for(5.0)
+
+    assert answers(w) == {}
+    assert 8 <= w.ledger.records < 60
+    assert w.fetch.waiting
+    the_store(w).back()
+    w.turn_for(5.0)
+    assert kept(w) == {b"%d" % n: 3 for n in range(20)}
+    assert w.fetch.waiting == 0
+
+
+@joined
+def test_what_was_answered_is_not_applied_again(*, joins: bool) -> None:
+    """A process died between the store's acknowledgement and the commit: its successor answers none of it twice."""
+    first = world(joins=joins, commit_interval=100.0)
+    first.broker.append(*(of(n, 1, key=b"%d" % (n % 3)) for n in range(6)), of(6, 1, 2, key=b"1"))
+    first.turn_for(2.0)
+    assert not first.ledger.awaits_delivery()
+    assert not first.broker.committed.get(P0)
+    before = answers(first)
+    count = len(first.broker.answers)
+
+    w = next_world(first, joins=joins)
+    found = served(w, of(7, 5, key=b"1"), of(8, 5, key=b"2"))
+
+    assert {source: found[source] for source in before} == before
+    assert len(w.broker.answers) == count + 2
+    assert (found[name(7)], found[name(8)]) == ([10], [7])
+    assert kept(w) == {b"0": 2, b"1": 10, b"2": 7}
+    assert sum(n for _, n in w.events.applied) == 7
+    assert w.broker.committed[P0] == 9
+
+
+@pytest.mark.parametrize("state", ["read", "reset"])
+def test_what_was_answered_before_the_last_state_was_written_is_not_answered_again(state: str) -> None:
+    """Whatever it did with the state, or that it failed: the state that follows it says so."""
+    first = world(commit_interval=100.0)
+    first.broker.append(of(0, 1), of(1, POISON), of(2, 7, state=state), of(3, NONSENSE), of(4, 2))
+    first.turn_for(3.0)
+    count = len(first.broker.answers)
+
+    w = next_world(first)
+    found = served(w, of(5, 1))
+
+    expected = 10 if state == "reset" else 4
+    assert found[name(5)] == [expected]
+    assert len(w.broker.answers) == count + 1
+
+
+def test_what_was_not_stored_is_applied_again() -> None:
+    """It was answered, and the process died before the store had it: the same answer again, and the same state."""
+    first = world()
+    served(first, of(0, 1))
+    the_store(first).away()
+    first.broker.append(of(1, 2))
+    first.turn_for(1.0)
+    assert answers(first)[name(1)] == [3]
+
+    w = next_world(first)
+    found = served(w, of(2, 4))
+
+    assert found == {name(0): [1], name(1): [3], name(2): [7]}
+    assert kept(w) == {b"k": 7}
+
+
+def test_a_key_that_was_forgotten_remembers_by_which_request() -> None:
+    """Earlier ones that are read again would begin anew; later ones do."""
+    first = world(commit_interval=100.0)
+    first.broker.append(of(0, 1), of(1, 2, state="delete"))
+    first.turn_for(2.0)
+    assert kept(first) == {}
+
+    w = next_world(first)
+    found = served(w, of(2, 5), of(3, 6))
+
+    assert found == {name(0): [1], name(1): [3], name(2): [5], name(3): [11]}
+    assert len([m for m in w.broker.answers if m.topic == "responses"]) == 4
+    assert kept(w) == {b"k": 11}
+
+
+def test_a_key_that_was_forgotten_begins_anew_in_memory() -> None:
+    """Also before the store has heard of it; where keys without state are refused, it is one."""
+    w = world(missing="refuse")
+    the_store(w).values[b"k"] = stored(-1, 1)
+
+    found = served(w, of(0, 2, state="delete"), of(1, 3), of(2, 4, state="reset"), of(3, 5))
+
+    assert found == {name(0): [3], name(1): "error", name(2): [4], name(3): [9]}
+
+
+def test_a_refused_key_is_not_confused_with_one_answered_before() -> None:
+    """A sequence, whose rows are of one offset, goes on from step to step."""
+    w = world()
+    the_store(w).values[b"k"] = stored(0, 10)
+
+    found = served(w, of(1, 1, 2, 3), of(2, 1))
+
+    assert found == {name(1): [11, 13, 16], name(2): [17]}
+
+
+def test_a_state_of_another_partition_is_taken_as_it_is() -> None:
+    """A topic that gets partitions moves keys: offsets of the one say nothing of the other's."""
+    w = world()
+    the_store(w).values[b"k"] = stored(1000, 5, P1)
+    the_store(w).values[b"gone"] = OutsideValues(STATE).forgotten(P1, 1000)
+
+    found = served(w, of(0, 1), of(1, 1, key=b"gone"))
+
+    assert found == {name(0): [6], name(1): [1]}
+    assert kept(w) == {b"k": 6, b"gone": 1}
+
+
+def test_a_value_of_another_layout_is_not_trusted() -> None:
+    """The worker ends, and says what to do."""
+    for value in (b"hello", source_of(P0) + b"\0" * 28, stored(0, 1)[:-1], b"\0" * 32):
+        w = world()
+        the_store(w).values[b"k"] = value
+        w.broker.append(of(0, 1))
+
+        with pytest.raises(BadConfiguration, match="KEY_PREFIX"):
+            w.turn_for(1.0)
+
+
+def test_memory_holds_the_keys_used_lately() -> None:
+    """And those that are needed or not stored yet, however many; a state that went comes back as it was."""
+    w = world(most_in_memory=4)
+    assert w.states is not None
+    for offset in range(440):
+        w.broker.append(of(offset, 1, key=b"%d" % (offset % 40)))
+        if offset % 4 == 3:
+            w.turn_for(0.05)
+
+    assert kept(w) == {b"%d" % n: 11 for n in range(40)}
+    assert w.states.keys < 20
+    assert w.states.loads > 0
+    the_store(w).away()
+    w.broker.append(*(of(440 + n, 1, key=b"%d" % n) for n in range(40)))
+    w.turn_for(1.0)
+    the_store(w).back()
+    w.turn_for(2.0)
+    assert kept(w) == {b"%d" % n: 12 for n in range(40)}
+
+
+def test_a_partition_that_comes_back_is_read_anew() -> None:
+    """What was in memory, held or asked for when it left is forgotten: another replica had it meanwhile."""
+    w = world()
+    served(w, of(0, 1))
+    the_store(w).seconds = 0.05
+    w.broker.append(of(1, 1, key=b"other"))
+    w.turn_for(0.004)
+    w.source.revoke(P0)
+    w.turn()
+    assert w.fetch.waiting == 0
+    the_store(w).values[b"k"] = stored(5, 100)
+    w.source.assign(P0)
+
+    found = served(w, *(of(n, 1) for n in range(2, 8)))
+
+    assert found[name(6)] == [101]
+    assert found[name(7)] == [102]
+    assert name(5) not in found
+
+
+def test_a_record_that_runs_alone_waits_for_its_state() -> None:
+    """And is noted with the group only then: a store that is away is not the record's fault."""
+    w = world()
+    the_store(w).values[b"k"] = stored(-1, 10)
+    the_store(w).away()
+    w.source.revoke(P0)
+    w.turn()
+    w.broker.attempts[P0] = (SUSPECT_FROM, False)
+    w.source.assign(P0)
+    w.broker.append(of(0, 1, 2), of(1, 3))
+    w.turn_for(1.0)
+    assert answers(w) == {}
+
+    the_store(w).back()
+    w.turn_for(5.0)
+
+    assert answers(w) == {name(0): [11, 13], name(1): [16]}
+    assert kept(w) == {b"k": 16}
+
+
+def test_a_drain_finishes_what_waits_for_its_state() -> None:
+    """The store still answers then."""
+    w = world()
+    the_store(w).seconds = 0.05
+    w.broker.append(of(0, 1), of(1, 2, key=b"b"))
+    w.clock.at(w.clock.now + 0.02, lambda: setattr(w.signals, "stop_asked", True))
+
+    w.worker.run()
+
+    assert kept(w) == {b"k": 1, b"b": 2}
+    assert w.broker.committed[P0] == 2
+
+
+def test_a_state_that_no_request_wrote_for_long_is_forgotten() -> None:
+    """By the timestamps of the requests; the store forgets it by itself."""
+    w = world(ttl=10.0)
+
+    found = served(w, of(0, 1, at=0.0), of(1, 2, at=9.0), of(2, 3, at=30.0))
+
+    assert found == {name(0): [1], name(1): [3], name(2): [3]}

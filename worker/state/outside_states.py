@@ -1,0 +1,201 @@
+"""States whose home is a store outside: what is in memory is what was used lately, and what is not stored yet.
+
+    request ─▶ its key is in memory ─────────────────────────▶ batcher ─▶ one gather ┈▶ inference ┈▶ one write
+          └──▶ held ─▶ all that miss: one read ┈(thread)┈▶ ───┘                                        │
+       offset committed ◀── store acknowledged ◀┈(thread)┈ one write ◀── answers acknowledged by Kafka ◀┘
+
+In this order a state in the store says that its request, and all earlier ones of its key, have been answered. So one
+of them that is read again, because its offset was not committed, is neither run nor answered again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from worker.core.failures import BadConfiguration
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Outcome, Partition, Place, Record, Rejection
+from worker.state.cached_slots import CachedSlots
+from worker.state.layout import StateLayout
+from worker.state.outside_values import OutsideValues
+from worker.state.restoring import RestoredRows
+from worker.state.slabs import NO_OFFSET
+from worker.state.states import KeyStates
+
+SETTING = "WORKER_STATE__STORE"
+SOON = 0.001  # how often it is looked for what was read, while the store answers; seconds
+
+
+class Asked(NamedTuple):
+    """Keys whose states are wanted; `attempt` tells the assignments of a partition apart."""
+
+    partition: Partition
+    attempt: int
+    keys: Sequence[bytes]
+
+
+class Reads(Protocol):
+    """What asks the store. None of these waits."""
+
+    def ask(self, asked: Sequence[Asked]) -> None: ...
+
+    def read(self) -> Sequence[tuple[Asked, Sequence[bytes | None]]]:
+        """What came since the last call: the value of each key. Raises `Stop` when the store refuses us for good."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the store does not answer now; None: it does."""
+
+
+class NothingToRestore:
+    """There is no changelog."""
+
+    left = 0
+
+    def begin(self, partition: Partition, attempt: int) -> None: ...
+    def forget(self, partitions: Sequence[Partition]) -> None: ...
+    def found(self) -> RestoredRows | None: ...
+
+
+class OutsideStates(KeyStates):
+    """Owns what is in memory, what is being read, and up to where requests may have been answered before."""
+
+    settles_applied = True
+
+    def __init__(
+        self,
+        layout: StateLayout,
+        ledger: OffsetLedger,
+        reads: Reads,
+        *,
+        most_in_memory: int,
+        ttl: float | None = None,
+        tell_trouble: Callable[[str | None], object] = lambda _: None,
+        tell_applied: Callable[[Record, int], object] = lambda *_: None,
+    ) -> None:
+        """`tell_trouble` is called when the store stops to answer, with the reason, and with None when it does again.
+
+        `tell_applied` is called with a request that had been answered before, and how many there were.
+        """
+        super().__init__(layout, ledger, NothingToRestore(), ttl=ttl, can_take_back=False)
+        self._reads = reads
+        self._values = OutsideValues(layout)
+        self._cache = self._slots = CachedSlots(self._slabs, most_in_memory, self._may_go)
+        self._tell_trouble, self._tell_applied = tell_trouble, tell_applied
+        self._trouble: str | None = None
+        # Those of a partition that are to be asked for, and that were.
+        self._wanted: defaultdict[Partition, list[bytes]] = defaultdict(list)
+        self._coming: defaultdict[Partition, set[bytes]] = defaultdict(set)
+        self._attempt = 0
+        self._began: dict[Partition, int] = {}  # with which attempt
+        self._applied_up_to: dict[Partition, int] = {}  # the last offset that may have been answered before
+        # Set by the stages, which know both.
+        self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
+        self.tell_here: Callable[[Partition, Sequence[bytes]], object] = lambda *_: None
+
+    # From the store
+
+    def missing(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes]:
+        """Those that are not in memory: they are asked for."""
+        slots = list(self._cache.find(partition, keys))
+        if all(slots):
+            return ()
+        missing = [key for key, slot in zip(keys, slots, strict=True) if not slot]
+        coming = self._coming[partition]
+        self._wanted[partition] += [key for key in missing if key not in coming]
+        coming.update(missing)
+        return missing
+
+    def is_here(self, record: Record) -> bool:
+        return not self.missing(record.partition, (record.key or b"",))
+
+    @property
+    def wait(self) -> float | None:
+        if self._trouble is not None or not any(self._coming.values()):
+            return None
+        return SOON
+
+    def restore_some(self) -> bool:
+        """Ask for what is wanted, and take over what came. Whether anything did."""
+        if self._wanted:
+            wanted, self._wanted = self._wanted, defaultdict(list)
+            self._reads.ask([Asked(at, self._began.get(at, 0), keys) for at, keys in wanted.items()])
+        if (trouble := self._reads.trouble) != self._trouble:
+            if trouble is None or self._trouble is None:
+                self._tell_trouble(trouble)
+            self._trouble = trouble
+        came = self._reads.read()
+        for asked, values in came:
+            if asked.attempt == self._began.get(asked.partition, 0):
+                self._take_in(asked.partition, asked.keys, values)
+        return bool(came)
+
+    def _take_in(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        try:
+            found, rows, missing, offsets = self._values.read(partition, values)
+        except ValueError as error:
+            raise BadConfiguration(
+                f"{SETTING}: the store holds {error}; name another WORKER_STATE__KEY_PREFIX, with which every key "
+                "begins anew, or delete what is there"
+            ) from None
+        slots = np.array([self._cache.add(partition, key) for key in keys], np.intp)
+        self._cache.put(slots[found], rows)
+        self._cache.put_none(slots[missing], offsets)
+        self._cache.loads += len(found)
+        last = max(int(rows.offsets.max(initial=NO_OFFSET)), max(offsets, default=NO_OFFSET))
+        if last > self._ledger.settled(partition):
+            self._applied_up_to[partition] = max(last, self._applied_up_to.get(partition, NO_OFFSET))
+        self._coming[partition].difference_update(keys)
+        self.tell_here(partition, keys)
+
+    def _may_go(self, partition: Partition, key: bytes, offset: int) -> bool:
+        """Whether the state is stored, and no request needs it."""
+        return offset <= self._ledger.settled(partition) and not self.is_taken(partition, key)
+
+    # What was answered before
+
+    def has(self, record: Record) -> bool:
+        return self._cache.has_state(record.partition, record.key or b"") and super().has(record)
+
+    @property
+    def is_unsure(self) -> bool:
+        settled = self._ledger.settled
+        for partition in [p for p, last in self._applied_up_to.items() if settled(p) >= last]:
+            del self._applied_up_to[partition]
+        return bool(self._applied_up_to)
+
+    def is_ahead(self, record: Record) -> bool:
+        """Whether this record has been answered, and the state of its key has it in it."""
+        if record.offset > self._applied_up_to.get(record.partition, NO_OFFSET):
+            return False
+        return bool(self._slabs.offsets[self._slot_of(record)] >= record.offset)
+
+    def conclude(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
+        if self._applied_up_to:
+            outcomes = list(outcomes)
+            again = [
+                o for place, o in outcomes if isinstance(o, Rejection) and o.is_silent and self._ledger.knows(place)
+            ]
+            if again:
+                self._tell_applied(again[-1].record, len(again))
+        super().conclude(outcomes)
+
+    def _sweep(self, ttl_ms: int) -> None:
+        """The store forgets what nothing wrote for so long."""
+
+    # Partitions come and go
+
+    def assigned(self, partitions: Sequence[Partition]) -> None:
+        """Nothing is restored: states come when requests ask for them."""
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        super().forget(partitions)
+        for partition in partitions:
+            self._attempt += 1
+            self._began[partition] = self._attempt
+            for kept in (self._wanted, self._coming, self._applied_up_to):
+                kept.pop(partition, None)

@@ -1,0 +1,100 @@
+"""How one key's state stands in a store outside: which partition its offset is of, then a changelog value.
+
+    source, 8 bytes ─┬─ head of a changelog value, 24 bytes ─┬─ tensors
+                     │                                       └─ none: the key was forgotten, and by which request
+
+Other services read these values (`docs/state.md`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+
+from worker.core.records import Array, Partition
+from worker.state.layout import FORMAT, StateLayout
+from worker.state.slabs import NO_OFFSET, Rows
+
+SOURCE = 8  # bytes
+FORGOTTEN = 2  # a flag: the key has no state
+_HEAD = np.dtype(
+    [("format", "u1"), ("flags", "u1"), ("spare", "<u2"), ("layout", "<u4"), ("offset", "<i8"), ("time", "<i8")]
+)
+
+
+class Change(NamedTuple):
+    """What is to be written for a key. `is_forgotten`: it says only that there is no state."""
+
+    key: bytes
+    value: bytes
+    is_forgotten: bool
+
+
+class ReadStates(NamedTuple):
+    """Of keys that were read: which of them have a state, their `rows`; which have none, and since which `offsets`.
+
+    An offset of another partition says nothing of ours: it is `NO_OFFSET`.
+    """
+
+    found: list[int]
+    rows: Rows
+    missing: list[int]
+    offsets: list[int]
+
+
+@lru_cache(4096)
+def source_of(partition: Partition) -> bytes:
+    """Which partition an offset is of: keys move when a topic gets partitions."""
+    return sha256(str(partition).encode()).digest()[:SOURCE]
+
+
+class OutsideValues:
+    """Writes and reads the values of one layout."""
+
+    def __init__(self, layout: StateLayout) -> None:
+        self._layout = layout
+
+    @staticmethod
+    def written(partition: Partition, value: bytes) -> bytes:
+        """A changelog value, for the store."""
+        return source_of(partition) + value
+
+    def forgotten(self, partition: Partition, offset: int) -> bytes:
+        """What is left of a key that this request had forgotten."""
+        head = np.array([(FORMAT, FORGOTTEN, 0, self._layout.fingerprint, offset, -1)], _HEAD)
+        return source_of(partition) + head.tobytes()
+
+    def read(self, partition: Partition, values: Sequence[bytes | None]) -> ReadStates:
+        """What the store has of some keys of the partition. Raises `ValueError` for a value of another layout."""
+        found: list[int] = []
+        missing: list[int] = []
+        offsets: list[int] = []
+        for at, value in enumerate(values):
+            if value is None or self._is_forgotten(value):
+                missing.append(at)
+                offsets.append(NO_OFFSET if value is None else self._offset(partition, value))
+            else:
+                found.append(at)
+        there = [value for at in found if (value := values[at]) is not None]
+        rows = Rows.of(self._layout, self._layout.read([value[SOURCE:] for value in there]))
+        ours = source_of(partition)
+        are_ours: Array = np.array([value[:SOURCE] == ours for value in there], np.bool_)
+        return ReadStates(found, rows._replace(offsets=np.where(are_ours, rows.offsets, NO_OFFSET)), missing, offsets)
+
+    def _is_forgotten(self, value: bytes) -> bool:
+        if len(value) != SOURCE + _HEAD.itemsize:
+            return False
+        head = np.frombuffer(value[SOURCE:], _HEAD)[0]
+        return bool(
+            head["flags"] & FORGOTTEN and head["format"] == FORMAT and head["layout"] == self._layout.fingerprint
+        )
+
+    @staticmethod
+    def _offset(partition: Partition, value: bytes) -> int:
+        if value[:SOURCE] != source_of(partition):
+            return NO_OFFSET
+        return int(np.frombuffer(value[SOURCE:], _HEAD)[0]["offset"])

@@ -1,0 +1,159 @@
+"""The thread that talks to the store, so that the loop never waits for a network.
+
+    loop ─▶ what to write, what to read ─▶ thread: all that waits is one round trip ─▶ what came ─▶ loop
+
+What the store does not do now is asked for again, in the same order, until it does: to write a value twice is to write
+it once. Owns the thread and its two queues.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import TypeVar
+
+from worker.core.failures import Stop
+from worker.core.records import Place
+from worker.state.outside_states import Asked
+from worker.state.outside_values import Change
+from worker.stores.server import StoreAway, StoreServer, Write
+
+_T = TypeVar("_T")
+# Keys of one round trip. More wait for the next: a reply of megabytes would be longer on its way than the timeout.
+MOST_KEYS = 4096
+# Between two attempts, seconds.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+
+
+class StoreLink:
+    """Asks and tells the store. `ttl`: seconds after which the server forgets a state; None: never."""
+
+    def __init__(
+        self,
+        server: StoreServer,
+        *,
+        ttl: int | None,
+        forgotten_for: int,
+        tell_round_trip: Callable[[float], object] = lambda _: None,
+    ) -> None:
+        """`forgotten_for`: seconds for which the server knows that a key was forgotten.
+
+        `tell_round_trip` is called by the loop with the seconds of each.
+        """
+        self._server = server
+        self._seconds = {False: ttl or 0, True: forgotten_for}
+        self._tell_round_trip = tell_round_trip
+        self._changed = threading.Condition()
+        self._asked: deque[Asked] = deque()
+        self._to_write: deque[tuple[Sequence[Change], Place]] = deque()
+        self._is_closed = False
+        # Written by the thread and taken by the loop.
+        self._came: deque[tuple[Asked, Sequence[bytes | None]]] = deque()
+        self._written: deque[Place] = deque()
+        self._took: deque[float] = deque()
+        self._failure: Stop | None = None
+        self.trouble: str | None = None
+        self.away_since: float | None = None
+        self._thread = threading.Thread(target=self._serve, name="store", daemon=True)
+        self._thread.start()
+
+    # The loop's side
+
+    def ask(self, asked: Sequence[Asked]) -> None:
+        """Read the values of these keys."""
+        with self._changed:
+            self._asked += asked
+            self._changed.notify()
+
+    def write(self, changes: Sequence[Change], place: Place) -> None:
+        """Write what a place leaves behind."""
+        with self._changed:
+            self._to_write.append((changes, place))
+            self._changed.notify()
+
+    def read(self) -> Sequence[tuple[Asked, Sequence[bytes | None]]]:
+        """What came since the last call. Raises `Stop`."""
+        self._check()
+        while self._took:
+            self._tell_round_trip(self._took.popleft())
+        return [self._came.popleft() for _ in range(len(self._came))]
+
+    def written(self) -> Sequence[Place]:
+        """Whose changes are in the store since the last call. Raises `Stop`."""
+        self._check()
+        return [self._written.popleft() for _ in range(len(self._written))]
+
+    def close(self, timeout: float) -> None:
+        """Give up what is on the way: nothing of it is committed."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join(timeout)
+        self._server.close()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # The thread's side
+
+    def _serve(self) -> None:
+        pause = SHORTEST_PAUSE
+        while self._wait_for_work():
+            try:
+                self._carry_out()
+                pause = SHORTEST_PAUSE
+            except StoreAway as away:
+                self.away_since = self.away_since or time.monotonic()
+                self.trouble = str(away)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._is_closed, pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except Stop as stop:
+                self._failure = stop
+                return
+
+    def _wait_for_work(self) -> bool:
+        """Whether there is any; not once it is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or self._asked or self._to_write)
+            return not self._is_closed
+
+    def _carry_out(self) -> None:
+        """One round trip; what it was for stays in the queues until it is done."""
+        with self._changed:
+            writes = _first(self._to_write, lambda item: len(item[0]))
+            asked = _first(self._asked, lambda item: len(item.keys))
+        # Of a key that is written several times the last one: they come in the order of their offsets.
+        last = {change.key: change for changes, _ in writes for change in changes}
+        began = time.monotonic()
+        values = self._server.exchange(
+            [Write(change.key, change.value, self._seconds[change.is_forgotten]) for change in last.values()],
+            list(chain.from_iterable(item.keys for item in asked)),
+        )
+        self._took.append(time.monotonic() - began)
+        at = 0
+        for item in asked:
+            self._came.append((item, values[at : at + len(item.keys)]))
+            at += len(item.keys)
+        self._written += [place for _, place in writes]
+        for _ in asked:
+            self._asked.popleft()
+        for _ in writes:
+            self._to_write.popleft()
+        self.trouble = self.away_since = None
+
+
+def _first(queue: Iterable[_T], size: Callable[[_T], int]) -> list[_T]:
+    """As many as one round trip takes; at least one, if there is any."""
+    first: list[_T] = []
+    total = 0
+    for item in queue:
+        total += size(item)
+        if first and total > MOST_KEYS:
+            break
+        first.append(item)
+    return first

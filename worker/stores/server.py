@@ -1,0 +1,202 @@
+"""A Valkey or Redis server that holds states: what is said to it, and what its errors mean.
+
+| what happened                                                | raised |
+|---|---|
+| it cannot be reached, is slow, loads, is no primary now, has no memory or disk left | `StoreAway`: again later |
+| it refuses our login, our rights or a command; other values lie under our prefix | `BadConfiguration` |
+
+All of a batch is one round trip. A value is written by a script, and only if its request is later than the one whose
+state is there: a replica that stood still and wakes up writes nothing over its successor's states.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.retry import Retry
+
+from worker.core.failures import BadConfiguration
+
+SETTING = "WORKER_STATE__STORE"
+# Keys of one command: the server does nothing else meanwhile, and takes some 2 µs for each.
+MOST_KEYS = 512
+# What comes first in a value: 8 bytes for the partition, and from the 17th byte the offset.
+# Sent whole each time, for a server that was restarted has forgotten what it was told.
+_WRITE_IF_LATER = """
+for at, key in ipairs(KEYS) do
+  local new, seconds = ARGV[2 * at - 1], ARGV[2 * at]
+  local old = redis.call('GETRANGE', key, 0, 23)
+  if #old > 0 and #old < 24 then return redis.error_reply('WRONGTYPE a value that is no state') end
+  local is_later = #old == 0 or string.sub(old, 1, 8) ~= string.sub(new, 1, 8)
+    or struct.unpack('<i8', old, 17) < struct.unpack('<i8', new, 17)
+  if is_later and seconds == '0' then redis.call('SET', key, new)
+  elseif is_later then redis.call('SET', key, new, 'EX', seconds) end
+end
+return 0
+"""
+_PASSING = (
+    BusyLoadingError,
+    ReadOnlyError,
+    MasterDownError,
+    ClusterDownError,
+    TryAgainError,
+    OutOfMemoryError,
+)
+# What only the text of an error tells.
+_PASSING_TEXTS = ("MISCONF", "NOREPLICAS", "BUSY ", "OOM ", "READONLY", "LOADING", "MASTERDOWN", "UNBLOCKED")
+_CURES = {
+    OutOfMemoryError: "raise its maxmemory",
+    ReadOnlyError: "it is a replica now: WORKER_STATE__STORE must lead to the primary",
+}
+
+
+class StoreAway(Exception):
+    """The store does not do it now, and may later. The message has no secret in it."""
+
+
+class Write(NamedTuple):
+    """One value to be written; `seconds` until the server forgets it, 0: never."""
+
+    key: bytes
+    value: bytes
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """Where the server is, and how it is reached. `url` may have a login in it; `timeout` in seconds."""
+
+    url: str = field(repr=False)
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca: Path | None = None
+    timeout: float = 2.0
+
+
+class StoreServer:
+    """Owns the connection, made when it is needed. One thread."""
+
+    def __init__(self, address: StoreAddress, prefix: str) -> None:
+        self._prefix = prefix.encode()
+        self._redis = _client(address)
+        where = self._redis.connection_pool.connection_kwargs
+        self.name = f"{where.get('host', 'localhost')}:{where.get('port', 6379)}"
+
+    def exchange(self, writes: Sequence[Write], keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Write these, and then read the values of these keys, in one round trip.
+
+        Raises `StoreAway` and `BadConfiguration`; then each write is done or is not.
+        """
+        with self._speaking():
+            pipeline: Any = self._redis.pipeline(transaction=False)
+            for some in _portions(writes):
+                arguments = [part for write in some for part in (write.value, write.seconds)]
+                names = [self._prefix + write.key for write in some]
+                pipeline.execute_command("EVAL", _WRITE_IF_LATER, len(names), *names, *arguments)
+            reads = list(_portions(keys))
+            for asked in reads:
+                pipeline.execute_command("MGET", *[self._prefix + key for key in asked])
+            # Its own exceptions quote the command, with keys and values.
+            replies = pipeline.execute(raise_on_error=False)
+            for reply in replies:
+                if isinstance(reply, RedisError):
+                    raise reply
+            return [value for reply in replies[len(replies) - len(reads) :] for value in reply]
+
+    def about(self) -> dict[str, Any]:
+        """What the server says of itself (`INFO`). Raises as `exchange` does."""
+        with self._speaking():
+            return dict(self._redis.info())
+
+    def config(self, name: str) -> str | None:
+        """One of its settings; None where we may not ask."""
+        try:
+            return {**self._redis.config_get(name)}.get(name)
+        except RedisError:
+            return None
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._redis.close()
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            self._redis.connection_pool.disconnect()  # the next one looks up the name anew
+            raise _verdict(self.name, error) from error
+
+
+def _portions(whole: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (whole[start : start + MOST_KEYS] for start in range(0, len(whole), MOST_KEYS))
+
+
+def _client(address: StoreAddress) -> redis.Redis:
+    """Raises `BadConfiguration` for an address that is none, and a file that has no certificates."""
+    login = {"username": address.username, "password": address.password}
+    more = {name: value for name, value in login.items() if value is not None}
+    if address.ca is not None:
+        more["ssl_ca_certs"] = str(address.ca)
+    try:
+        return redis.Redis.from_url(
+            address.url,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),
+            socket_timeout=address.timeout,
+            socket_connect_timeout=address.timeout,
+            socket_keepalive=True,
+            max_connections=1,
+            **more,
+        )
+    except (ValueError, TypeError):
+        raise BadConfiguration(f"{SETTING}: is no address; write redis://host:6379/0, or rediss:// for TLS") from None
+
+
+def _verdict(name: str, error: Exception) -> Exception:
+    """What it means. The client quotes no login."""
+    said = str(error)
+    if isinstance(error, AuthenticationError | AuthorizationError) or said.startswith("NOAUTH"):
+        return BadConfiguration(
+            f"{SETTING}: {name} refuses the login: {said}; set WORKER_STATE__STORE_USERNAME and "
+            "WORKER_STATE__STORE_PASSWORD"
+        )
+    if isinstance(error, NoPermissionError):
+        return BadConfiguration(
+            f"{SETTING}: {name} does not let this user do it: {said}; grant it EVAL, MGET, GETRANGE and SET on the "
+            "keys of WORKER_STATE__KEY_PREFIX, and INFO"
+        )
+    if isinstance(error.__cause__ or error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in said:
+        return BadConfiguration(
+            f"{SETTING}: the certificate of {name} is not trusted: {said}; name its authority in "
+            "WORKER_STATE__STORE_CA_LOCATION"
+        )
+    is_passing = isinstance(error, _PASSING) or said.startswith(_PASSING_TEXTS)
+    if not isinstance(error, ResponseError) or is_passing:
+        cure = next((f"; {cure}" for kind, cure in _CURES.items() if isinstance(error, kind)), "")
+        return StoreAway(f"{name}: {said}{cure}")
+    if said.startswith("WRONGTYPE"):
+        return BadConfiguration(
+            f"{SETTING}: {name} holds what is no state under our keys: {said}; name another WORKER_STATE__KEY_PREFIX"
+        )
+    return BadConfiguration(f"{SETTING}: {name} refuses what is asked: {said}; it must be one primary, no cluster")
