@@ -64,10 +64,10 @@ class KeyTurns:
         if len(set(keys)) == len(keys) and taken.keys().isdisjoint(keys):
             return most
         before: set[bytes] = set()
-        for at, key in enumerate(keys):  # noqa: B007  # where it ends is asked for
-            if key in taken or key in before:
-                break
+        at = 0
+        while (key := keys[at]) not in taken and key not in before:
             before.add(key)
+            at += 1
         return max(1, at)
 
     def is_taken(self, partition: Partition, key: bytes) -> bool:
