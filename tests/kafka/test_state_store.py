@@ -13,6 +13,7 @@ import pytest
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.publisher import Acknowledged, Position
 from tests.kafka.scene import Scene
+from tests.kafka.test_publish_consume import run
 from tests.kafka.test_state import MEAN_SETTINGS, Serial, mean_serial, number
 from tests.models import running_mean
 from tests.stores.running import RunningStore
@@ -120,3 +121,40 @@ def test_a_replica_that_stood_still_overwrites_nothing(kafka: Cluster, tmp_path:
             scene.wait_for_progress(50)
             acknowledged = load.stop()
         scene.expect_serial(acknowledged, mean_serial())
+
+
+def test_the_commands_look_into_the_store(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
+    """`check` tries it; `state get` and `reset` work, and what reads a changelog is refused."""
+    with StoredScene(kafka, tmp_path, store) as scene:
+        checked = run(scene, "check", "--json").documents[0]
+        assert checked["starts"], checked["problems"]
+        assert checked["store"]["name"] == f"127.0.0.1:{store.port}"
+        assert "127.0.0.1" in run(scene, "check").output
+        scene.replica()
+        scene.publish([number(7, b"key")])
+        scene.answers()
+        scene.expect_all_committed()
+
+        [document] = run(scene, "state", "get", "key", "--json").documents
+        assert document["tensors"]["sum_in"]["data"] == [7.0]
+        assert document["written_by"] == f"{scene.topic}/{document['partition']}/0"
+        assert run(scene, "state", "reset", "key").code == 0
+        scene.expect_all_committed()
+        assert run(scene, "state", "get", "key").code != 0
+        refused = run(scene, "state", "list")
+        assert refused.code == 2
+        assert "SCAN" in refused.errors
+
+
+def test_a_store_that_cannot_be_used_is_refused_at_start(kafka: Cluster, tmp_path: Path, store: RunningStore) -> None:
+    """With exactly once, or where nothing listens; no login is shown."""
+    with StoredScene(kafka, tmp_path, store) as scene:
+        exact = scene.start({"DELIVERY__GUARANTEE": "exactly_once"})
+        assert exact.exit_code() == 2
+        assert "part in Kafka's transactions" in exact.log
+        nowhere = scene.start({"STATE__STORE": "redis://me:hidden@127.0.0.1:1/0"})
+        assert nowhere.exit_code() == 2
+        assert "127.0.0.1:1" in nowhere.log
+        assert "hidden" not in nowhere.log
+        found = run(scene, "check", "--json", "--restore-estimate")
+        assert "nothing is restored" in found.output

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from worker.assembly import batch_policy
+from worker.assembly import batch_policy, store_server
 from worker.codecs import Wire, lack_of_room
 from worker.codecs.examples import encode_request, encodings
 from worker.commands.check.delivery import WantedTransactions, can_transact, delivery_facts, wanted_transactions
@@ -73,6 +73,8 @@ def examined(config_path: Path | None, *, creates_topics: bool = False, estimate
             _look_at_room(model, parts.kafka, report)
     if parts.settings is not None:
         _look_at_telemetry(parts.settings, report)
+        if parts.settings.state.store is not None:
+            _look_at_store(parts.settings, report)
         if estimates_restore and model is not None:
             _look_at_restore(parts.settings, model, report)
     return report
@@ -84,12 +86,28 @@ def _look_at_restore(settings: Settings, model: Model, report: Report) -> None:
     cluster = report.cluster
     if layout is None:
         report.refuse([Finding("--restore-estimate: WORKER_STATE__TENSORS is empty, so the model has no state")], 2)
+    elif settings.state.store is not None:
+        report.refuse([Finding("--restore-estimate: with WORKER_STATE__STORE nothing is restored; leave it out")], 2)
     elif cluster is not None and not report.problems:
         partitions = next(t.partitions for t in cluster.survey.topics if t.name == settings.kafka.changelog_topic)
         try:
             report.restore = restore_estimate(settings, layout, partitions)
         except Stop as stop:
             report.add(stop)
+
+
+def _look_at_store(settings: Settings, report: Report) -> None:
+    """The server that keeps the states: tried as a worker does before it joins its group."""
+    from worker.stores.examination import examine_store  # noqa: PLC0415  # most workers have none
+
+    try:
+        server = store_server(settings)
+        report.store = examine_store(server)
+        server.close()
+    except Stop as stop:
+        report.add(stop)
+        return
+    report.warnings += map(Finding, report.store.warnings)
 
 
 def _look_at_telemetry(settings: Settings, report: Report) -> None:

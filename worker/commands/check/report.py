@@ -18,6 +18,7 @@ from worker.kafka.cluster.access import Finding
 from worker.kafka.cluster.capabilities import Capabilities
 from worker.kafka.cluster.survey import Survey
 from worker.settings.effective import Effective
+from worker.stores.examination import StoreFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class Report:
     examples: dict[Encoding, EncodedRequest] = field(default_factory=dict)
     cluster: ClusterFacts | None = None
     restore: RestoreFacts | None = None
+    store: StoreFacts | None = None  # the server that keeps the states
     created: Mapping[str, int] = field(default_factory=dict)  # topics made, with their partitions
     problems: list[Finding] = field(default_factory=list)
     warnings: list[Finding] = field(default_factory=list)
@@ -114,6 +116,7 @@ class Report:
             "examples": {encoding.value: _example(example) for encoding, example in self.examples.items()},
             "created": dict(self.created),
             "cluster": None if self.cluster is None else asdict(self.cluster),
+            "store": None if self.store is None else asdict(self.store),
             "restore": None if self.restore is None else asdict(self.restore),
         }
 

@@ -57,6 +57,8 @@ class _ReportPage:
             self._section("Delivery", delivery_rows(report.delivery))
         if report.cluster is not None:
             self._cluster(report.cluster, report.delivery)
+        if report.store is not None:
+            self._section("States", [("kept by", f"{report.store.version} at {report.store.name}")])
         if report.restore is not None:
             self._section("States", [("read back", _restored(report.restore))])
         if report.created:

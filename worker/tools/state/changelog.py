@@ -11,15 +11,19 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from worker.assembly import store_server
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.settings import Settings, load
 from worker.state import StateLayout
+from worker.state.outside_values import SOURCE, source_of
 from worker.terminal.command_line import remembered
 from worker.terminal.terminal import progress
 from worker.tools.kafka.reader import Reader
 
+# What a topic may have at most, of those that are tried.
+_MOST_PARTITIONS = 10_000
 # Values looked at as one array.
 _PORTION = 8192
 
@@ -33,7 +37,9 @@ class Stateful(NamedTuple):
 
     @property
     def changelog(self) -> str:
-        """The topic."""
+        """The topic; or the store that is there in its place."""
+        if self.settings.state.store is not None:
+            return "WORKER_STATE__STORE"
         assert self.settings.kafka.changelog_topic is not None
         return self.settings.kafka.changelog_topic
 
@@ -78,6 +84,8 @@ def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int
 
     Raises `BadConfiguration` when the changelog cannot be read, and for a partition that it does not have.
     """
+    if of.settings.state.store is not None:
+        return list(_in_store(of, only_key))
     with Reader(of.settings.kafka, of.changelog) as reader:
         if only_partition is not None and Partition(of.changelog, only_partition) not in reader.ends:
             raise BadConfiguration(f"--partition {only_partition}: {of.changelog} has {len(reader.ends)} partitions")
@@ -87,6 +95,27 @@ def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int
         with progress(f"reading {of.changelog}", total) as advance:
             _keep(kept, reader.up_to_ends(wanted, advance), only_key)
     return [LastStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
+
+
+def _in_store(of: Stateful, key: bytes | None) -> Iterator[Found]:
+    """What the server has of a key: asked for more, it would have to look through all that it holds."""
+    if key is None:
+        raise BadConfiguration(
+            "WORKER_STATE__STORE: the states lie in a server, and not in a changelog, which alone can be listed, "
+            "exported and imported; SCAN the server for WORKER_STATE__KEY_PREFIX, and see docs/state.md for the values"
+        )
+    from worker.stores.server import StoreAway  # noqa: PLC0415 - most workers have no store
+
+    server = store_server(of.settings)
+    try:
+        (value,) = server.exchange([], [key])
+    except StoreAway as away:
+        raise BadConfiguration(f"WORKER_STATE__STORE: {away}; see that it can be reached from here") from None
+    finally:
+        server.close()
+    if value is not None and len(value) == SOURCE + of.layout.dtype.itemsize:
+        numbers = (n for n in range(_MOST_PARTITIONS) if value.startswith(source_of(Partition(of.requests, n))))
+        yield Found(next(numbers, 0), [key], [value[SOURCE:]])
 
 
 def _keep(kept: Mapping[Partition, dict[bytes, bytes]], records: Iterable[Record], only_key: bytes | None) -> None:

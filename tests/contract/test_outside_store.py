@@ -1,0 +1,269 @@
+"""What asks and tells a store outside: the fake, and the thread that talks to a real server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pytest
+
+from tests.builders import P0, P1, STATE
+from tests.fakes import Clock, FakeOutsideStore
+from tests.stores.running import RunningStore
+from worker.core.failures import BadConfiguration
+from worker.core.records import Line, Partition, Place
+from worker.delivery.stored_states import Writes
+from worker.state.outside_states import Asked, Reads
+from worker.state.outside_values import Change, OutsideValues
+from worker.stores.examination import examine_store
+from worker.stores.link import StoreLink
+from worker.stores.server import StoreAddress, StoreAway, StoreServer, Write
+
+PREFIX = "group-state:"
+TIMEOUT = 20.0
+
+
+class Outside(Reads, Writes, Protocol):
+    """Both of it."""
+
+
+class Pair:
+    """A store outside, and how the time passes that it needs."""
+
+    def __init__(self, outside: Outside, wait: Callable[[], object]) -> None:
+        self.outside, self._wait = outside, wait
+
+    def written(self, *changes: tuple[bytes, bytes]) -> None:
+        """Write these, one place each, and wait for the acknowledgements."""
+        places = [place() for _ in changes]
+        for at, (key, value) in zip(places, changes, strict=True):
+            self.outside.write([Change(key, value, is_forgotten=False)], at)
+        found: list[Place] = []
+        while len(found) < len(places):
+            self._wait()
+            found += self.outside.written()
+        assert found == places
+
+    def values(self, *keys: bytes) -> Sequence[bytes | None]:
+        asked = Asked(P0, 1, keys)
+        self.outside.ask([asked])
+        while not (came := self.outside.read()):
+            self._wait()
+        ((which, values),) = came
+        assert which is asked
+        return values
+
+
+def place() -> Place:
+    return Place(Line(P0), 0, 1, 1, 0.0)
+
+
+def stored(offset: int, value: float, partition: Partition = P0) -> bytes:
+    rows = STATE.written(np.array([offset]), np.array([-1]), np.zeros(1), [np.array([[value]], "<f4")])
+    return OutsideValues.written(partition, rows[0])
+
+
+def link_to(store: RunningStore, **more: object) -> StoreLink:
+    return StoreLink(StoreServer(StoreAddress(store.url, **more), PREFIX), ttl=None, forgotten_for=60)  # type: ignore[arg-type]  # of any type
+
+
+def is_away(link: StoreLink) -> bool:
+    return link.trouble is not None
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStore]:
+    with RunningStore(tmp_path_factory.mktemp("store")) as running:
+        yield running
+
+
+@pytest.fixture(params=["fake", "real"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    if request.param == "fake":
+        clock = Clock()
+        yield Pair(FakeOutsideStore(clock), lambda: clock.wait(0.01))
+        return
+    running: RunningStore = request.getfixturevalue("store")
+    running.client().flushall()
+    link = link_to(running)
+    yield Pair(link, lambda: time.sleep(0.001))
+    link.close(1.0)
+
+
+def test_what_is_written_is_read(pair: Pair) -> None:
+    """In the order of the keys that were asked for; a key that was never written has no value."""
+    pair.written((b"a", stored(1, 10)), (b"\0\xff", stored(2, 20)), (b"", stored(3, 30)))
+
+    assert pair.values(b"", b"never", b"a", b"\0\xff") == [stored(3, 30), None, stored(1, 10), stored(2, 20)]
+
+
+def test_a_value_is_taken_only_if_its_offset_is_later(pair: Pair) -> None:
+    """So a replica that stood still overwrites nothing, and what is written twice is written once."""
+    pair.written((b"k", stored(5, 10)))
+    for offset in (4, 5, -1):
+        pair.written((b"k", stored(offset, 99)))
+        assert pair.values(b"k") == [stored(5, 10)]
+
+    pair.written((b"k", stored(2**40, 11)))
+
+    assert pair.values(b"k") == [stored(2**40, 11)]
+
+
+def test_offsets_of_another_partition_are_not_compared(pair: Pair) -> None:
+    """Keys move when a topic gets partitions."""
+    pair.written((b"k", stored(1000, 10)))
+
+    pair.written((b"k", stored(1, 11, P1)))
+
+    assert pair.values(b"k") == [stored(1, 11, P1)]
+
+
+def test_more_than_one_round_trip_takes_comes_all_the_same(store: RunningStore) -> None:
+    """In order, in portions; a key that is written several times ends with its last value."""
+    link = link_to(store)
+    pair = Pair(link, lambda: time.sleep(0.001))
+    keys = [b"many-%d" % n for n in range(10_000)]
+
+    pair.written(*((key, stored(n, n)) for n, key in enumerate(keys)), *((b"hot", stored(n, n)) for n in range(5000)))
+
+    assert pair.values(*keys, b"hot") == [*(stored(n, n) for n in range(10_000)), stored(4999, 4999)]
+    link.close(1.0)
+
+
+def test_what_was_forgotten_stays_for_a_while(store: RunningStore) -> None:
+    """As a value without tensors; a state with a TTL goes as well, and one without stays."""
+    link = StoreLink(StoreServer(StoreAddress(store.url), PREFIX), ttl=500, forgotten_for=60)
+    gone, kept = Change(b"gone", OutsideValues(STATE).forgotten(P0, 3), is_forgotten=True), stored(1, 1)
+    link.write([gone, Change(b"kept", kept, is_forgotten=False)], place())
+    while not link.written():
+        time.sleep(0.001)
+
+    client = store.client()
+
+    assert 0 < client.ttl(f"{PREFIX}gone") <= 60 < client.ttl(f"{PREFIX}kept") <= 500
+    link.close(1.0)
+
+
+def test_a_server_that_stops_is_waited_for(tmp_path: Path) -> None:
+    """What was asked of it meanwhile comes when it is back, with what it had on disk."""
+    with RunningStore(tmp_path) as own:
+        link = link_to(own)
+        pair = Pair(link, lambda: time.sleep(0.001))
+        pair.written((b"k", stored(1, 10)))
+        own.stop()
+        link.write([Change(b"k", stored(2, 11), is_forgotten=False)], place())
+        deadline = time.monotonic() + TIMEOUT
+        while not is_away(link):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert link.away_since is not None
+        assert str(own.port) in (link.trouble or "")
+
+        own.start()
+
+        while not link.written():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert pair.values(b"k") == [stored(2, 11)]
+        assert not is_away(link)
+        link.close(1.0)
+
+
+def test_a_link_to_nowhere_closes_at_once() -> None:
+    """While it waits for its next attempt; its thread ends."""
+    link = StoreLink(StoreServer(StoreAddress("redis://127.0.0.1:1/0"), PREFIX), ttl=None, forgotten_for=1)
+    link.ask([Asked(P0, 1, [b"k"])])
+    while not is_away(link):
+        time.sleep(0.01)
+
+    link.close(5.0)
+
+    assert "store" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize(
+    ("command", "url", "cure"),
+    [
+        (
+            ("ACL", "SETUSER", "lesser", "reset", "on", ">secret", "~*", "+@all"),
+            "redis://lesser:mistaken@{}",
+            "STORE_PASSWORD",
+        ),
+        (("ACL", "SETUSER", "lesser", "reset", "on", ">secret", "~*", "+ping"), "redis://lesser:secret@{}", "grant"),
+        (("LPUSH", f"{PREFIX}k", "x"), "redis://{}", "KEY_PREFIX"),
+        (("SET", f"{PREFIX}k", "short"), "redis://{}", "KEY_PREFIX"),
+    ],
+)
+def test_a_server_that_refuses_us_ends_the_worker(
+    store: RunningStore, command: Sequence[str], url: str, cure: str
+) -> None:
+    """With what to do, and without the password."""
+    store.client().flushall()
+    store.client().execute_command(*command)  # type: ignore[no-untyped-call]  # has no types
+    server = StoreServer(StoreAddress(url.format(f"127.0.0.1:{store.port}")), PREFIX)
+
+    with pytest.raises(BadConfiguration, match=cure) as refused:
+        server.exchange([Write(b"k", stored(1, 1), 0)], [])
+
+    assert "mistaken" not in str(refused.value)
+    assert "secret" not in str(refused.value)
+    server.close()
+
+
+def test_a_server_without_memory_is_away(store: RunningStore) -> None:
+    """And says how to mend it; nothing is evicted."""
+    client, server = store.client(), StoreServer(StoreAddress(store.url), PREFIX)
+    client.flushall()
+    client.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(StoreAway, match="maxmemory"):
+            server.exchange([Write(b"k", stored(1, 1), 0)], [])
+    finally:
+        client.config_set("maxmemory", "0")
+    server.exchange([Write(b"k", stored(1, 1), 0)], [])
+    server.close()
+
+
+def test_a_replica_is_refused_at_start_and_waited_for_later(store: RunningStore, tmp_path: Path) -> None:
+    """A failover makes one of a primary: its name leads to the new one soon."""
+    with RunningStore(tmp_path, "--replicaof", "127.0.0.1", str(store.port)) as replica:
+        server = StoreServer(StoreAddress(replica.url), PREFIX)
+        with pytest.raises(BadConfiguration, match="primary"):
+            examine_store(server)
+        with pytest.raises(StoreAway, match="primary"):
+            server.exchange([Write(b"k", stored(1, 1), 0)], [])
+        server.close()
+
+
+def test_what_an_operator_should_change_is_said(store: RunningStore, tmp_path: Path) -> None:
+    """A server that is persistent and evicts nothing is fine."""
+    server = StoreServer(StoreAddress(store.url), PREFIX)
+    facts = examine_store(server)
+    assert facts.warnings == ()
+    assert facts.version.split()[0] in {"Redis", "Valkey"}
+    server.close()
+
+    options = ("--appendonly", "no", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    with RunningStore(tmp_path, *options) as careless:
+        server = StoreServer(StoreAddress(careless.url), PREFIX)
+        evicts, loses = examine_store(server).warnings
+        assert "noeviction" in evicts
+        assert "nothing on disk" in loses
+        careless.client().config_set("save", "60 1")
+        assert "snapshots alone" in examine_store(server).warnings[1]
+        server.close()
+
+
+def test_an_address_that_leads_nowhere_is_refused_at_start() -> None:
+    """With the address, and without its login."""
+    server = StoreServer(StoreAddress("redis://user:secret@127.0.0.1:1/0"), PREFIX)
+    with pytest.raises(BadConfiguration, match=r"127\.0\.0\.1:1.*reached") as refused:
+        examine_store(server)
+    assert "secret" not in str(refused.value)
+
+    with pytest.raises(BadConfiguration, match="rediss://"):
+        StoreServer(StoreAddress("redis://host:port/0"), PREFIX)
