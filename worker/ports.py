@@ -187,7 +187,11 @@ class States(Protocol):
         """Whether nothing of it may be taken yet."""
 
     def restore_some(self) -> bool:
-        """Take over some of what was found. Whether there may be more soon."""
+        """Take over some of what was found. Whether there was any."""
+
+    @property
+    def restoring(self) -> int:
+        """Partitions whose states are not all here."""
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """These are not ours any more."""

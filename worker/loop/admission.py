@@ -54,6 +54,7 @@ class Admission:
         self._next_glance = 0.0
         self._is_paused = False
         self.is_behind = False  # the last poll brought all it might: more is waiting
+        self.is_restoring = False  # states are read back, and the loop takes them over between two polls
 
     @property
     def is_full(self) -> bool:
@@ -132,7 +133,7 @@ class Admission:
         """How long the poll may wait: not at all while a lane runs, else until something falls due."""
         if self._dispatch.is_running:
             return 0.0
-        if self._quarantine.current is not None:
+        if self._quarantine.current is not None or self.is_restoring:
             return SHORTEST_WAIT
         dues = [due for due in (self._dispatch.next_due, self._delivery.next_due) if due is not None]
         if not dues:

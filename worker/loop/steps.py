@@ -61,7 +61,10 @@ class Steps:
         records = self._admission.poll(self._clock())
         if records:
             self._admission.take(records, self._clock())
-        has_news = bool(records) or (self._states is not None and self._states.restore_some())
+        has_news = bool(records)
+        if self._states is not None:
+            has_news |= self._states.restore_some()
+            self._admission.is_restoring = self._states.restoring > 0
         now = self._clock()
         self._commit_past_gaps(now)
         self._admission.pause_or_resume()
