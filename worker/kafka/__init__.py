@@ -11,6 +11,7 @@
 | `cluster` | the cluster before the group is joined: topics, limits, rights, versions, group protocol |
 """
 
+from worker.kafka.changelog.facts import ChangelogFacts, changelog_facts
 from worker.kafka.changelog.restorer import ChangelogRestorer
 from worker.kafka.client.config import poll_interval
 from worker.kafka.cluster.examination import Topics, examine
@@ -21,12 +22,14 @@ from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 from worker.kafka.transactions.transactional_id import cost_of_a_kill, resolve_transactional_id
 
 __all__ = [
+    "ChangelogFacts",
     "ChangelogRestorer",
     "KafkaSink",
     "KafkaSource",
     "KafkaTransactions",
     "Membership",
     "Topics",
+    "changelog_facts",
     "cost_of_a_kill",
     "examine",
     "poll_interval",

@@ -11,6 +11,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.loop.admission import Admission
+from worker.loop.checkpoint import Checkpoint
 from worker.loop.conduct import Conduct
 from worker.loop.decoding import Decoding
 from worker.loop.dispatch import Dispatch
@@ -44,10 +45,12 @@ def compose(  # noqa: PLR0913  # names every part once
     clock: Callable[[], float],
     states: States | None = None,
     turns: KeyTurns | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Worker:
     """A worker of these parts. Without a group there are no `offsets` and no `notes`.
 
-    With a model that has state there are `states`, and `turns` before the batcher.
+    With a model that has state there are `states`, and `turns` before the batcher; and a `checkpoint`, if a clean stop
+    leaves them to the next start.
     """
     stackers = {stacker.signature.key: stacker}
     outcomes = Outcomes(
@@ -124,4 +127,5 @@ def compose(  # noqa: PLR0913  # names every part once
         conduct=conduct,
         clock=clock,
         states=states,
+        checkpoint=checkpoint,
     )

@@ -253,8 +253,8 @@ class StateSettings(Section):
     )
     directory: Path | None = Field(
         None,
-        description="Where states lie that do not fit into memory: a directory of this replica alone, on a quick disk. "
-        "Unless set, all are in memory.",
+        description="Where states lie that do not fit into memory, and where a clean stop leaves them all to the next "
+        "start: a directory of this replica alone, on a quick disk. Unless set, all are in memory.",
     )
     keys_in_memory: int = Field(
         1_000_000,
