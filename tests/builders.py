@@ -19,6 +19,7 @@ from tests.fakes import (
     FakeSignals,
     FakeSink,
     FakeSource,
+    FakeStore,
     FakeTransactions,
     Model,
     RowCodec,
@@ -37,6 +38,7 @@ from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.stored_states import STORE, StoringSink
+from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
@@ -52,7 +54,6 @@ from worker.state import (
 )
 from worker.state.changes import Encoder
 from worker.state.layout import StateTensor
-from worker.state.stored_slots import Store
 
 P0 = Partition("requests", 0)
 P1 = Partition("requests", 1)
@@ -180,10 +181,11 @@ class World:
     has_state: bool = False  # of one number for each key: `summing_model`
     ttl: float | None = None
     missing: str = "zeros"
-    store: Store | None = None
+    store: FakeStore | None = None
     most_in_memory: int = 0
     is_outside: bool = False  # states are kept in a store outside
     outside: FakeOutsideStore | None = None  # that of an earlier worker
+    keeps: bool = False  # what is stored, from a clean end to the next start
 
     def __post_init__(self) -> None:
         self.source = FakeSource(self.broker, self.clock)
@@ -207,7 +209,7 @@ class World:
         self.states, self.turns, a_stacker = None, None, stacker()
         self.encoder: Encoder = self.codec
         if self.has_state:
-            self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once)
+            self.restorer = FakeRestorer(self.broker, STATE, is_exact=self.exactly_once, date=self.clock)
             self.states = KeyStates(
                 STATE,
                 self.ledger,
@@ -216,7 +218,9 @@ class World:
                 can_take_back=self.exactly_once,
                 store=self.store,
                 most_in_memory=self.most_in_memory,
+                keeper=self.store if self.keeps else None,
                 tell_restored=self.events.restored,
+                tell_thrown_away=self.events.thrown_away,
                 clock=self.clock,
             )
             self.turns = KeyTurns(self.batcher)
@@ -228,6 +232,16 @@ class World:
             self.suspects = Suspects({MODEL: replace(self.policy, max_rows=1)}, self.bounds.records)
         self.stackers = {MODEL: a_stacker}
         self.delivery = self._exactly_once() if self.exactly_once else self._at_least_once()
+        checkpoint = None
+        if self.states is not None and self.states.can_keep:
+            checkpoint = Checkpoint(
+                states=self.states,
+                offsets=self.source,
+                source=self.source,
+                ledger=self.ledger,
+                events=self.events,
+                clock=self.clock,
+            )
         self.worker = compose(
             source=self.source,
             offsets=self.source,
@@ -248,6 +262,7 @@ class World:
             clock=self.clock,
             states=self.states,
             turns=self.turns,
+            checkpoint=checkpoint,
         )
         self.admission = self.worker._steps._admission
         self.quarantine = self.worker._quarantine

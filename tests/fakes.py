@@ -41,7 +41,7 @@ from worker.core.records import (
 from worker.core.rejections import Rejections
 from worker.core.runs import Run, predictions, run_of
 from worker.ports import Assignments
-from worker.state import Restoration, RestoredRows, StateLayout
+from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
 
@@ -94,6 +94,7 @@ class Broker:
         self.attempts: dict[Partition, tuple[int, bool]] = {}  # beside `committed`: how often begun, whether alone
         self.tried: set[tuple[Partition, int]] = set()  # records that were once noted to run alone
         self.answers: list[Message] = []  # acknowledged or committed, in that order
+        self.compacted: set[int] = set()  # those of the changelog, by identity
 
     def append(self, *records: Record) -> None:
         """Records of one partition must come with growing offsets; gaps are as in a compacted topic."""
@@ -105,6 +106,17 @@ class Broker:
         self.committed.update(offsets)
         for partition in offsets:
             self.attempts.pop(partition, None)
+
+    def changelog(self, partition: Partition) -> list[Message | None]:
+        """Its records, None for those that were compacted away."""
+        ours = [m for m in self.answers if m.topic == CHANGELOG and m.source_partition == partition.number]
+        return [None if id(message) in self.compacted else message for message in ours]
+
+    def compact(self, partition: Partition, *, with_tombstones: bool = True) -> None:
+        """Keep the last record of each key; tombstones go as well, or stay for a while."""
+        there = [message for message in self.changelog(partition) if message is not None]
+        last = {message.key: id(message) for message in there}
+        self.compacted |= {id(m) for m in there if last[m.key] != id(m) or (m.value is None and with_tombstones)}
 
     def end(self, partition: Partition) -> int:
         log = self.logs.get(partition)
@@ -554,6 +566,8 @@ class FakeEvents:
         self.probes: list[str | None] = []
         self.pauses: list[bool] = []
         self.restored_keys: list[tuple[Partition, int, float]] = []
+        self.thrown: list[tuple[Partition, str]] = []
+        self.left_behind: list[int | str] = []
         self.settled_at: list[float] = []
         self.commit_results: list[CommitResult] = []
         self.endings: list[tuple[Ending, int]] = []
@@ -580,6 +594,15 @@ class FakeEvents:
 
     def rewound(self, partitions: Sequence[Partition]) -> None:
         self.counted["rewound"] += 1
+
+    def thrown_away(self, partition: Partition, why: str) -> None:
+        self.thrown.append((partition, why))
+
+    def kept(self, states: int, seconds: float) -> None:
+        self.left_behind.append(states)
+
+    def not_kept(self, why: str) -> None:
+        self.left_behind.append(why)
 
     def restored(self, partition: Partition, keys: int, seconds: float) -> None:
         self.restored_keys.append((partition, keys, seconds))
@@ -718,9 +741,11 @@ def _message(topic: str, record: Record, value: bytes | None, status: str) -> Me
 
 
 class FakeStore:
-    """States beside those in memory, in a dictionary."""
+    """States beside those in memory, in a dictionary. As a keeper it outlives its process: `reopened` is the next."""
 
     def __init__(self) -> None:
+        self.kept: dict[Partition, tuple[Extent, dict[bytes, bytes]]] = {}
+        self.is_kept = False
         self.values: dict[Partition, dict[bytes, bytes]] = {}
         self.gets: list[Sequence[bytes]] = []
 
@@ -744,40 +769,77 @@ class FakeStore:
     def forget(self, partition: Partition) -> None:
         self.values.pop(partition, None)
 
+    def take(self, partition: Partition) -> Extent | None:
+        extent, values = self.kept.pop(partition, (None, None))
+        if values is not None:
+            self.values[partition] = values
+        return extent
+
+    def keep(self, extents: Mapping[Partition, Extent], go_on: Callable[[], bool]) -> bool:
+        self.is_kept = go_on()
+        self.kept |= {partition: (extent, self.values.get(partition, {})) for partition, extent in extents.items()}
+        return self.is_kept
+
+    def reopened(self) -> FakeStore:
+        """As the next process finds it: what a clean end left, or nothing."""
+        store = FakeStore()
+        store.kept = dict(self.kept) if self.is_kept else {}
+        return store
+
     def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, bytes]]:
         """The first ones, always: those that are not forgotten are in the way of the others."""
         return list(self.values.get(partition, {}).items())[:most]
 
 
 class FakeRestorer:
-    """Reads the changelog of the `Broker`, one portion a call. `committed`: at least once, where the group stands."""
+    """Reads the changelog of the `Broker`, one portion a call. An offset there is the number of records before."""
 
-    def __init__(self, broker: Broker, layout: StateLayout, *, is_exact: bool) -> None:
+    def __init__(
+        self, broker: Broker, layout: StateLayout, *, is_exact: bool, date: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self._broker = broker
         self._layout = layout
         self._is_exact = is_exact
+        self._date = date
         self._portions: list[RestoredRows] = []
-        self.is_slow = False
+        self.is_slow = self.is_deaf = False
         self.left = 0
+        self.retention = 86_400.0
+        self.begun: list[tuple[Partition, Extent | None]] = []
 
-    def begin(self, partition: Partition, attempt: int) -> None:
+    def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
+        self.begun.append((partition, extent))
+        changelog = self._broker.changelog(partition)
+        why = None if extent is None else why_not(extent, 0, len(changelog), self._date(), self.retention)
+        if why is not None:
+            self._portions.append(RestoredRows(partition, attempt, (), None, anew=why))
+            extent = None
         committed = None if self._is_exact else self._broker.committed.get(partition, 0)
-        restoration = Restoration(partition, attempt, self._layout, committed)
-        for message in self._broker.answers:
-            if message.topic != CHANGELOG or message.source_partition != partition.number:
+        restoration = Restoration(partition, attempt, self._layout, committed, is_tail=extent is not None)
+        for message in changelog[0 if extent is None else extent.next_offset :]:
+            if message is None:
                 continue
             if message.value is not None:
                 self._portions.append(restoration.states([message.key or b""], [message.value]))
             else:
                 offset = int(dict(message.headers)["offset"] or b"")
                 self._portions.append(restoration.forgotten([message.key or b""], [offset]))
-        self._portions.append(restoration.last())
+            if restoration.is_doubtful:
+                self._portions.append(RestoredRows(partition, attempt, (), None, anew="doubtful"))
+                self.begin(partition, attempt, None)
+                return
+        self._portions.append(restoration.last(Extent(len(changelog), self._date())))
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """What was found for them may still come."""
 
     def found(self) -> RestoredRows | None:
         return self._portions.pop(0) if self._portions and not self.is_slow else None
+
+    def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
+        if self.is_deaf or timeout <= 0:
+            return {}
+        return {p: Extent(len(self._broker.changelog(p)), self._date()) for p in partitions}
 
 
 class FakeOutsideStore:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker import telemetry
@@ -32,15 +31,18 @@ from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, independence, inline_limit, load_as_set
 from worker.kafka import (
+    ChangelogFacts,
     ChangelogRestorer,
     KafkaSink,
     KafkaSource,
     KafkaTransactions,
     Topics,
+    changelog_facts,
     cost_of_a_kill,
     poll_interval,
     resolve_transactional_id,
 )
+from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
@@ -139,6 +141,11 @@ def assemble(
     encoder: Encoder = codec
     if stateful is not None:
         encoder = StatefulEncoder(codec, stateful.states, settings.kafka.changelog_topic or STORE)
+    checkpoint = None
+    if states is not None and states.can_keep:
+        checkpoint = Checkpoint(
+            states=states, offsets=source, source=source, ledger=ledger, events=events, clock=time.monotonic
+        )
     return compose(
         source=source,
         offsets=source,
@@ -164,6 +171,7 @@ def assemble(
         clock=time.monotonic,
         states=states,
         turns=turns,
+        checkpoint=checkpoint,
     )
 
 
@@ -199,9 +207,19 @@ def _stateful(
         return _Stateful(outside, signature, link)
     is_exact = settings.delivery.guarantee == "exactly_once"
     assert kafka.changelog_topic is not None
-    restorer = ChangelogRestorer(kafka, kafka.changelog_topic, layout, telemetry.kafka_logger(), is_exact=is_exact)
+    facts = None
+    if state.directory is not None:
+        facts = changelog_facts(kafka, kafka.changelog_topic, telemetry.kafka_logger())
+    store = None if state.directory is None else _local_store(settings, layout, facts, events, closing)
+    restorer = ChangelogRestorer(
+        kafka,
+        kafka.changelog_topic,
+        layout,
+        telemetry.kafka_logger(),
+        is_exact=is_exact,
+        retention=0.0 if facts is None else facts.retention,
+    )
     closing.callback(restorer.close, GIVE_UP_TIMEOUT)
-    store = None if state.directory is None else _local_store(state.directory, layout, closing)
     states = KeyStates(
         layout,
         ledger,
@@ -210,7 +228,9 @@ def _stateful(
         can_take_back=is_exact,
         store=store,
         most_in_memory=state.keys_in_memory,
+        keeper=None if facts is None else store,
         tell_restored=events.restored,
+        tell_thrown_away=events.thrown_away,
         clock=time.monotonic,
     )
     return _Stateful(states, signature)
@@ -249,11 +269,36 @@ def _link(settings: Settings, events: telemetry.WorkerEvents, closing: ExitStack
     return link
 
 
-def _local_store(directory: Path, layout: StateLayout, closing: ExitStack) -> LocalStore:
+def _local_store(
+    settings: Settings,
+    layout: StateLayout,
+    facts: ChangelogFacts | None,
+    events: telemetry.WorkerEvents,
+    closing: ExitStack,
+) -> LocalStore:
     from worker.stores import LocalStore  # noqa: PLC0415  # most workers have none
 
-    store = LocalStore(directory, layout.dtype.itemsize)
+    directory, kafka = settings.state.directory, settings.kafka
+    assert directory is not None
+    identity = None
+    if facts is None:
+        why = "the cluster does not describe the changelog; grant DESCRIBE_CONFIGS on it"
+        events.warned("states_will_not_be_kept", why=why)
+    else:
+        identity = {
+            "group": kafka.group_id,
+            "cluster": facts.cluster_id,
+            "changelog": kafka.changelog_topic,
+            "changelog's topic id": facts.topic_id,
+            "delete.retention.ms": facts.retention,
+            "layout of the state": f"{layout.fingerprint:08x}, {layout.dtype.itemsize} bytes",
+        }
+    store = LocalStore(directory, layout.dtype.itemsize, identity)
     closing.callback(store.close)
+    if store.kept:
+        events.noted("states_found", partitions=[str(partition) for partition in store.kept])
+    elif store.why_thrown_away is not None:
+        events.warned("states_thrown_away", why=store.why_thrown_away)
     return store
 
 

@@ -2,6 +2,8 @@
 
 python -m tests.bench.states serve              rows/s of a small model without and with state, interleaved
 python -m tests.bench.states restore 1000000    seconds and memory for so many states of 256 bytes
+python -m tests.bench.states restart 1000000    seconds until a worker is ready, after a clean stop and after a kill
+python -m tests.bench.states takeover 1000000   seconds until another replica serves, after a kill and a clean stop
 python -m tests.bench.states peers              rows/s of the worker, of a loop key by key, and of Quix Streams
 python -m tests.bench.states hot                latencies without and with a key that is a third of all requests
 python -m tests.bench.states store 1000000      64 states read and written in the local store, one by one and at once
@@ -12,6 +14,7 @@ With `--in-memory 100000` the states of so many keys are in memory, and the othe
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import resource
 import statistics
@@ -20,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +34,9 @@ from onnx import helper, numpy_helper
 from tests.bench.loops.task import Task
 from tests.bench.measuring.running import PEERS_PYTHON, ROOT
 from tests.kafka.broker import any_broker
-from tests.kafka.cluster import Cluster, Sent, fresh
+from tests.kafka.cluster import MORTAL, Cluster, Sent, fresh
 from tests.kafka.publisher import SteadyPublisher
+from tests.kafka.replica import Replica
 from tests.kafka.scene import Scene
 from tests.models import gru
 from worker.core.ordering.ledger import OffsetLedger
@@ -250,6 +255,71 @@ def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
     folder.cleanup()
 
 
+def restart(kafka: Cluster, count: int, in_memory: int | None) -> None:
+    """Four partitions, in one worker: first with nothing at hand, then after a clean stop, then after a kill."""
+    layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (64,)), "h_out"),), (np.zeros(64, "<f4"),))
+    settings = {"STATE__TENSORS": '{"h_in": "h_out"}', "DELIVERY__GUARANTEE": "exactly_once"}
+    with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=gru(4, 64)) as scene:
+        changelog = kafka.create_topic("states", partitions=4, config=COMPACTED)
+        write_states(kafka, changelog, layout, count, partitions=4)
+        scene.settings |= {"KAFKA__CHANGELOG_TOPIC": changelog, "STATE__DIRECTORY": f"{folder}/states"}
+        scene.settings |= {"STATE__KEYS_IN_MEMORY": str(in_memory or count), "DELIVERY__DRAIN_TIMEOUT_S": "120"}
+        for name in ("nothing at hand", "after a clean stop", "after a kill"):
+            began = time.monotonic()
+            replica = scene.start()
+            while replica.log.count("states_restored") < 4 or replica.status("/readyz") != 200:
+                time.sleep(0.01)
+            ready = time.monotonic() - began
+            restored = [json.loads(line) for line in replica.log.splitlines() if "states_restored" in line]
+            seconds = max(float(found["seconds"]) for found in restored)
+            memory = replica.held.memory // 2**20
+            say(f"{count:,} states, {name}: restored in {seconds:.2f} s, ready after {ready:.2f} s, {memory:,} MiB")
+            if name == "nothing at hand":
+                replica.terminate()
+                replica.exit_code()
+                say(next(line for line in replica.log.splitlines() if "kept" in line))
+            else:
+                replica.kill()
+
+
+def takeover(kafka: Cluster, count: int) -> None:
+    """Two replicas with two partitions each, all states in memory; one ends. A silent member is waited for 3 s."""
+    layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (64,)), "h_out"),), (np.zeros(64, "<f4"),))
+    settings = {"STATE__TENSORS": '{"h_in": "h_out"}', "DELIVERY__GUARANTEE": "exactly_once"}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Scene(kafka, Path(folder), settings, model=gru(4, 64), session=MORTAL) as scene,
+    ):
+        scene.settings["KAFKA__CHANGELOG_TOPIC"] = changelog = kafka.create_topic(
+            "states", partitions=4, config=COMPACTED
+        )
+        write_states(kafka, changelog, layout, count, partitions=4)
+        survivor = scene.replica()
+        for name in ("a kill", "a clean stop"):
+            other = scene.start()
+            scene.wait_for_members(2)
+            wait_until_restored(other, 2)
+            before = len(survivor.log)
+            began = time.time()
+            other.kill() if name == "a kill" else other.terminate()
+            wait_until_restored(survivor, 2, before)
+            news = [json.loads(line) for line in survivor.log[before:].splitlines()]
+            moved, restored = (
+                max(datetime.fromisoformat(said["at"]).timestamp() for said in news if said["event"] == event) - began
+                for event in ("partitions_assigned", "states_restored")
+            )
+            say(
+                f"{count:,} states, {name}: the partitions are another's after {moved:.2f} s, their "
+                f"{count // 2:,} states there {restored - moved:.2f} s later"
+            )
+
+
+def wait_until_restored(replica: Replica, partitions: int, since: int = 0) -> None:
+    """Until its log says so of that many."""
+    while replica.log[since:].count("states_restored") < partitions:
+        time.sleep(0.02)
+
+
 def store(count: int, batches: int = 300) -> None:
     """States of 256 bytes; each batch has 64 keys of its own."""
     length, rows = 24 + 256, 64
@@ -279,7 +349,7 @@ def store(count: int, batches: int = 300) -> None:
         local.close()
 
 
-def write_states(kafka: Cluster, changelog: str, layout: StateLayout, count: int) -> None:
+def write_states(kafka: Cluster, changelog: str, layout: StateLayout, count: int, partitions: int = 1) -> None:
     """A state for each of so many keys."""
     producer = Producer({**kafka.login, "linger.ms": "20"})
     rng = np.random.default_rng(0)
@@ -290,7 +360,7 @@ def write_states(kafka: Cluster, changelog: str, layout: StateLayout, count: int
         for offset, value in zip(offsets.tolist(), layout.written(offsets, ones, ones, [tensors]), strict=True):
             while True:
                 try:
-                    producer.produce(changelog, value, b"key-%d" % offset, 0)
+                    producer.produce(changelog, value, b"key-%d" % offset, offset % partitions)
                 except BufferError:
                     producer.poll(0.05)
                 else:
@@ -306,7 +376,7 @@ def say(line: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.states", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["serve", "restore", "store", "hot", "peers"])
+    parser.add_argument("what", choices=["serve", "restore", "restart", "takeover", "store", "hot", "peers"])
     parser.add_argument("count", type=int, nargs="?", default=400_000, help="requests, or states")
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -326,6 +396,10 @@ def main() -> None:
             peers(kafka, asked.count, asked.keys, asked.rounds, asked.units)
         elif asked.what == "restore":
             restore(kafka, asked.count, asked.in_memory)
+        elif asked.what == "takeover":
+            takeover(kafka, asked.count)
+        elif asked.what == "restart":
+            restart(kafka, asked.count, asked.in_memory)
         else:
             serve(kafka, asked.count, asked.keys, asked.rounds, asked.in_memory)
     finally:

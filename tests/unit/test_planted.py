@@ -6,8 +6,11 @@ bugs have passed the quick tests once. The test that was written for each is nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
@@ -23,8 +26,9 @@ from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_answering, test_isolated_runs, test_turning
+from tests.unit.state import test_checkpoints, test_stored_slots
 from tests.unit.state import test_in_the_loop as test_state
-from tests.unit.state import test_stored_slots
+from tests.unit.stores import test_kept
 from worker.codecs.answers import Answers
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
@@ -36,11 +40,13 @@ from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.offsets.notes import Notes
 from worker.kafka.producer.receipts import Receipt
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
+from worker.loop.checkpoint import Checkpoint
 from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 from worker.state import KeyStates, KeyTurns, Restoration, RestoredRows, StatefulStacker
 from worker.state.stored_slots import StoredSlots
+from worker.stores import checkpoint_file
 
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
@@ -137,6 +143,18 @@ def _store_nothing(self: StoredSlots, slots: Sequence[int]) -> None:
     self._free(slots)
 
 
+def _find_no_damage(*_: object) -> int:
+    return 0
+
+
+def _confirm_without_asking(_: Checkpoint, offsets: Mapping[Partition, int], __: object) -> Collection[Partition]:
+    return offsets.keys()
+
+
+def _keep_what_is_in_doubt(*_: object) -> bool:
+    return False
+
+
 def _take_what_is_being_restored(*_: object) -> bool:
     return False
 
@@ -148,7 +166,7 @@ Check = Callable[[pytest.MonkeyPatch], None]
 class Planted:
     """`owner`'s `name` has this `body`; `by` must fail."""
 
-    owner: type
+    owner: type | ModuleType
     name: str
     body: Callable[..., Any]
     by: Check
@@ -208,6 +226,32 @@ PLANTED: Mapping[str, Planted] = {
         lambda _: test_state.test_states_leave_with_their_partition_and_come_back_with_it(
             exactly_once=True, how="revoke"
         ),
+    ),
+    "states that are damaged are believed": Planted(
+        checkpoint_file,
+        "_checksum",
+        _find_no_damage,
+        lambda _: test_kept.test_one_bit_is_enough(Path(mkdtemp()), 0.3),
+    ),
+    "states are kept of a partition that another replica may have": Planted(
+        Checkpoint,
+        "_confirmed",
+        _confirm_without_asking,
+        lambda _: (
+            test_checkpoints.test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote()
+        ),
+    ),
+    "states are kept that a transaction took back": Planted(
+        KeyStates,
+        "_cannot_be_kept",
+        _keep_what_is_in_doubt,
+        lambda _: test_checkpoints.test_what_a_transaction_took_back_is_not_kept(),
+    ),
+    "in a tail, a copy is taken for the state before": Planted(
+        Restoration,
+        "_doubt",
+        _nothing,
+        lambda _: test_checkpoints.test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away(),
     ),
     "a state is put away while a batch asks for it": Planted(
         StoredSlots,

@@ -13,6 +13,7 @@
 A room imports none of those above it.
 """
 
+from worker.kafka.changelog.facts import ChangelogFacts, changelog_facts
 from worker.kafka.changelog.restorer import ChangelogRestorer
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import Membership
@@ -23,12 +24,14 @@ from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 
 __all__ = [
+    "ChangelogFacts",
     "ChangelogRestorer",
     "KafkaSink",
     "KafkaSource",
     "KafkaTransactions",
     "Membership",
     "Topics",
+    "changelog_facts",
     "cost_of_a_kill",
     "examine",
     "poll_interval",

@@ -12,6 +12,7 @@ from worker.core.records import ModelKey
 from worker.core.rejections import Rejections
 from worker.core.tensors.stacking import Stacker
 from worker.loop.admission import Admission
+from worker.loop.checkpoint import Checkpoint
 from worker.loop.conduct import Conduct
 from worker.loop.decoding import Decoding
 from worker.loop.dispatch import Dispatch
@@ -46,10 +47,12 @@ def compose(  # noqa: PLR0913  # names every part once
     clock: Callable[[], float],
     states: KeyStates | None = None,
     turns: KeyTurns | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Worker:
     """A worker of these parts. Without a group there are no `offsets` and no `notes`.
 
-    With a model that has state there are `states`, and `turns` before the batcher.
+    With a model that has state there are `states`, and `turns` before the batcher; and a `checkpoint`, if a clean stop
+    leaves them to the next start.
     """
     outcomes = Outcomes(
         ledger=ledger,
@@ -127,4 +130,5 @@ def compose(  # noqa: PLR0913  # names every part once
         conduct=conduct,
         clock=clock,
         states=states,
+        checkpoint=checkpoint,
     )

@@ -14,6 +14,7 @@ from math import inf
 from worker.core.failures import DeadlineMissed, Stop
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
+from worker.loop.checkpoint import Checkpoint
 from worker.loop.conduct import LANE_SLICE, SHORTEST_WAIT, Conduct
 from worker.loop.dispatch import Dispatch
 from worker.loop.quarantine import Quarantine
@@ -42,6 +43,7 @@ class Worker:
         conduct: Conduct,
         clock: Callable[[], float],
         states: KeyStates | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         self._source = source
         self._steps = steps
@@ -54,6 +56,7 @@ class Worker:
         self._conduct = conduct
         self._clock = clock
         self._states = states
+        self._checkpoint = checkpoint
         self._drain_deadline = inf
         self._is_over = False
 
@@ -65,6 +68,8 @@ class Worker:
             while not self._signals.stop_asked:
                 self.turn()
             self._drain()
+            if self._checkpoint is not None:
+                self._checkpoint.settle(self._time_left)
         except Stop:
             self._is_over = True
             self._withdraw_last_note()
@@ -75,6 +80,8 @@ class Worker:
         finally:
             self._is_over = True
             self._source.close()
+        if self._checkpoint is not None:
+            self._checkpoint.write(self._time_left)
 
     def turn(self) -> None:
         """Take in what arrived, hand out what is due, answer what is finished, record how far we are."""
@@ -185,6 +192,9 @@ class Worker:
         if self._signals.stop_asked:
             self._drain_deadline = min(self._drain_deadline, self._clock() + self._conduct.drain_timeout)
         return self._drain_deadline
+
+    def _time_left(self) -> float:
+        return self._stop_by() - self._clock()
 
     @property
     def _has_waiting(self) -> bool:

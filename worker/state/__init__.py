@@ -17,12 +17,14 @@
 | `turns` | the requests that wait for an earlier one of their key |
 | `stacker` | state into the batch, and out of what the model gave |
 | `changes` | the changelog's messages |
+| `checkpoints` | how far into the changelog the states reach that a clean end leaves to the next start |
 | `restoring` | which of them count when they are read back |
 
 Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.
 """
 
 from worker.state.changes import StatefulEncoder
+from worker.state.checkpoints import Extent, why_not
 from worker.state.fetch import StateFetch
 from worker.state.layout import StateLayout, layout_of
 from worker.state.outside_states import OutsideStates
@@ -33,6 +35,7 @@ from worker.state.states import KeyStates
 from worker.state.turns import KeyTurns
 
 __all__ = [
+    "Extent",
     "KeyStates",
     "KeyTurns",
     "OutsideStates",
@@ -44,4 +47,5 @@ __all__ = [
     "StatefulEncoder",
     "StatefulStacker",
     "layout_of",
+    "why_not",
 ]

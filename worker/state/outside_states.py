@@ -1,4 +1,4 @@
-"""States whose home is a store outside: what is in memory is what was used lately, and what is not stored yet.
+"""States that are kept in a store outside: what is in memory is what was used lately, and what is not stored yet.
 
     request ─▶ its key is in memory ─────────────────────────▶ batcher ─▶ one gather ┈▶ inference ┈▶ one write
           └──▶ held ─▶ all that miss: one read ┈(thread)┈▶ ───┘                                        │
@@ -11,7 +11,7 @@ of them that is read again, because its offset was not committed, is neither run
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,14 +20,14 @@ from worker.core.failures import BadConfiguration
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Outcome, Partition, Place, Record, Rejection
 from worker.state.cached_slots import CachedSlots
+from worker.state.checkpoints import Extent
 from worker.state.layout import StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import RestoredRows
 from worker.state.slabs import NO_OFFSET
-from worker.state.states import KeyStates
+from worker.state.states import SOON, KeyStates
 
 SETTING = "WORKER_STATE__STORE"
-SOON = 0.001  # how often it is looked for what was read, while the store answers; seconds
 
 
 class Asked(NamedTuple):
@@ -56,9 +56,11 @@ class NothingToRestore:
 
     left = 0
 
-    def begin(self, partition: Partition, attempt: int) -> None: ...
+    def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None: ...
     def forget(self, partitions: Sequence[Partition]) -> None: ...
     def found(self) -> RestoredRows | None: ...
+    def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:  # noqa: ARG002  # as its caller has it
+        return {}
 
 
 class OutsideStates(KeyStates):

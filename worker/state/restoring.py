@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.records import Partition
+from worker.state.checkpoints import Extent
 from worker.state.layout import FIRST, StateLayout
 
 
@@ -21,7 +22,10 @@ class RestoredRows(NamedTuple):
     """What the changelog has of some keys of one partition, in its order; `rows` None: these were forgotten.
 
     `is_last`: the partition's states are all there. The keys of the last are at least once: each had a state that was
-    compacted away, and what is left was written by a request that will be read again.
+    compacted away, and what is left was written by a request that will be read again. `extent` is the last's, too.
+
+    `anew` says why the copy does not count from which the restore began: all that is there of the partition goes, and
+    all comes again.
     """
 
     partition: Partition
@@ -29,37 +33,61 @@ class RestoredRows(NamedTuple):
     keys: Sequence[bytes]
     rows: NDArray[Any] | None
     is_last: bool = False
+    extent: Extent | None = None
+    anew: str = ""
 
 
 class Restoration:
     """One partition being restored. Owns what was written by requests that come again."""
 
-    def __init__(self, partition: Partition, attempt: int, layout: StateLayout, committed: int | None) -> None:
-        """`committed`: the group's next offset; None: what the changelog has counts, however far it goes."""
+    def __init__(
+        self, partition: Partition, attempt: int, layout: StateLayout, committed: int | None, *, is_tail: bool = False
+    ) -> None:
+        """`committed`: the group's next offset; None: what the changelog has counts, however far it goes.
+
+        `is_tail`: what was before is there, in a copy.
+        """
         self.partition = partition
+        self.is_doubtful = False  # the state before what comes again may be the copy's, or was compacted away
         self._attempt = attempt
         self._layout = layout
         self._committed = committed
+        self._is_tail = is_tail
+        self._behind: set[bytes] = set()  # keys of a tail of which something counts
         self._ahead: dict[bytes, tuple[NDArray[Any], NDArray[Any]]] = {}  # by key the first of them, and the last
 
     def states(self, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
         """A portion of these. Raises `ValueError` for values of another layout."""
         rows = self._layout.read(values)
         if self._committed is None or not len(rows) or rows["offset"].max() < self._committed:
-            return RestoredRows(self.partition, self._attempt, keys, rows)
+            return self._counting(keys, rows)
         behind = np.flatnonzero(rows["offset"] < self._committed)
+        counting = self._counting([keys[at] for at in behind.tolist()], rows[behind])
         for at in np.flatnonzero(rows["offset"] >= self._committed).tolist():
             first, _ = self._ahead.get(keys[at], (rows[at], rows[at]))
             self._ahead[keys[at]] = first, rows[at]
-        return RestoredRows(self.partition, self._attempt, [keys[at] for at in behind.tolist()], rows[behind])
+            self._doubt(keys[at], has_before=not first["flags"] & FIRST)
+        return counting
 
     def forgotten(self, keys: Sequence[bytes], offsets: Sequence[int]) -> RestoredRows:
         """A portion of keys that were forgotten, each with the offset of the request by which it was."""
         ours = [k for k, at in zip(keys, offsets, strict=True) if self._committed is None or at < self._committed]
-        return RestoredRows(self.partition, self._attempt, ours, None)
+        counting = self._counting(ours, None)
+        for key in set(keys).difference(ours):
+            self._doubt(key, has_before=True)
+        return counting
 
-    def last(self) -> RestoredRows:
+    def last(self, extent: Extent | None = None) -> RestoredRows:
         """The last portion: where the state before is gone, what is left."""
         lost = {key: last for key, (first, last) in self._ahead.items() if not first["flags"] & FIRST}
         rows = np.array(list(lost.values()), self._layout.dtype)
-        return RestoredRows(self.partition, self._attempt, list(lost), rows, is_last=True)
+        return RestoredRows(self.partition, self._attempt, list(lost), rows, is_last=True, extent=extent)
+
+    def _counting(self, keys: Sequence[bytes], rows: NDArray[Any] | None) -> RestoredRows:
+        if self._is_tail and self._committed is not None:
+            self._behind.update(keys)
+        return RestoredRows(self.partition, self._attempt, keys, rows)
+
+    def _doubt(self, key: bytes, *, has_before: bool) -> None:
+        """What comes again goes on from the state before it. In a tail without that, the copy's may be older."""
+        self.is_doubtful |= self._is_tail and has_before and key not in self._behind

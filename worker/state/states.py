@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Line, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
+from worker.state.checkpoints import Checkpoints, Extent, Keeper
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import RestoredRows
 from worker.state.slabs import Rows, Slabs
 from worker.state.stored_slots import Store, StoredSlots
 
+SOON = 0.001  # how often it is looked for states that come, seconds
 RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
 # A state is dropped when the newest record of its partition is so much later than its TTL allows, seconds: a record
 # that comes late, with an older timestamp, finds it until then.
@@ -39,10 +41,13 @@ _FEWEST_UNDOS = 64  # batches, before it is looked which of them are committed
 class Restorer(Protocol):
     """What reads the states of a partition back. None of these waits."""
 
-    def begin(self, partition: Partition, attempt: int) -> None:
-        """Read the states of this one; what is found for it names the attempt."""
+    def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
+        """Read the states of this one; what is found for it names the attempt. `extent`: of what is here already."""
 
     def forget(self, partitions: Sequence[Partition]) -> None: ...
+
+    def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
+        """How far the changelog goes, without open transactions, as far as it is told in that time. This one waits."""
 
     def found(self) -> RestoredRows | None:
         """The next portion; None while there is none. Raises `Stop` when they cannot be read."""
@@ -91,18 +96,24 @@ class KeyStates:
         can_take_back: bool = True,
         store: Store | None = None,
         most_in_memory: int = 0,
+        keeper: Keeper | None = None,
         tell_restored: Callable[[Partition, int, float], object] = lambda *_: None,
+        tell_thrown_away: Callable[[Partition, str], object] = lambda *_: None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`ttl`: seconds of record time after which an unused state is none. `can_take_back`: aborts may come.
 
-        With a `store`, `most_in_memory` keys are in memory, and the others there; without, all are in memory.
-        `tell_restored` is called with each partition that is restored, its keys, and the seconds it took.
+        With a `store`, `most_in_memory` keys are in memory, and the others there; without, all are in memory. As its
+        `keeper` it takes a clean end to the next start.
+        `tell_restored` is called with each partition that is restored, its keys, and the seconds it took,
+        `tell_thrown_away` with one of which what was kept cannot be used, and why.
         """
         self.layout = layout
         self._ledger = ledger
         self._restorer = restorer
         self._tell_restored = tell_restored
+        self._tell_thrown_away = tell_thrown_away
+        self._checkpoints = Checkpoints(keeper)
         self._clock = clock
         self._attempts = count()
         self._ttl_ms = None if ttl is None else round(ttl * 1000)
@@ -186,7 +197,7 @@ class KeyStates:
     @property
     def wait(self) -> float | None:
         """How long the loop may wait at most, for states are coming; None: as long as it likes, seconds."""
-        return None
+        return SOON if self._restoring else None
 
     def _slot_of(self, record: Record) -> int:
         return next(self._slots.find(record.partition, (record.key or b"",)))
@@ -352,7 +363,7 @@ class KeyStates:
         for partition in partitions:
             attempt = next(self._attempts)
             self._restoring[partition] = attempt, self._clock()
-            self._restorer.begin(partition, attempt)
+            self._restorer.begin(partition, attempt, self._checkpoints.take(partition))
 
     def is_restoring(self, partition: Partition) -> bool:
         """Whether states of this partition may be missing."""
@@ -383,9 +394,12 @@ class KeyStates:
 
     def _restore(self, found: RestoredRows) -> None:
         """The last of a key counts, but for those of the last portion."""
-        partition, _, keys, rows, is_last = found
+        partition, _, keys, rows, is_last, extent, anew = found
         self._slots.begin()
-        if rows is None:
+        if anew:
+            self._slots.forget(partition)
+            self._tell_thrown_away(partition, anew)
+        elif rows is None:
             for key in keys:
                 self._slots.drop(partition, key)
         elif is_last:
@@ -395,6 +409,7 @@ class KeyStates:
         else:
             self._take_over(partition, keys, rows)
         if is_last:
+            self._checkpoints.restored(partition, extent)
             _, since = self._restoring.pop(partition)
             self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
 
@@ -408,7 +423,10 @@ class KeyStates:
         self._slots.put(slots, Rows.of(self.layout, rows))
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """These are not ours any more."""
+        """These are not ours any more. What is about to be kept is left as it is."""
+        if self._checkpoints.has_ended:
+            return
+        self._checkpoints.forget(partitions)
         self._rewound.difference_update(partitions)
         self._is_unsure.difference_update(partitions)
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
@@ -419,6 +437,39 @@ class KeyStates:
             self._newest.pop(partition, None)
             self._expired.pop(partition, None)
             self._slots.forget(partition)
+
+    # A clean end
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether a next process can go on from what is left here."""
+        return self._checkpoints.has_keeper
+
+    def ask_ends(self, timeout: float) -> Collection[Partition]:
+        """Ask how far the changelog goes of what is to be kept, for so long. Nothing that was taken is uncommitted.
+
+        Returns the partitions whose states are those of the group.
+        """
+        self._checkpoints.forget(list(filter(self._cannot_be_kept, self._checkpoints.partitions)))
+        self._checkpoints.ask(lambda partitions: self._restorer.ends(partitions, timeout))
+        return self._checkpoints.partitions
+
+    def _cannot_be_kept(self, partition: Partition) -> bool:
+        """Whether it has states that the group has not committed."""
+        return partition in self._rewound or partition in self._is_unsure
+
+    def end(self, confirmed: Collection[Partition]) -> None:
+        """No state is written any more, and none is forgotten. These were ours after the ends were asked for."""
+        self._checkpoints.end(confirmed)
+
+    def keep(self, go_on: Callable[[], bool]) -> int | None:
+        """Leave the states to the next process. How many; None where `go_on` said no before that was done."""
+        assert isinstance(self._slots, StoredSlots)
+        partitions = self._checkpoints.partitions
+        if not self._slots.store_all(partitions, go_on):
+            return None
+        count = sum(map(self._slots.keys_of, partitions))
+        return count if self._checkpoints.keep(go_on) else None
 
 
 def _time_of(record: Record) -> int:

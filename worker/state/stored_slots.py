@@ -9,7 +9,7 @@ if it was written since it came from there, and its slot is free.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import compress, repeat
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from worker.state.layout import StateLayout
 from worker.state.slabs import Rows, Slabs
 
 PASSED_AT_ONCE = 1024  # slots, by the hand
+STORED_AT_ONCE = 8192  # states, at the end
 
 
 class Store(Protocol):
@@ -107,6 +108,23 @@ class StoredSlots(KeySlots):
         times = self._layout.read([value for _, value in found])["time"]
         return zip([key for key, _ in found], times.tolist(), strict=True)
 
+    def store_all(self, partitions: Collection[Partition], go_on: Callable[[], bool]) -> bool:
+        """All that is known of these is in the store, unless `go_on` says no before.
+
+        In the order of the keys: LMDB takes a million so in 0.45 s, in any other order in 2.9 (measured 2026-11).
+        """
+        for partition in partitions:
+            index = self._index.get(partition, {})
+            news = sorted(key for key, slot in index.items() if self._is_news[slot])
+            for start in range(0, len(news), STORED_AT_ONCE):
+                if not go_on():
+                    return False
+                written = [(key, index[key]) for key in news[start : start + STORED_AT_ONCE]]
+                self._store_news(partition, written)
+                slots = [slot for _, slot in written]
+                self._is_news[slots], self._is_stored[slots] = False, True
+        return go_on()
+
     def _load(self, partition: Partition, keys: Sequence[bytes]) -> None:
         values = self._store.get(partition, keys)
         found = [value for value in values if value is not None]
@@ -143,10 +161,13 @@ class StoredSlots(KeySlots):
             if self._is_news[slot]:
                 news.setdefault(partition, []).append((key, slot))
         for partition, written in news.items():
-            rows = self._slabs.rows(np.array([slot for _, slot in written], np.intp))
-            values = self._layout.written(rows.offsets, rows.times, np.zeros(len(written), np.bool_), rows.states)
-            self._store.put(partition, [key for key, _ in written], values)
+            self._store_news(partition, written)
         self._free(slots)
+
+    def _store_news(self, partition: Partition, written: Sequence[tuple[bytes, int]]) -> None:
+        rows = self._slabs.rows(np.array([slot for _, slot in written], np.intp))
+        values = self._layout.written(rows.offsets, rows.times, np.zeros(len(written), np.bool_), rows.states)
+        self._store.put(partition, [key for key, _ in written], values)
 
     def _free(self, slots: Sequence[int]) -> None:
         super()._free(slots)

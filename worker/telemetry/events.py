@@ -145,6 +145,17 @@ class WorkerEvents:
                 "delete the states first",
             )
 
+    def thrown_away(self, partition: Partition, why: str) -> None:
+        """What was kept of the states of this partition is not used: all of them are read back."""
+        self._log.warning("states_thrown_away", partition=str(partition), why=why)
+
+    def kept(self, states: int, seconds: float) -> None:
+        """So many states were left to the next process."""
+        self._log.info("states_kept", states=states, seconds=round(seconds, 3))
+
+    def not_kept(self, why: str) -> None:
+        self._log.warning("states_not_kept", why=printable(why))
+
     def revoked(self, partitions: Sequence[Partition], seconds: float, unsettled: int) -> None:
         self._gone("revoked", partitions, unsettled)
         self._log.info(

@@ -11,6 +11,7 @@ from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
 from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.records import Partition, Record
+from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
 joined = pytest.mark.parametrize("joins", [False, True])
@@ -383,3 +384,19 @@ def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:
     served(w, of(5, 1, key=b"d"), of(6, 1, key=b"d", state="delete"))
 
     assert in_memory(w) == kept(w) == {b"b": 2, b"c": 1}
+
+
+def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
+    """The loop takes them over between two polls: each that waited its full time would hold up some thousands."""
+    w = World(has_state=True)
+    w.restorer.is_slow = True
+    w.start(P0)
+    w.turn(2)
+    w.source.polls.clear()
+
+    w.turn(10)
+    assert {wait for _, wait in w.source.polls} == {SHORTEST_WAIT}
+
+    w.restorer.is_slow = False
+    w.turn(3)
+    assert w.source.polls[-1][1] == POLL_SLICE

@@ -97,6 +97,10 @@ class OffsetLedger:
         lines = self._lines.values() if partitions is None else self._known(partitions)
         return {line.partition: line.next_offset for line in lines if line.next_offset > line.committed}
 
+    def committed_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The next offsets that Kafka took of these, as far as it took any since they came."""
+        return {line.partition: line.committed for line in self._known(partitions) if line.committed >= 0}
+
     def committed(self, offsets: Mapping[Partition, int]) -> None:
         """Kafka took these next offsets. Never moves backwards: a late result of an older commit changes nothing."""
         for line in self._known(offsets):

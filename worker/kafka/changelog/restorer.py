@@ -2,6 +2,8 @@
 
     partition assigned ─▶ committed offset, once it is stable ─▶ end of the changelog ─▶ read up to it ─▶ the loop
 
+Of a partition whose states are here in part, from a copy that was kept, only what came behind it is read.
+
 The end is asked for after the group's offset is stable, and counts what is not committed yet: so whatever the
 transactions of a former owner left is decided before the last state is read. Owns the thread and its clients. The loop
 takes what was found in portions, so that other partitions are served meanwhile.
@@ -11,13 +13,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -26,15 +29,18 @@ from worker.core.records import Partition
 from worker.kafka.client.config import admin_config
 from worker.kafka.client.errors import is_closed, words_of
 from worker.kafka.client.log import ClientLog
+from worker.kafka.cluster.admin_answers import told
 from worker.settings import KafkaSettings
-from worker.state import Restoration, RestoredRows, StateLayout
+from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
 
 ASK_TIMEOUT = 5.0  # seconds of one question to the cluster
 ASK_AGAIN_AFTER = 0.2
+LEAST_TIMEOUT = 0.01  # the client counts milliseconds
 WAIT = 0.02  # for the next records, seconds
 # Records of one portion: the loop takes it over in some milliseconds. Portions that wait for the loop.
 PORTION, PORTIONS = 4_096, 16
 PUT_SLICE = 0.1
+DOUBTFUL = "a killed replica wrote states that do not count, and those before them may be newer than what was kept"
 # Read ahead: a changelog is read once, and nothing else waits for it.
 TUNING: Mapping[str, str | int | float | bool] = {
     "fetch.queue.backoff.ms": 5,
@@ -47,31 +53,46 @@ TUNING: Mapping[str, str | int | float | bool] = {
 
 
 class _Wanted(NamedTuple):
+    """`extent`: of the copy that is here, if there is one."""
+
     partition: Partition
     attempt: int
+    extent: Extent | None
 
 
 class _Restore(NamedTuple):
-    """One partition under way, from `start` to `end` of its changelog."""
+    """One partition under way, from `start` to where its changelog ended when it was asked."""
 
     restoration: Restoration
+    wanted: _Wanted
     start: int
-    end: int
+    extent: Extent
 
 
 class ChangelogRestorer:
     """Reads changelogs for the loop. `begin`, `forget`, `found` and `close` are the loop's; none of them waits."""
 
     def __init__(
-        self, kafka: KafkaSettings, topic: str, layout: StateLayout, logger: logging.Logger, *, is_exact: bool
+        self,
+        kafka: KafkaSettings,
+        topic: str,
+        layout: StateLayout,
+        logger: logging.Logger,
+        *,
+        is_exact: bool,
+        retention: float = 0.0,
     ) -> None:
-        """`is_exact`: states are committed with the offsets. Otherwise those beyond the group's offset do not count."""
+        """`is_exact`: states are committed with the offsets. Otherwise those beyond the group's offset do not count.
+
+        `retention`: seconds for which the changelog keeps that a key was forgotten.
+        """
         self._kafka = kafka
         self._topic = topic
         self._layout = layout
         self._is_exact = is_exact
+        self._retention = retention
         self._log = ClientLog(logger)
-        self._asked: SimpleQueue[_Wanted | Sequence[Partition] | None] = SimpleQueue()
+        self._asked: SimpleQueue[_Wanted | frozenset[Partition] | None] = SimpleQueue()
         self._found: Queue[RestoredRows | Stop] = Queue(PORTIONS)
         self._is_closing = Event()
         self._restores: dict[int, _Restore] = {}  # by partition number
@@ -85,13 +106,13 @@ class ChangelogRestorer:
 
     # In the loop's thread
 
-    def begin(self, partition: Partition, attempt: int) -> None:
-        """Read the states of this partition; what is found for it names the attempt."""
-        self._asked.put(_Wanted(partition, attempt))
+    def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
+        """Read the states of this partition; what is found for it names the attempt. `extent`: of what is here."""
+        self._asked.put(_Wanted(partition, attempt, extent))
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """These are not wanted any more; some may have been found already."""
-        self._asked.put(tuple(partitions))
+        self._asked.put(frozenset(partitions))
 
     def found(self) -> RestoredRows | None:
         """The next portion; None while there is none. Raises `Stop` when the changelog cannot be read."""
@@ -102,6 +123,19 @@ class ChangelogRestorer:
         if isinstance(item, Stop):
             raise item
         return item
+
+    def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
+        """How far these go, without what is in open transactions: what is told within `timeout` seconds."""
+        if timeout <= 0:
+            return {}
+        now = time.time()
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types there
+        asked = {TopicPartition(self._topic, partition.number): latest for partition in partitions}
+        futures = self._asking.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=max(timeout, LEAST_TIMEOUT)
+        )
+        found = {at.partition: told(answer, timeout) for at, answer in futures.items()}
+        return {p: Extent(end.offset, now) for p in partitions if (end := found[p.number]) is not None}
 
     def close(self, timeout: float) -> None:
         """End the thread."""
@@ -169,7 +203,9 @@ class ChangelogRestorer:
 
     def _start(self, consumer: Consumer) -> None:
         """Begin with those whose end can be known now."""
+        asked_at = time.time()
         try:
+            consumer.list_topics(self._topic, ASK_TIMEOUT)  # else it finds the leaders 1 s later (measured 2026-11)
             committed = consumer.committed([TopicPartition(*w.partition) for w in self._waiting], ASK_TIMEOUT)
             starts = self._offsets_of(OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client declares no types there
             ends = self._offsets_of(OffsetSpec.latest())  # type: ignore[no-untyped-call]  # as above
@@ -182,24 +218,45 @@ class ChangelogRestorer:
         begun: list[TopicPartition] = []
         for wanted, at in zip(self._waiting, committed, strict=True):
             number = wanted.partition.number
-            stands = None if self._is_exact else max(at.offset, 0)
-            restoration = Restoration(wanted.partition, wanted.attempt, self._layout, stands)
-            if ends[number] <= starts[number]:
-                self._hand_over(restoration.last())
+            extent = self._usable(wanted, starts[number], ends[number])
+            restoration = Restoration(
+                wanted.partition,
+                wanted.attempt,
+                self._layout,
+                None if self._is_exact else max(at.offset, 0),
+                is_tail=extent is not None,
+            )
+            start = starts[number] if extent is None else extent.next_offset
+            restore = _Restore(restoration, wanted, start, Extent(ends[number], asked_at))
+            if ends[number] <= start:
+                self._hand_over(restoration.last(restore.extent))
             else:
-                self.total += ends[number] - starts[number]
-                self.left += ends[number] - starts[number]
-                self._restores[number] = _Restore(restoration, starts[number], ends[number])
-                begun.append(TopicPartition(self._topic, number, starts[number]))
+                self.total += ends[number] - start
+                self.left += ends[number] - start
+                self._restores[number] = restore
+                begun.append(TopicPartition(self._topic, number, start))
         self._waiting = []
         if begun:
             consumer.incremental_assign(begun)
 
+    def _usable(self, wanted: _Wanted, start: int, end: int) -> Extent | None:
+        """How far the copy reaches, where it may be used. Otherwise it is to be thrown away."""
+        if wanted.extent is None:
+            return None
+        if (why := why_not(wanted.extent, start, end, time.time(), self._retention)) is None:
+            return wanted.extent
+        self._hand_over(RestoredRows(wanted.partition, wanted.attempt, (), None, anew=why))
+        return None
+
+    @cached_property
+    def _asking(self) -> AdminClient:
+        """One for all questions: the end of a client takes 3 s now and then (seen 2026-11)."""
+        return AdminClient(admin_config(self._kafka), logger=self._log)
+
     def _offsets_of(self, spec: OffsetSpec) -> Mapping[int, int]:
         """By partition number, with what is in open transactions."""
-        admin = AdminClient(admin_config(self._kafka), logger=self._log)
         asked = {TopicPartition(self._topic, w.partition.number): spec for w in self._waiting}
-        answers = admin.list_offsets(asked, request_timeout=ASK_TIMEOUT)
+        answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
         return {at.partition: answer.result().offset for at, answer in answers.items()}
 
     # Reading
@@ -217,6 +274,8 @@ class ChangelogRestorer:
         for number, found in by_number.items():
             if (restore := self._restores.get(number)) is not None:
                 self._take(restore.restoration, found)
+                if restore.restoration.is_doubtful:
+                    self._begin_anew(restore.wanted, consumer)
         self._end_those_done(consumer)
 
     def _take(self, restoration: Restoration, messages: Sequence[Message]) -> None:
@@ -235,15 +294,22 @@ class ChangelogRestorer:
                     "or delete and create this one, and every key begins anew"
                 ) from None
 
+    def _begin_anew(self, wanted: _Wanted, consumer: Consumer) -> None:
+        """Of all that is there, without the copy."""
+        self._hand_over(RestoredRows(wanted.partition, wanted.attempt, (), None, anew=DOUBTFUL))
+        self._drop([wanted.partition.number], consumer)
+        self._waiting.append(wanted._replace(extent=None))
+
     def _end_those_done(self, consumer: Consumer) -> None:
         numbers, left = list(self._restores), 0
         for at in consumer.position([TopicPartition(self._topic, number) for number in numbers]):
             restore = self._restores[at.partition]
-            left += restore.end - min(max(at.offset, restore.start), restore.end)
-            if at.offset >= restore.end:
+            end = restore.extent.next_offset
+            left += end - min(max(at.offset, restore.start), end)
+            if at.offset >= end:
                 del self._restores[at.partition]
                 consumer.incremental_unassign([TopicPartition(self._topic, at.partition)])
-                self._hand_over(restore.restoration.last())
+                self._hand_over(restore.restoration.last(restore.extent))
         self.left = left
 
     def _hand_over(self, item: RestoredRows | Stop) -> None:

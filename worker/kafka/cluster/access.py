@@ -8,6 +8,7 @@
 | the group | Read | refused at start |
 | exactly once: the transactional id | Write | refused at start |
 | response topic, dead-letter topic | DescribeConfigs | their size limit is assumed, unless MAX_MESSAGE_BYTES tells it |
+| changelog, with STATE__DIRECTORY | DescribeConfigs | a clean stop leaves no states to the next start |
 | the group | DescribeConfigs | the time to take over from a killed replica is not told |
 
 Read and Write imply Describe. Nothing is wanted of the cluster: an idempotent producer needs no IdempotentWrite since

@@ -97,7 +97,7 @@ def last_states(of: Stateful, only_key: bytes | None = None, only_partition: int
     return [LastStates(at.number, list(states), list(states.values())) for at, states in kept.items()]
 
 
-def _in_store(of: Stateful, key: bytes | None) -> Iterator[Found]:
+def _in_store(of: Stateful, key: bytes | None) -> Iterator[LastStates]:
     """What the server has of a key: asked for more, it would have to look through all that it holds."""
     if key is None:
         raise BadConfiguration(
@@ -115,7 +115,7 @@ def _in_store(of: Stateful, key: bytes | None) -> Iterator[Found]:
         server.close()
     if value is not None and len(value) == SOURCE + of.layout.dtype.itemsize:
         numbers = (n for n in range(_MOST_PARTITIONS) if value.startswith(source_of(Partition(of.requests, n))))
-        yield Found(next(numbers, 0), [key], [value[SOURCE:]])
+        yield LastStates(next(numbers, 0), [key], [value[SOURCE:]])
 
 
 def _keep(kept: Mapping[Partition, dict[bytes, bytes]], records: Iterable[Record], only_key: bytes | None) -> None:

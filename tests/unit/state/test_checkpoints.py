@@ -1,0 +1,347 @@
+"""A clean stop leaves the states to the next start, which comes to the same ones as from the whole changelog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import P0, P1, STATE, World
+from tests.fakes import CommitFate, FakeStore, TransactionFate
+from tests.unit.state.test_in_the_loop import answers, both, in_memory, kept, of, served
+from worker.core.failures import BadConfiguration
+from worker.core.records import Record
+from worker.state import Extent, Restoration, why_not
+
+AT = 1_000_000.0
+
+
+def keeping(before: World | None = None, **more: Any) -> World:
+    """A worker, or the next one in the same directory: it has what the one before left, and restores the rest."""
+    if before is None:
+        world = World(has_state=True, store=FakeStore(), most_in_memory=2, keeps=True, **more)
+    else:
+        assert before.store is not None
+        exactly_once, store = before.exactly_once, before.store.reopened()
+        world = World(
+            clock=before.clock,
+            broker=before.broker,
+            has_state=True,
+            exactly_once=exactly_once,
+            store=store,
+            most_in_memory=2,
+            keeps=True,
+            **more,
+        )
+    world.start(P0)
+    world.turn_for(1.0)
+    return world
+
+
+def elsewhere(before: World) -> World:
+    """A replica in another directory."""
+    world = World(clock=before.clock, broker=before.broker, has_state=True, exactly_once=before.exactly_once).start(P0)
+    world.turn_for(1.0)
+    return world
+
+
+def stop(world: World) -> World:
+    world.signals.stop_asked = True
+    world.worker.run()
+    return world
+
+
+def some(first: int, count: int = 20, value: float = 1.0) -> list[Any]:
+    return [of(at, value, key=b"%d" % (at % 10)) for at in range(first, first + count)]
+
+
+def read_from(world: World) -> list[Extent | None]:
+    return [extent for _, extent in world.restorer.begun]
+
+
+@both
+def test_the_next_start_reads_what_came_behind(*, exactly_once: bool) -> None:
+    """From this process up to its end, then from another replica; not what is there already."""
+    first = keeping(exactly_once=exactly_once)
+    served(first, *some(0))
+    stop(first)
+    other = elsewhere(first)
+    served(other, *some(20))
+    stop(other)
+
+    again = keeping(first)
+
+    assert first.events.left_behind == [10]
+    assert read_from(again) == [Extent(20, again.restorer.begun[0][1].known_at)]  # type: ignore[union-attr]
+    assert in_memory(again) == kept(again) == {b"%d" % key: 4.0 for key in range(10)}
+    served(again, *some(40))
+    assert answers(again)[f"{P0}/59"] == [6.0]
+
+
+@both
+def test_what_a_process_leaves_that_is_killed_does_not_count(*, exactly_once: bool) -> None:
+    """All is read back."""
+    first = keeping(exactly_once=exactly_once)
+    served(first, *some(0))
+
+    again = keeping(first)
+
+    assert read_from(again) == [None]
+    assert in_memory(again) == kept(again)
+
+
+def test_keys_are_forgotten_in_what_is_kept() -> None:
+    """Before the stop, and behind it."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0), of(20, 1.0, key=b"0", state="delete"))
+    stop(first)
+    other = elsewhere(first)
+    served(other, of(21, 1.0, key=b"1", state="delete"))
+    stop(other)
+
+    again = keeping(first)
+
+    assert read_from(again) != [None]
+    assert in_memory(again) == kept(again) == {b"%d" % key: 2.0 for key in range(2, 10)}
+
+
+def test_a_process_that_lost_its_partitions_unknowingly_does_not_count_what_others_wrote() -> None:
+    """It stood still, and stops before it hears of that: its last commit is refused."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    other = elsewhere(first)
+    served(other, *some(20))
+    stop(other)
+    first.source.commit_fate = lambda: CommitFate(is_taken=False)
+
+    again = keeping(stop(first))
+
+    assert read_from(again) == [Extent(0, again.restorer.begun[0][1].known_at)]  # type: ignore[union-attr]
+    assert in_memory(again) == kept(again) == {b"%d" % key: 4.0 for key in range(10)}
+
+
+def test_a_group_that_does_not_answer_is_not_waited_for() -> None:
+    """Then what is known from the restore counts; so it does where the changelog's end is not told."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    first.source.commit_fate = lambda: CommitFate(heard_after=None)
+    stop(first)
+    second = keeping(first)
+    assert read_from(second)[0] is not None
+
+    second.restorer.is_deaf = True
+    served(second, *some(20))
+    third = keeping(stop(second))
+
+    assert [extent and extent.next_offset for extent in read_from(third)] == [20]
+    assert in_memory(third) == kept(third)
+
+
+def test_a_second_signal_leaves_nothing() -> None:
+    """There is not the time, and that is said."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    first.signals.hurry_asked = True
+    stop(first)
+
+    assert first.events.left_behind == ["there was not the time; raise WORKER_DELIVERY__DRAIN_TIMEOUT_S"]
+    assert read_from(keeping(first)) == [None]
+
+
+def test_a_disk_that_fails_at_the_end_is_said_and_fails_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is committed by then."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    assert first.store is not None
+
+    def fails(*_: object) -> bool:
+        raise BadConfiguration("the disk is full")
+
+    monkeypatch.setattr(first.store, "keep", fails)
+    stop(first)
+
+    assert first.events.left_behind == ["the disk is full"]
+
+
+def test_what_a_transaction_took_back_is_not_kept() -> None:
+    """A partition that was rewound and brought nothing since has states that are not committed."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    assert first.states is not None
+    first.states.rewind([P0])
+
+    again = keeping(stop(first))
+
+    assert first.events.left_behind == [0]
+    assert read_from(again) == [None]
+
+
+def test_what_is_not_restored_yet_is_not_kept() -> None:
+    """Part of a partition's states is of no use."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    second = World(
+        clock=first.clock,
+        broker=first.broker,
+        has_state=True,
+        exactly_once=True,
+        store=stop(first).store and FakeStore(),
+        most_in_memory=2,
+        keeps=True,
+    )
+    second.restorer.is_slow = True
+    second.start(P0)
+    second.turn(3)
+
+    assert read_from(keeping(stop(second))) == [None]
+
+
+def test_partitions_of_others_stay_as_they_were_left() -> None:
+    """Until they come, or the directory is thrown away."""
+    first = World(has_state=True, exactly_once=True, store=FakeStore(), most_in_memory=2, keeps=True).start(P0, P1)
+    served(first, *some(0), *[of(at, 1.0, key=b"p1")._replace(partition=P1) for at in range(5)])
+    second = keeping(stop(first))  # which gets P0 alone
+    assert second.states is not None
+    assert second.states.keys == 10
+
+    third = keeping(stop(second))
+    third.source.assign(P1)
+    third.turn_for(1.0)
+
+    assert [partition for partition, extent in third.restorer.begun if extent is not None] == [P0, P1]
+    assert in_memory(third) == kept(third)
+
+
+def test_what_is_too_old_is_thrown_away_when_its_partition_comes() -> None:
+    """A key that was forgotten meanwhile would come back: its tombstone may be gone."""
+    first = keeping(exactly_once=True)
+    served(first, *some(0))
+    stop(first)
+    other = elsewhere(first)
+    served(other, of(20, 1.0, key=b"0", state="delete"))
+    stop(other)
+    first.broker.compact(P0)
+    first.clock.now += 86_400.0
+
+    again = keeping(first)
+
+    assert [partition for partition, _ in again.events.thrown] == [P0]
+    assert "delete.retention.ms" in again.events.thrown[0][1]
+    assert in_memory(again) == kept(again) == {b"%d" % key: 2.0 for key in range(1, 10)}
+
+
+@pytest.mark.parametrize(
+    ("extent", "why"),
+    [
+        (Extent(10, AT), None),
+        (Extent(5, AT), None),
+        (Extent(4, AT), "it reaches to offset 4, and the changelog begins at 5"),
+        (Extent(11, AT), "it reaches to offset 11, and the changelog ends at 10"),
+        (Extent(10, AT - 89), None),
+        (Extent(10, AT - 90), "it is 90 s old, and the changelog keeps for 100 s"),
+        (Extent(10, AT + 1), "it is -1 s old, and the changelog keeps for 100 s"),
+    ],
+)
+def test_a_copy_is_used_within_the_changelog_and_its_memory(extent: Extent, why: str | None) -> None:
+    """Not before its beginning, not behind its end, and not when tombstones may be gone; nor one of the future."""
+    found = why_not(extent, 5, 10, AT, retention=100.0)
+
+    assert found is None if why is None else found is not None and found.startswith(why)
+
+
+def value(offset: int, *, is_first: bool = False) -> bytes:
+    ones = np.ones(1, np.int64)
+    return STATE.written(ones * offset, ones, np.array([is_first]), [np.ones((1, 1), "<f4")])[0]
+
+
+def test_in_a_tail_what_comes_again_needs_the_state_before_it() -> None:
+    """At least once: the copy's may be older than the one that was compacted away."""
+
+    def tail(*, is_tail: bool = True) -> Restoration:
+        return Restoration(P0, 0, STATE, committed=10, is_tail=is_tail)
+
+    behind, first, gone, without, whole = tail(), tail(), tail(), tail(), tail(is_tail=False)
+    behind.states([b"a"], [value(9)])
+    behind.states([b"a"], [value(10)])
+    behind.forgotten([b"a"], [11])
+    first.states([b"a", b"a"], [value(10, is_first=True), value(11)])
+    gone.forgotten([b"a"], [10])
+    without.states([b"a"], [value(10)])
+    whole.states([b"a"], [value(10)])
+
+    assert [one.is_doubtful for one in (behind, first, gone, without, whole)] == [False, False, True, True, False]
+
+
+def test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away() -> None:
+    """A replica wrote the key twice and was killed before the second was committed; then the first was compacted."""
+    first = keeping()
+    served(first, *some(0))
+    stop(first)
+    other = elsewhere(first)
+    served(other, of(20, 100.0, key=b"0"))
+    other.source.commit_fate = lambda: CommitFate(is_taken=False)
+    other.broker.append(of(21, 1000.0, key=b"0"))
+    other.turn_for(0.5)
+    assert kept(other)[b"0"] == 1102.0
+    other.broker.compact(P0)
+
+    again = keeping(first)
+    again.turn_for(1.0)
+
+    assert again.events.thrown == [(P0, "doubtful")]
+    assert answers(again)[f"{P0}/21"] == "error"  # as from the whole changelog: the state before it is gone
+    assert in_memory(again) == kept(again)
+
+
+FATES = [TransactionFate(), TransactionFate(is_committed=False, failure="refused"), TransactionFate(failure="in doubt")]
+moves = st.sampled_from(["stop", "kill", "stop and serve elsewhere", "stop and kill elsewhere"])
+portions = st.tuples(st.integers(0, 12), moves, st.integers(0, 12), st.booleans())
+
+
+class Requests:
+    """One after the other, of five keys, each of which is forgotten now and then; and what they leave."""
+
+    def __init__(self, fates: list[TransactionFate]) -> None:
+        self.states: dict[bytes, float] = {}
+        self._fates = iter(fates)
+        self._offset = 0
+
+    def serve(self, world: World, count: int) -> None:
+        world.transactions.fate = lambda: next(self._fates, TransactionFate())
+        served(world, *[self._next() for _ in range(count)])
+
+    def _next(self) -> Record:
+        at, self._offset = self._offset, self._offset + 1
+        key, is_deleted = b"%d" % (at % 5), at % 11 == 10
+        self.states[key] = self.states.get(key, 0.0) + at
+        if is_deleted:
+            del self.states[key]
+        return of(at, float(at), key=key, state="delete" if is_deleted else None)
+
+
+@given(
+    portions=st.lists(portions, min_size=1, max_size=4),
+    fates=st.lists(st.sampled_from(FATES), max_size=4),
+    exactly_once=st.booleans(),
+)
+def test_whatever_happens_in_between_states_are_those_of_a_serial_replay(
+    portions: list[tuple[int, str, int, bool]], fates: list[TransactionFate], *, exactly_once: bool
+) -> None:
+    """Stopped and killed in the same directory, with other replicas between, and a changelog that is compacted."""
+    world, requests = keeping(exactly_once=exactly_once), Requests(fates)
+    for mine, move, theirs, is_compacted in portions:
+        requests.serve(world, mine)
+        if move != "kill":
+            stop(world)
+        if "elsewhere" in move:
+            other = elsewhere(world)
+            requests.serve(other, theirs)
+            if "serve" in move:
+                stop(other)
+        if is_compacted and exactly_once:
+            world.broker.compact(P0, with_tombstones=False)
+        world = keeping(world)
+        assert in_memory(world) == kept(world) == requests.states

@@ -1,0 +1,172 @@
+"""What a clean end leaves in a directory: the next start has it, or throws it away and says why."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.builders import P0, P1
+from tests.unit.stores.test_local import KEYS, LENGTH, values
+from worker.core.failures import BadConfiguration
+from worker.state import Extent
+from worker.stores import LocalStore
+from worker.stores.checkpoint_file import NAME
+
+OURS = {"group": "g", "cluster": "c", "layout": "aa, 8 bytes"}
+EXTENT = Extent(17, 1000.5)
+
+
+def yes() -> bool:
+    return True
+
+
+def opened(folder: Path, **other: object) -> LocalStore:
+    return LocalStore(folder, LENGTH, {**OURS, **other})
+
+
+def left(folder: Path, go_on: Callable[[], bool] = yes) -> bool:
+    """P0 with all keys, and P1 which is not kept."""
+    store = opened(folder)
+    store.put(P0, KEYS, values(len(KEYS)))
+    store.put(P1, KEYS, values(len(KEYS)))
+    is_kept = store.keep({P0: EXTENT}, go_on)
+    store.close()
+    return is_kept
+
+
+def expect_nothing(folder: Path, why: str | None, **other: object) -> None:
+    with closing(opened(folder, **other)) as store:
+        assert (store.why_thrown_away, store.kept, store.take(P0), store.keys) == (why, [], None, 0)
+        assert store.get(P0, KEYS) == [None] * len(KEYS)
+
+
+def test_what_was_kept_is_there_once_it_is_taken(tmp_path: Path) -> None:
+    """With how far it reaches, once; what was not kept is gone, and what was not taken is no state of ours."""
+    expect_nothing(tmp_path, None)
+    expect_nothing(tmp_path, "the process that had it did not stop cleanly")
+    assert left(tmp_path)
+
+    store = opened(tmp_path)
+
+    assert (store.why_thrown_away, store.kept, store.keys) == (None, [P0], 0)
+    assert (store.take(P0), store.take(P0), store.take(P1)) == (EXTENT, None, None)
+    assert store.get(P0, KEYS) == values(len(KEYS))
+    assert (store.keys, store.get(P1, KEYS)) == (len(KEYS), [None] * len(KEYS))
+    store.close()
+
+
+def test_what_is_not_taken_is_left_again(tmp_path: Path) -> None:
+    """Beside what is new."""
+    left(tmp_path)
+    store = opened(tmp_path)
+    store.put(P1, KEYS[:1], values(1))
+    assert store.keep({P1: Extent(3, 2.0)}, yes)
+    store.close()
+
+    store = opened(tmp_path)
+
+    assert (store.take(P0), store.take(P1)) == (EXTENT, Extent(3, 2.0))
+    assert store.get(P0, KEYS) == values(len(KEYS))
+    store.close()
+
+
+def test_it_counts_once(tmp_path: Path) -> None:
+    """The mark is gone as soon as a process has it, whatever becomes of that."""
+    left(tmp_path)
+    store = opened(tmp_path)
+    assert not (tmp_path / NAME).exists()
+    store.close()
+
+    expect_nothing(tmp_path, "the process that had it did not stop cleanly")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_is_of_another_is_thrown_away(tmp_path: Path, name: str) -> None:
+    """Group, cluster, layout: whatever tells it from ours is said."""
+    left(tmp_path)
+
+    expect_nothing(tmp_path, f"it is of another {name}: {OURS[name]}, and not theirs", **{name: "theirs"})
+
+
+@pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 0.999])
+def test_one_bit_is_enough(tmp_path: Path, at: float) -> None:
+    """Wherever it is in the states."""
+    left(tmp_path)
+    file = tmp_path / "states" / "data.mdb"
+    content = bytearray(file.read_bytes())
+    content[int(at * len(content))] ^= 1
+    file.write_bytes(content)
+
+    expect_nothing(tmp_path, "it is damaged")
+
+
+def test_states_that_are_cut_short_are_thrown_away(tmp_path: Path) -> None:
+    """As where a machine went down before all was on the disk."""
+    left(tmp_path)
+    file = tmp_path / "states" / "data.mdb"
+    file.write_bytes(file.read_bytes()[:-4096])
+
+    expect_nothing(tmp_path, "it is damaged")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda said: said.replace(b"17", b"18"),
+        lambda said: said[:-1],
+        lambda _: b"nonsense",
+        lambda _: b"",
+        lambda _: b"%08x {}" % zlib.crc32(b"{}"),
+    ],
+)
+def test_a_mark_that_is_damaged_is_not_believed(tmp_path: Path, spoil: Callable[[bytes], bytes]) -> None:
+    """Not an offset of it."""
+    left(tmp_path)
+    mark = tmp_path / NAME
+    mark.write_bytes(spoil(mark.read_bytes()))
+
+    store = opened(tmp_path)
+    assert (store.why_thrown_away is None, store.kept) == (False, [])
+    store.close()
+
+
+def test_another_format_is_not_read(tmp_path: Path) -> None:
+    """That of a later version, after a step back."""
+    left(tmp_path)
+    mark = tmp_path / NAME
+    said = json.dumps(json.loads(mark.read_bytes()[9:]) | {"format": 2}).encode()
+    mark.write_bytes(b"%08x %b" % (zlib.crc32(said), said))
+
+    expect_nothing(tmp_path, "it has format 2, and this version reads 1")
+
+
+def test_what_is_not_done_in_time_is_not_kept(tmp_path: Path) -> None:
+    """Half a checksum is none."""
+    assert not left(tmp_path, lambda: False)
+
+    expect_nothing(tmp_path, "the process that had it did not stop cleanly")
+
+
+def test_without_an_identity_nothing_is_believed(tmp_path: Path) -> None:
+    """Where the cluster does not tell the changelog from others."""
+    left(tmp_path)
+
+    store = LocalStore(tmp_path, LENGTH)
+
+    assert (store.kept, store.take(P0), store.get(P0, KEYS[:1])) == ([], None, [None])
+    store.close()
+
+
+def test_a_directory_that_cannot_be_written_at_the_end_is_said(tmp_path: Path) -> None:
+    """With the setting that names it."""
+    store = opened(tmp_path / "states-of-ours")
+    (tmp_path / "states-of-ours" / f"{NAME}.new").mkdir()
+
+    with pytest.raises(BadConfiguration, match="WORKER_STATE__DIRECTORY: states cannot be kept there"):
+        store.keep({}, yes)
+    store.close()

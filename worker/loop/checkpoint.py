@@ -1,0 +1,100 @@
+"""What a clean stop leaves of the states: the next start goes on from there, and reads back only what came behind it.
+
+    drained ─▶ how far does the changelog go? ─▶ is that still ours? ─▶ leave the group ─▶ write
+
+Is it ours? A process that stood still may have lost its partitions without knowing it, and another one has written to
+their changelogs. The group takes an offset from a partition's owner alone: a commit that it takes after the question
+says that until then no other process was the owner. The states are written when others have the partitions already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+from worker.core.failures import Stop
+from worker.core.ordering.ledger import OffsetLedger
+from worker.core.records import Partition
+from worker.loop.conduct import SHORTEST_WAIT
+from worker.ports import Offsets, Source
+
+ASK_TIMEOUT = 2.0  # for the changelog's ends, and then for the group, seconds; milliseconds where they are well
+
+
+class States(Protocol):
+    """Those of all keys. These calls come once, in this order."""
+
+    def ask_ends(self, timeout: float) -> Collection[Partition]:
+        """Ask how far the changelog goes, and wait so long for it. Returns the partitions that can be kept."""
+
+    def end(self, confirmed: Collection[Partition]) -> None:
+        """No state is written any more. These partitions were ours when the ends were asked for, and later."""
+
+    def keep(self, go_on: Callable[[], bool]) -> int | None:
+        """Leave the states to the next process. How many; None where `go_on` said no before that was done."""
+
+
+class Events(Protocol):
+    def kept(self, states: int, seconds: float) -> None: ...
+    def not_kept(self, why: str) -> None: ...
+    def turned(self, now: float, in_flight: int) -> None: ...
+
+
+class Checkpoint:
+    """Owns the order of its steps. `left` are the seconds that they may take, and is asked often."""
+
+    def __init__(
+        self,
+        *,
+        states: States,
+        offsets: Offsets,
+        source: Source,
+        ledger: OffsetLedger,
+        events: Events,
+        clock: Callable[[], float],
+    ) -> None:
+        self._states = states
+        self._offsets = offsets
+        self._source = source
+        self._ledger = ledger
+        self._events = events
+        self._clock = clock
+
+    def settle(self, left: Callable[[], float]) -> None:
+        """Find out how far the states reach. All is committed, and the group not left yet."""
+        partitions = self._states.ask_ends(min(ASK_TIMEOUT, left()))
+        self._states.end(self._confirmed(self._ledger.committed_offsets(partitions), left))
+
+    def write(self, left: Callable[[], float]) -> None:
+        """Leave them to the next process. The group is left, and all is committed: what fails here ends no worker."""
+        began = self._clock()
+        try:
+            kept = self._states.keep(lambda: self._beat() < left())
+        except Stop as stop:
+            self._events.not_kept(str(stop))
+            return
+        if kept is None:
+            self._events.not_kept("there was not the time; raise WORKER_DELIVERY__DRAIN_TIMEOUT_S")
+        else:
+            self._events.kept(kept, self._clock() - began)
+
+    def _confirmed(self, offsets: Mapping[Partition, int], left: Callable[[], float]) -> Collection[Partition]:
+        """Those of which the group takes once more what it has. Of one without an offset nothing was written here."""
+        confirmed: set[Partition] = set()
+        waiting, until = set(offsets), self._clock() + ASK_TIMEOUT
+        self._offsets.commit_results()
+        if waiting:
+            self._offsets.commit(offsets)
+        with suppress(Stop):  # then they are not confirmed
+            while waiting and self._clock() < until and left() > 0:
+                self._source.poll(1, SHORTEST_WAIT)  # what it brings is the next owner's
+                for result in self._offsets.commit_results():
+                    confirmed |= result.committed.keys() & waiting
+                    waiting -= result.committed.keys() | result.failed.keys()
+        return confirmed
+
+    def _beat(self) -> float:
+        """The loop still turns, for the watchdog."""
+        self._events.turned(self._clock(), self._ledger.records)
+        return 0.0
