@@ -107,3 +107,25 @@ def test_what_cannot_be_trusted_is_thrown_away(kafka: Cluster, tmp_path: Path, w
         assert again.log.count("states_thrown_away") == 1
         assert why in again.log
         scene.expect_states_of_a_serial_replay()
+
+
+@both_guarantees
+def test_one_that_stood_still_keeps_nothing_of_what_others_wrote(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """It is told to stop before it can learn that another replica has had its partitions."""
+    with KeepingScene(kafka, tmp_path, guarantee) as scene:
+        first = scene.replica_in("a")
+        scene.ask(4000)
+        first.suspend()
+        meanwhile = scene.replica_in("b")
+        scene.ask(4000)
+        stop(meanwhile)
+        first.terminate()
+        first.resume()
+        first.exit_code()
+
+        scene.replica_in("a")
+        scene.ask(3000)
+
+        scene.expect_states_of_a_serial_replay()
