@@ -97,6 +97,7 @@ class Served(Shown):
 
     def __init__(self, deployment: Deployment = DEPLOYMENT, port: int = 0) -> None:
         super().__init__(deployment)
+        self.events._date = time.time
         self.server = HealthServer(
             "127.0.0.1", port, latest=lambda: self.events.latest, limits=LIMITS, page_of=deployment
         )
@@ -251,19 +252,19 @@ def test_the_page_is_used_with_a_keyboard(browser: Chromium) -> None:
         reached = []
         for _ in range(7):
             browser.press("Tab")
-            reached.append(browser.value("document.activeElement.innerText || document.activeElement.className"))
+            reached.append(
+                browser.value("(({id, innerText, role}) => role || id || innerText)(document.activeElement)")
+            )
             assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid", reached
-        assert reached[:2] == ["Skip to the figures", "Pause"]
-        assert reached[2].startswith("PARTITION") or "payments.requests.v2/29" in reached[2]
-        assert reached[3:] == ["metrics", "healthz", "readyz", "status"]
+        assert reached == ["Skip to the figures", "pause", "region", "metrics", "healthz", "readyz", "status"]
 
         browser.value("document.getElementById('pause').focus()")
         browser.press(" ", " ")
         assert browser.value("document.getElementById('pause').ariaPressed") == "true"
-        time.sleep(1.5)  # what was asked before is drawn
+        time.sleep(2.5)  # what was asked before is drawn
         shown.signals.stop_asked = True
         shown.turn()
-        time.sleep(2.5)
+        time.sleep(3.5)
         assert phase(browser) == "serving"
         browser.press(" ", " ")
         browser.wait(lambda: phase(browser) == "draining", "it goes on")
@@ -367,7 +368,7 @@ def test_a_real_worker_is_seen_at_rest_under_load_with_rejections_and_after_its_
         publisher = Publisher(broker)
         try:
             browser.wait(lambda: figure(browser, "#answers") > 100, "answers go out")
-            time.sleep(6)  # for a chart to look at
+            time.sleep(10)  # for a chart to look at
             assert "linger" in browser.text("#batches")
             assert browser.text("#latency").endswith("p50")
             seen(browser, "under-load")
@@ -376,7 +377,7 @@ def test_a_real_worker_is_seen_at_rest_under_load_with_rejections_and_after_its_
             browser.wait(lambda: "NOT_FOUND" in browser.text("#rejections"), "rejections are counted")
             browser.wait(lambda: "got 12 bytes" in browser.text("#reasons"), "reasons are shown")
             assert MARKUP not in browser.text("body")
-            time.sleep(3)
+            time.sleep(5)
             seen(browser, "with-rejections")
         finally:
             publisher.close()

@@ -191,6 +191,7 @@ class _Server(ThreadingHTTPServer):
 
 class _RequestHandler(BaseHTTPRequestHandler):
     timeout = READ_TIMEOUT
+    wbufsize = -1  # head and body in one send: each is a wait for the interpreter beside a busy loop
     server: _Server
 
     def do_GET(self) -> None:

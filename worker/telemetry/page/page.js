@@ -1,9 +1,9 @@
-// Draws what `status` says, once a second. The worker sends counters and buckets; rates are differences of two answers.
+// Draws what `status` says, every two seconds. The worker sends counters and buckets; rates are differences of two answers.
 // What comes from the worker becomes text and attributes, never markup.
 
-const EVERY = 1000, PATIENCE = 5000; // milliseconds: between two questions, for an answer
-const KEPT = 300, FEWEST = 60, GAP = 5; // seconds: of a chart, and between points that a line connects
-const SHORT = 5, LONG = 10; // seconds: of means, and of what comes seldom
+const EVERY = 2000, PATIENCE = 5000; // milliseconds: between two questions, for an answer
+const KEPT = 300, FEWEST = 60, GAP = 7; // seconds: of a chart, and between points that a line connects
+const SHORT = 6, LONG = 12; // seconds: of means, and of what comes seldom
 const PHASES = {
   serving: "Serving", starting: "Starting", restoring: "Reading states back", draining: "Draining",
   stuck: "Stuck", cut_off: "Cut off from Kafka", gone: "No answer",
@@ -113,11 +113,10 @@ for (const [id, name, , lines] of TILES) {
     make("h3", { textContent: name }), make("p", { id }), make("p", { id: `${id}-note`, className: "note" }), chart, make("p", { id: `${id}-range`, className: "note" })));
 }
 
-/** Lines over the last minutes, and in words how far they went. */
-function chart(id, lines, shown) {
+/** Lines over the last so many seconds, and in words how far they went. */
+function chart(id, lines, shown, span) {
   const known = points.flatMap((point) => lines.map((line) => point[line])).filter((value) => value != null);
   const top = shown === percent ? 1 : Math.max(...known, 1e-9);
-  const span = Math.max(FEWEST, points.length ? status.at - points[0].at : 0);
   for (const path of byId(`tile-${id}`).querySelectorAll("path")) {
     let line = "", last = null;
     for (const point of points) {
@@ -130,7 +129,7 @@ function chart(id, lines, shown) {
     path.setAttribute("d", line);
   }
   const range = known.length ? [...new Set([Math.min(...known), Math.max(...known)].map(shown))] : [];
-  say(`${id}-range`, range.length ? `${range.join(" to ")} in ${duration(span)}` : "");
+  say(`${id}-range`, range.join(" to "));
 }
 
 function tile(id, value, unit, ...note) {
@@ -139,14 +138,16 @@ function tile(id, value, unit, ...note) {
 }
 
 function drawTiles(now) {
-  const few = now ? "nothing in the last 5 s" : "no data yet";
+  const few = now ? "nothing in the last 6 s" : "no data yet";
   tile("requests", rate(now?.requests), "/s", `${number(status.taken)} since the start`);
   tile("answers", rate(now?.answers), "/s", `${number(status.settled)} acknowledged`);
   tile("latency", duration(now?.p50), "p50", ...(now?.p99 == null ? [few] : [`${duration(now.p99)} `, make("span", { className: "p99", textContent: "p99" })]));
   tile("fill", percent(now?.fill), "", now?.rows == null ? few : `${number(now.rows)} rows in a batch`);
   tile("busy", percent(now?.busy), "", `${status.deployment.lanes} ${status.deployment.lanes > 1 ? "lanes" : "lane"}${status.running > 1 ? `, one run since ${duration(status.running)}` : ""}`);
   tile("rejected", rate(now?.rejected), "/s", `${number(total(status.rejections, "count"))} since the start`);
-  for (const [id, , shown, lines] of TILES) chart(id, lines, shown);
+  const span = Math.max(FEWEST, points.length ? status.at - points[0].at : 0);
+  say("span", span > FEWEST ? duration(span) : "minute");
+  for (const [id, , shown, lines] of TILES) chart(id, lines, shown, span);
 }
 
 const cells = (head, ...rest) => {
@@ -185,7 +186,7 @@ function drawPartitions() {
 
 function drawRejections(now) {
   const counted = status.rejections.map((each, at) => ({ ...each, rate: now && now.rejections[at] / now.seconds })).filter((each) => each.count);
-  say("rejections-of", counted.length ? "last 10 s" : "");
+  say("rejections-of", counted.length ? "last 12 s" : "");
   fill("rejections", counted.length ? counted.map((each) => cells(each.code, rate(each.rate), number(each.count))) : [empty(3, "None since the start.")]);
   fill("reasons", status.reasons.length ? status.reasons.map((each) => make("li", {}, each.reason,
     make("small", { textContent: `${each.code}, ${each.source}, ${duration(Math.max(1, Math.round(each.ago)))} ago` })))
