@@ -9,7 +9,6 @@ import base64
 import fcntl
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -23,11 +22,6 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"),
 )
 PATIENCE = 60.0  # longer than any machine needs, seconds
-
-
-def installed() -> str | None:
-    """The program's path."""
-    return shutil.which("chromium")
 
 
 class Chromium:
