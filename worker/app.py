@@ -96,9 +96,22 @@ def _listen(
     settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits, closing: ExitStack
 ) -> None:
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
-    health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits)
+    page_of = _deployment(settings) if settings.telemetry.page else None
+    health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits, page_of=page_of)
     closing.callback(health.close)
-    events.noted("http_listening", url=health.url)
+    events.noted("http_listening", url=health.url, page=f"{health.url}/" if page_of else None)
+
+
+def _deployment(settings: Settings) -> telemetry.Deployment:
+    return telemetry.Deployment(
+        group=settings.kafka.group_id,
+        requests=settings.kafka.request_topics,
+        answers=settings.kafka.response_topic,
+        guarantee=settings.delivery.guarantee,
+        lanes=settings.batching.lanes,
+        has_state=bool(settings.state.tensors),
+        replicas=settings.telemetry.replicas,
+    )
 
 
 def _examined_beside_imports(settings: Settings) -> Topics:

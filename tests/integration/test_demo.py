@@ -11,9 +11,17 @@ from worker.tools.demo.command import demo
 from worker.tools.load.replica import Replica
 
 
-def test_the_demo_answers_everything_and_compares_two_workers(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every request has one answer, both workers leave with exit code 0, and the table shows both."""
-    code = demo(at_once=200, seconds=0.5)
+def test_the_demo_answers_everything_and_compares_two_workers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every request has one answer, both workers leave with exit code 0, and the table shows both.
+
+    Their live pages are named, and opened on request.
+    """
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+
+    code = demo(at_once=200, seconds=0.5, open_pages=True)
 
     shown = capsys.readouterr().out
     assert code == 0, shown
@@ -21,6 +29,8 @@ def test_the_demo_answers_everything_and_compares_two_workers(capsys: pytest.Cap
     assert "MAX_BATCH_SIZE=1 " in shown
     assert "MAX_BATCH_SIZE=64" in shown
     assert "latency p99" in shown
+    assert len(opened) == len(set(opened)) == 2
+    assert all(f"{url}/" in shown for url in opened)
 
 
 def test_a_worker_that_does_not_start_is_told_with_the_end_of_its_log() -> None:

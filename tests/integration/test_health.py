@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from worker.core.failures import BadConfiguration
-from worker.telemetry import HealthServer, TimeLimits, Watchdog, WorkerEvents, health
+from worker.telemetry import Deployment, HealthServer, TimeLimits, Watchdog, WorkerEvents, health
 from worker.telemetry.health import HealthServer as Server
 
 LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
@@ -101,6 +101,38 @@ def test_metrics_are_served_and_other_paths_are_not(server: Server) -> None:
     assert ask(server, "/metrics", "HEAD") == (200, "")
     assert ask(server, "/config")[0] == 404
     assert ask(server, "/metrics", "POST")[0] == 501
+
+
+def test_every_answer_has_its_security_headers(server: Server) -> None:
+    """Nothing foreign is loaded, nothing is framed, guessed at, kept or read from another site."""
+    for path in ("/", "/status", "/metrics", "/config"):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)
+        connection.request("HEAD", path)
+        headers = connection.getresponse().headers
+        connection.close()
+
+        assert headers["Content-Security-Policy"].startswith("default-src 'self'; ")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert headers.get_all("Content-Type") is not None
+
+
+def test_the_page_is_answered_like_the_other_paths(events: WorkerEvents) -> None:
+    """HEAD without a body but with its length; where it is off there is nothing."""
+    deployment = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
+    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=LIMITS, page_of=deployment)
+    try:
+        assert ask(server, "/")[0] == ask(server, "/status")[0] == 200
+        assert ask(server, "/status", "HEAD") == (200, "")
+        assert ask(server, "/status", "POST")[0] == 501
+    finally:
+        server.close()
+
+
+def test_without_the_setting_there_is_no_page(server: Server) -> None:
+    """The paths are unknown ones then."""
+    assert ask(server, "/")[0] == ask(server, "/status")[0] == ask(server, "/page.js")[0] == 404
 
 
 def test_a_silent_client_holds_nobody_up(server: Server) -> None:

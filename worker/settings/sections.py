@@ -286,8 +286,12 @@ class StateSettings(Section):
 class TelemetrySettings(Section):
     """What an operator sees."""
 
-    http_address: Text = Field("127.0.0.1", description="Address of `/metrics`, `/healthz` and `/readyz`.")
+    http_address: Text = Field("127.0.0.1", description="Address of `/metrics`, `/healthz`, `/readyz` and the page.")
     http_port: int = Field(0, ge=0, le=65_535, description="Their port; 0: any free one, which is logged.")
+    page: bool = Field(True, description="A live page of this worker's numbers at `/`, and `/status`, which it draws.")
+    replicas: Texts = Field(
+        (), description="Addresses of the other replicas' pages, comma-separated, to be linked from this one's."
+    )
     log_format: Literal["json", "console"] = Field("json", description="One JSON object per line, or text for people.")
     log_level: LogLevel = Field("INFO", description="The least level logged.")
     tracing: bool = Field(

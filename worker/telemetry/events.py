@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import platform
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from operator import attrgetter
 
 import structlog
 
@@ -20,7 +23,8 @@ from worker.telemetry.logs import RecurringFailure, printable
 from worker.telemetry.memory_limit import memory_limit
 from worker.telemetry.metrics import declared as metrics
 from worker.telemetry.metrics.held_partitions import HeldPartitions
-from worker.telemetry.metrics.metric_values import Labels, MetricValues, Snapshot
+from worker.telemetry.metrics.metric_values import STOPPING, Labels, MetricValues, Snapshot
+from worker.telemetry.reasons import KEPT_OF_EACH_CODE, RecentRejection
 from worker.telemetry.watched_parts import WatchedParts
 from worker.version import VERSION
 
@@ -53,6 +57,7 @@ class WorkerEvents:
         self._partitions = HeldPartitions()
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
         self._rejections = RecurringFailure("requests_rejected")
+        self._rejected: dict[str, deque[RecentRejection]] = {}  # the last ones, by code
         self._failed_runs = RecurringFailure("inferences_failed")
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
@@ -256,14 +261,18 @@ class WorkerEvents:
             self._log.debug("batch_failed", rows=rows, failure=printable(failure))
 
     def rejected(self, rejection: Rejection) -> None:
-        """Its message is the publisher's alone: it quotes what came."""
-        self._values.add(metrics.REJECTIONS, 1, rejection.code.value)
-        self._rejections.happened(rejection.code.value, rejection.record.source)
+        """Its message is the publisher's alone, for it quotes what came: others read its `reason`."""
+        code, source = rejection.code.value, rejection.record.source
+        self._values.add(metrics.REJECTIONS, 1, code)
+        self._rejections.happened(code, source)
+        self._rejected.setdefault(code, deque(maxlen=KEPT_OF_EACH_CODE)).append(
+            RecentRejection(code, source, rejection.message, self._date())
+        )
         request_id = rejection.reply.request_id
         self._log.debug(
             "request_rejected",
-            source=rejection.record.source,
-            code=rejection.code.value,
+            source=source,
+            code=code,
             request_id=None if request_id is None else printable(request_id),
         )
 
@@ -328,11 +337,14 @@ class WorkerEvents:
     def _publish(self) -> None:
         unready = self._unready()
         self._values.set(metrics.READY, unready is None)
-        self._latest = Snapshot(unready, self.heartbeat, None, self._values.numbers(), self._values.histograms())
+        rejected = tuple(chain.from_iterable(self._rejected.values()))
+        self._latest = Snapshot(
+            unready, self.heartbeat, None, self._values.numbers(), self._values.histograms(), rejected
+        )
 
     def _unready(self) -> str | None:
         if self._is_stopping:
-            return "stopping"
+            return STOPPING
         if not self._is_warm:
             return "the model is not loaded yet"
         if not self._is_in_group:
@@ -345,6 +357,8 @@ class WorkerEvents:
     def _sum_up(self, now: float) -> None:
         for failure in (self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions):
             if (fields := failure.summary(now)) is not None:
+                if failure is self._rejections:
+                    fields["why"] = max((kept[-1] for kept in self._rejected.values()), key=attrgetter("date")).reason
                 self._log.warning(failure.fact, **fields)
 
 

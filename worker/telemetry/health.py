@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics` over HTTP, on loopback unless told otherwise.
+"""`/healthz`, `/readyz`, `/metrics` and the live page over HTTP, on loopback unless told otherwise.
 
 Its thread answers from the latest snapshot and touches no other state. Alive means that the loop turns and no inference
 hangs. An absent broker does not count: a restart would not bring it back, and all replicas would restart at once.
@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from worker.core.failures import BadConfiguration
 from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.page.live_page import LivePage
+from worker.telemetry.page.status import Deployment
 from worker.telemetry.watchdog import TimeLimits
 
 if TYPE_CHECKING:
@@ -28,6 +30,14 @@ READ_TIMEOUT = 5.0  # seconds a client may take over its request line; probes an
 CONNECTION_TIMEOUT = 10.0  # seconds for all of a request, however slowly it is sent
 MOST_CONNECTIONS = 64  # at once; beyond them the oldest, which is the slowest, is closed, so that a probe is answered
 TEXT = "text/plain; charset=utf-8"
+# The page runs its own script and style alone, talks to its own worker alone, and never shows an answer from a cache.
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 Answer = tuple[HTTPStatus, bytes, str]
 
@@ -68,10 +78,11 @@ class HealthServer:
         *,
         latest: Callable[[], Snapshot],
         limits: TimeLimits,
+        page_of: Deployment | None = None,
     ) -> None:
-        """Port 0 takes any free one. Raises `BadConfiguration` when it cannot listen there."""
+        """Port 0 takes any free one; `page_of` asks for the live page. Raises `BadConfiguration`."""
         self._server = _listen(address, port)
-        self._server.pages = Pages(latest, limits, time.monotonic)
+        self._server.pages = Pages(latest, limits, time.monotonic, page_of)
         self._thread = Thread(target=self._server.serve_forever, args=(0.1,), name="http", daemon=True)
         self._thread.start()
 
@@ -94,22 +105,35 @@ class HealthServer:
 
 
 class Pages:
-    """The three pages as values."""
+    """What each path is answered, as values."""
 
-    def __init__(self, latest: Callable[[], Snapshot], limits: TimeLimits, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        latest: Callable[[], Snapshot],
+        limits: TimeLimits,
+        clock: Callable[[], float],
+        page_of: Deployment | None = None,
+    ) -> None:
         self._latest = latest
         self._limits = limits
         self._clock = clock
+        self._page = None if page_of is None else LivePage(page_of, latest, self._dead, clock)
 
     def answer(self, path: str, accept: str) -> Answer:
-        match path.partition("?")[0]:
+        path = path.partition("?")[0]
+        match path:
             case "/healthz":
-                return _verdict(liveness(self._latest(), self._clock(), self._limits))
+                return _verdict(self._dead(self._latest()))
             case "/readyz":
                 return _verdict(self._latest().unready)
             case "/metrics":
                 return HTTPStatus.OK, *self._metrics.render(accept)
-        return HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics\n", TEXT
+        if self._page is not None and (found := self._page.answer(path)) is not None:
+            return HTTPStatus.OK, *found
+        return HTTPStatus.NOT_FOUND, f"{'' if self._page is None else '/ '}/healthz /readyz /metrics\n".encode(), TEXT
+
+    def _dead(self, snapshot: Snapshot) -> str | None:
+        return liveness(snapshot, self._clock(), self._limits)
 
     @cached_property
     def _metrics(self) -> MetricsPage:
@@ -167,6 +191,7 @@ class _Server(ThreadingHTTPServer):
 
 class _RequestHandler(BaseHTTPRequestHandler):
     timeout = READ_TIMEOUT
+    wbufsize = -1  # head and body in one send: each is a wait for the interpreter beside a busy loop
     server: _Server
 
     def do_GET(self) -> None:
@@ -180,6 +205,8 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
         self.end_headers()
         if with_body:
             self.wfile.write(body)

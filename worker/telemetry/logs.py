@@ -112,11 +112,11 @@ def _clean(name: str, value: Any) -> Any:
     if secrets.NAME.search(name):
         return REDACTED
     if isinstance(value, str):
-        return _clean_text(value)
+        return cleaned(value)
     if isinstance(value, dict):
         # Its names may be topics, or reasons that are counted: a number is no secret, whatever it is called.
         return {
-            _clean_text(str(inner)): held if isinstance(held, int | float) else _clean(str(inner), held)
+            cleaned(str(inner)): held if isinstance(held, int | float) else _clean(str(inner), held)
             for inner, held in value.items()
         }
     if isinstance(value, list | tuple | set):
@@ -124,7 +124,8 @@ def _clean(name: str, value: Any) -> Any:
     return value
 
 
-def _clean_text(text: str) -> str:
+def cleaned(text: str) -> str:
+    """The text without what looks like a secret in it."""
     for pattern, replacement in _SECRETS_IN_TEXT:
         text = pattern.sub(replacement, text)
     return text

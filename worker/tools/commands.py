@@ -14,6 +14,7 @@ from worker.terminal.streams import give_stdout_back
 from worker.tools.bench.options import BenchOrder
 from worker.tools.consume.options import ConsumeOrder
 from worker.tools.dead_letters import options as dead_letters
+from worker.tools.demo.options import DemoOrder
 from worker.tools.profile.options import ProfileOrder
 from worker.tools.publish.options import PublishOrder
 from worker.tools.score.options import ScoreOrder
@@ -40,12 +41,7 @@ def register(app: typer.Typer, end: End) -> None:
     add_command(states, "reset", state.ResetOrder, _reset_state, end)
     add_command(app, "publish", PublishOrder, _publish, end)
     add_command(app, "consume", ConsumeOrder, _consume, end)
-
-    @app.command()
-    def demo() -> None:
-        """Classify handwritten digits, batched and one by one, on a mock broker inside this process."""
-        end(_demo)
-
+    add_command(app, "demo", DemoOrder, _demo, end)
     add_command(app, "profile", ProfileOrder, _profile, end)
     add_command(app, "bench", BenchOrder, _bench, end)
 
@@ -117,10 +113,10 @@ def _consume(order: ConsumeOrder) -> int:
     return consume(order)
 
 
-def _demo() -> int:
+def _demo(order: DemoOrder) -> int:
     from worker.tools.demo.command import demo
 
-    return demo()
+    return demo(open_pages=order.open_pages)
 
 
 def _profile(order: ProfileOrder) -> int:

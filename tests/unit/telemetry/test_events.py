@@ -451,6 +451,7 @@ def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: lis
         (3, {"INVALID_ARGUMENT": 3}, "requests/0/2"),
         (100, {"NOT_FOUND": 100}, "requests/0/99"),
     ]
+    assert {line["why"] for line in lines} == {"expected FP32, got '…'"}
     assert {line["log_level"] for line in lines} == {"warning"}
 
 

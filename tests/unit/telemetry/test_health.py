@@ -6,8 +6,10 @@ import pytest
 
 from worker.telemetry.health import Pages, liveness
 from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.page.status import Deployment
 from worker.telemetry.watchdog import TimeLimits
 
+DEPLOYMENT = Deployment("digits", ("requests",), "answers", "at_least_once", lanes=1, has_state=False)
 LIMITS = TimeLimits(turn=60.0, run=30.0, stop=20.0)
 
 
@@ -35,11 +37,40 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
         ("/readyz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/readyz?verbose", Snapshot(), HTTPStatus.SERVICE_UNAVAILABLE, b"starting\n"),
         ("/", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics\n"),
+        ("/status", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics\n"),
     ],
 )
 def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
     """In one line that an operator reads in the pod's events."""
     assert Pages(lambda: snapshot, LIMITS, lambda: 1000.0).answer(path, "")[:2] == (status, body)
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type", "begins"),
+    [
+        ("/", "text/html; charset=utf-8", b"<!doctype html>"),
+        ("/page.css", "text/css; charset=utf-8", b":root"),
+        ("/page.js", "text/javascript; charset=utf-8", b"//"),
+        ("/icon.svg", "image/svg+xml", b"<svg"),
+        ("/status?x", "application/json", b"{"),
+    ],
+)
+def test_the_live_page_is_there_where_it_is_wanted(path: str, content_type: str, begins: bytes) -> None:
+    """Without it these paths are unknown, as above."""
+    pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT)
+
+    status, body, given = pages.answer(path, "")
+
+    assert (status, given) == (HTTPStatus.OK, content_type)
+    assert body.startswith(begins)
+
+
+@pytest.mark.parametrize("path", ["/page.py", "/status.py", "/../health.py", "/index.html", "//", "/page.css/"])
+def test_no_other_file_is_served(path: str) -> None:
+    """The page's files are named one by one."""
+    pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT)
+
+    assert pages.answer(path, "")[:2] == (HTTPStatus.NOT_FOUND, b"/ /healthz /readyz /metrics\n")
 
 
 def test_metrics_come_in_the_format_asked_for() -> None:

@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from worker.telemetry.reasons import RecentRejection
+
 Labels = tuple[str, ...]
+
+STOPPING = "stopping"  # why a worker that drains is not ready
 
 
 class MetricKind(Enum):
@@ -46,7 +50,8 @@ class HistogramState(NamedTuple):
 class Snapshot:
     """The numbers at one instant, `turned_at` (monotonic seconds; None before the loop's first turn).
 
-    `unready` says why no request should be expected to be answered now; None means ready.
+    `unready` says why no request should be expected to be answered now; None means ready. `rejected` has the last few
+    of each code.
     """
 
     unready: str | None = "starting"
@@ -54,6 +59,7 @@ class Snapshot:
     running_since: float | None = None
     numbers: Mapping[Metric, Mapping[Labels, float]] = field(default_factory=dict)
     histograms: Mapping[Metric, HistogramState] = field(default_factory=dict)
+    rejected: Sequence[RecentRejection] = ()
 
 
 class MetricValues:

@@ -7,6 +7,7 @@ once, which shows what each can do; then a steady rate at which the batching wor
 from __future__ import annotations
 
 import os
+import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -50,7 +51,7 @@ class Result(NamedTuple):
         return self.tally.latency_ms["p50"] < PROMPT_MS
 
 
-def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
+def demo(at_once: int = AT_ONCE, seconds: float = SECONDS, *, open_pages: bool = False) -> int:
     """0 when no answer was an error. Raises `Stop` when a worker or the broker fails, never for being slow."""
     unwind_when_told()  # so that no worker is left behind
     console = terminal.console()
@@ -66,6 +67,9 @@ def demo(at_once: int = AT_ONCE, seconds: float = SECONDS) -> int:
         ]
         for contender in contenders:
             contender.replica.wait_until_ready()
+            console.print(f"Live page of the worker {contender.name}: {contender.replica.url}/", highlight=False)
+            if open_pages:
+                webbrowser.open(contender.replica.url)
         with DemoScreen(console, images) as screen:
             heaps, results = _compete(_Loads(generator, screen), contenders, at_once, seconds)
         for contender in contenders:

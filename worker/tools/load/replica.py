@@ -63,6 +63,10 @@ class Replica(Closing):
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def url(self) -> str:
+        return self._url
+
     def wait_until_ready(self) -> None:
         """Until `/readyz` says yes. Raises `Stop` with the end of the log when it never does."""
         deadline = time.monotonic() + _START_TIMEOUT_S

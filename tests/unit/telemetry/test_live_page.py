@@ -1,0 +1,334 @@
+"""What `/status` says of a worker, and the page's files, read without a browser; `integration` has one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from math import inf
+from typing import Any
+
+import pytest
+
+from tests.unit.telemetry.test_events import P0, P1, FakeBatcher, FakeLanes, FakeLedger, FakeSignals, batch
+from worker.core.failures import Code
+from worker.core.records import ClosedBy, Partition, Record, Rejection, Reply, Standing, Suspect
+from worker.telemetry import Deployment, WorkerEvents
+from worker.telemetry.events import PUBLISH_EVERY
+from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.page.live_page import FILES, LivePage
+from worker.telemetry.page.status import LONG_TURN, MOST_PARTITIONS, MOST_REASONS, SLOW_COMMIT
+from worker.telemetry.watched_parts import WatchedParts
+
+DEPLOYMENT = Deployment("digits", ("requests", "backfill"), "answers", "at_least_once", lanes=2, has_state=False)
+
+
+class FakeStates:
+    keys, size, loads = 12, 3456, 0
+    restoring, left_to_restore = 0, 0
+
+
+class FakeTurns:
+    waiting = 7
+
+
+class Shown:
+    """Events with a clock that the test turns, and what `/status` says of them."""
+
+    def __init__(self, deployment: Deployment = DEPLOYMENT) -> None:
+        self.now = 1000.0
+        self.dead: str | None = None
+        self.events = WorkerEvents(max_batch_size=32, clock=lambda: self.now, date=lambda: 5e8 + self.now)
+        self.ledger, self.lanes, self.signals, self.states = FakeLedger(), FakeLanes(), FakeSignals(), FakeStates()
+        parts = WatchedParts(self.ledger, self.lanes, FakeBatcher(), self.signals, self.states, FakeTurns())
+        self.events.watch(parts)
+        self.page = LivePage(
+            deployment, lambda: self.events.latest, lambda _: self.dead, lambda: self.now, lambda: 5e8 + self.now
+        )
+
+    def turn(self, seconds: float = PUBLISH_EVERY) -> None:
+        self.now += seconds
+        self.events.turned(self.now, in_flight=3)
+
+    @property
+    def status(self) -> Any:
+        return read(self.page, "/status")
+
+
+def read(page: LivePage, path: str) -> Any:
+    found = page.answer(path)
+    assert found is not None
+    return json.loads(found[0])
+
+
+def content(path: str) -> str:
+    found = LivePage(DEPLOYMENT, Snapshot, lambda _: None, lambda: 0.0).answer(path)
+    assert found is not None
+    return found[0].decode()
+
+
+@pytest.fixture
+def shown() -> Shown:
+    shown = Shown()
+    shown.events.model_warmed("digits", "1", "cpu")
+    shown.events.assigned([P0, P1])
+    return shown
+
+
+def reject(events: WorkerEvents, offset: int, message: str, code: Code = Code.INVALID_ARGUMENT) -> None:
+    events.rejected(Rejection(Record(P0, offset, b"a-key", b"a-value", (), None), code, message, Reply("raw")))
+
+
+def test_there_is_an_answer_before_there_is_anything_to_say() -> None:
+    """A page that is opened while the model loads."""
+    page = LivePage(DEPLOYMENT, Snapshot, lambda _: None, lambda: 0.0)
+
+    said = read(page, "/status")
+
+    assert (said["phase"], said["why"], said["at"], said["model"]) == ("starting", "starting", None, None)
+    assert said["partitions"] == {"count": 0, "lag": 0, "furthest": []}
+
+
+def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
+    """The page takes the difference of two answers."""
+    shown.events.taken(5)
+    shown.events.batch_closed(batch(16, ClosedBy.LINGER), 0.001)
+    shown.events.batch_ran(16, 0.25, None)
+    shown.events.settled({shown.now - 0.5: 4}, shown.now)
+    shown.turn()
+
+    said = shown.status
+
+    assert (said["at"], said["taken"], said["settled"]) == (shown.now, 5, 4)
+    assert {"by": "linger", "batches": 1, "rows": 16} in said["batches"]
+    assert len(said["batches"]) == len(ClosedBy)
+    assert (said["fill"], said["inference"]) == (0.5, 0.25)
+    assert dict(zip(said["latency"]["bounds"], said["latency"]["counts"], strict=False))[0.5] == 4
+    assert said["model"] == {"name": "digits", "version": "1", "device": "cpu"}
+    assert said["linger"] == 0.005
+    assert said["held"][0] == {"name": "requests", "now": 3, "limit": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "phase", "why"),
+    [
+        (lambda _: None, "serving", None),
+        (lambda s: setattr(s, "dead", "the loop has not turned for 70 s"), "stuck", "the loop has not turned for 70 s"),
+        (lambda s: s.events.consumer_seen(0, {P0: Standing(1, 2)}), "cut_off", "no broker can be reached; requests"),
+        (lambda s: s.events.consumer_seen(1, {P0: Standing(1, 2)}), "serving", None),
+        (lambda s: setattr(s.signals, "stop_asked", True), "draining", "told to stop"),
+        (lambda s: setattr(s.states, "restoring", 2), "restoring", "the states of 2 partitions are being read back"),
+        (lambda s: s.events.lost([P0, P1], 0), "starting", "not in the consumer group yet"),
+    ],
+)
+def test_the_phase_is_a_word_with_its_reason(
+    shown: Shown, change: Callable[[Shown], object], phase: str, why: str | None
+) -> None:
+    """Serving has none."""
+    change(shown)
+    shown.turn()
+
+    said = shown.status
+
+    assert said["phase"] == phase
+    assert said["why"] is None if why is None else said["why"].startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("change", "alert", "text"),
+    [
+        (lambda s: s.events.paused(is_paused=True), "Paused", "Fetching is paused"),
+        (lambda s: s.events.suspected([Suspect(P0, 2, None, until=9)]), "PartitionSuspected", "one at a time: 1."),
+        (lambda s: s.events.batch_ran(1, 0.1, "no"), "InferenceFails", "since the start: 1."),
+        (lambda s: s.events.place_lost(P0, lost=0, first=1500), "RequestsDeleted", "were read: 1,500."),
+    ],
+)
+def test_what_asks_for_an_operator_is_said_with_its_heading_in_the_runbook(
+    shown: Shown, change: Callable[[Shown], object], alert: str, text: str
+) -> None:
+    """And nothing else is."""
+    shown.turn()
+    assert shown.status["notices"] == []
+
+    change(shown)
+    shown.turn()
+
+    (notice,) = shown.status["notices"]
+    assert notice["alert"] == f"InferenceWorker{alert}"
+    assert text in notice["text"]
+
+
+def test_a_loop_that_does_not_turn_is_said_before_it_counts_as_stuck(shown: Shown) -> None:
+    """The figures stand still meanwhile."""
+    shown.turn()
+    shown.now += LONG_TURN + 1
+
+    assert shown.status["notices"][0]["text"] == "The loop has not turned for 6 s; the figures are of then."
+
+
+def test_commits_that_do_not_get_through_are_said(shown: Shown) -> None:
+    """After a while: one that is under way is no trouble."""
+    shown.ledger.pending = {P0: 7}
+    shown.turn()
+    shown.turn(SLOW_COMMIT)
+    assert shown.status["notices"] == []
+
+    shown.turn(1.0)
+
+    assert shown.status["notices"][0]["text"] == "No commit has got through for 31 s."
+
+
+def test_partitions_far_behind_come_first(shown: Shown) -> None:
+    """By magnitude, so that no two change places all the time; with the age of their oldest request."""
+    p2 = Partition("backfill", 10)
+    shown.events.assigned([p2])
+    shown.events.consumer_seen(1, {P0: Standing(0, 3), P1: Standing(0, 900), p2: Standing(0, 5)})
+    shown.ledger.oldest = {P1: 998.0, p2: inf}
+    shown.turn(1.0)
+
+    said = shown.status["partitions"]
+
+    assert (said["count"], said["lag"]) == (3, 908)
+    assert said["furthest"] == [
+        {"partition": "requests/1", "lag": 900, "oldest": 3.0},
+        {"partition": "backfill/10", "lag": 5, "oldest": None},
+        {"partition": "requests/0", "lag": 3, "oldest": None},
+    ]
+
+
+def test_of_many_partitions_the_furthest_behind_are_shown(shown: Shown) -> None:
+    """An answer stays small; the sums count all."""
+    many = [Partition("wide", number) for number in range(3 * MOST_PARTITIONS)]
+    shown.events.assigned(many)
+    shown.events.consumer_seen(1, {p: Standing(0, 10 + 10_000 * (p.number == 250)) for p in many})
+    shown.turn()
+
+    said = shown.status["partitions"]
+
+    assert (said["count"], said["lag"]) == (2 + len(many), 10 * len(many) + 10_000)
+    assert len(said["furthest"]) == MOST_PARTITIONS
+    assert [row["partition"] for row in said["furthest"][:3]] == ["wide/250", "wide/0", "wide/1"]
+
+
+def test_the_last_reasons_are_said_once_each_and_without_what_was_sent(shown: Shown) -> None:
+    """However often one comes, those of the other codes stay."""
+    reject(shown.events, 1, "model 'secret-name' is not served here", Code.NOT_FOUND)
+    shown.now += 2.0
+    for offset in range(2, 200):
+        reject(shown.events, offset, f"expected FP32, got 'payload-{offset}'")
+    shown.turn(1.0)
+
+    said = shown.status
+
+    assert said["reasons"] == [
+        {"code": "INVALID_ARGUMENT", "reason": "expected FP32, got '…'", "source": "requests/0/199", "ago": 1.0},
+        {"code": "NOT_FOUND", "reason": "model '…' is not served here", "source": "requests/0/1", "ago": 3.0},
+    ]
+    assert {"code": "INVALID_ARGUMENT", "count": 198} in said["rejections"]
+    assert not re.search("secret-name|payload|a-key|a-value", json.dumps(said))
+
+
+def test_only_so_many_reasons_are_said(shown: Shown) -> None:
+    """The latest."""
+    for code in Code:
+        for offset in range(10):
+            reject(shown.events, offset, f"expected {'x' * offset}", code)
+    shown.turn()
+
+    assert len(shown.status["reasons"]) == MOST_REASONS
+
+
+def test_state_by_key_is_said_and_whether_the_model_has_any() -> None:
+    """Keys, memory, requests that wait for their key, and what is still to be read back."""
+    shown = Shown(DEPLOYMENT._replace(has_state=True))
+    shown.states.restoring, shown.states.left_to_restore = 2, 500
+    shown.turn()
+
+    assert shown.status["state"] == {"keys": 12, "bytes": 3456, "waiting": 7, "restoring": 2, "left": 500}
+    assert shown.status["deployment"]["has_state"]
+    assert not Shown().status["deployment"]["has_state"]
+
+
+# The files
+
+
+class Elements(HTMLParser):
+    """Every element of a page with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_the_page_reads_only_what_status_says(shown: Shown) -> None:
+    """Each `status.…` in the script is a field; what it reads of lists the test in the browser sees."""
+    shown.turn()
+    said = shown.status
+
+    paths = set(re.findall(r"\bstatus((?:\??\.[a-z]+)+)(?!\()\b", content("/page.js")))
+
+    assert len(paths) > 15
+    for path in paths:
+        held: Any = said
+        for name in re.findall("[a-z]+", path):
+            if isinstance(held, list):  # a method of it
+                break
+            assert name in held, path
+            held = held[name]
+
+
+def test_every_element_that_the_script_names_is_on_the_page() -> None:
+    """But for those of the tiles, which it makes."""
+    script, ids = content("/page.js"), {held["id"] for _, held in Elements(content("/")).found if "id" in held}
+    named = set(re.findall(r"(?:byId|say|fill)\(\"([\w-]+)\"", script))
+
+    assert len(named) > 12
+    assert named <= ids
+
+
+def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline() -> None:
+    """The security policy refuses both; what comes from the worker never becomes markup."""
+    for path in FILES:
+        addresses = set(re.findall(r"https?://[\w./]+", content(path)))
+        assert addresses <= {"http://www.w3.org/2000/svg"}, path  # the name of a language, never fetched
+    for tag, held in Elements(content("/")).found:
+        assert tag != "style"
+        assert not [name for name in held if name.startswith("on") or name == "style"]
+        for name in ("src", "href"):
+            assert not (held.get(name) or "").startswith(("/", "//")), "a proxy may put it under a path of its own"
+    assert not re.search(
+        r"innerHTML\s*=(?!=)|outerHTML|insertAdjacentHTML|document\.write|\beval\b", content("/page.js")
+    )
+
+
+def test_the_page_is_small() -> None:
+    """A phone on a bad line reads it, too; measured 2026-11: 23 kB."""
+    assert sum(len(content(path).encode()) for path in FILES) < 25_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(scheme: str) -> None:
+    """By 4.5 to 1, as WCAG 2 has it for small text (AA), in each scheme."""
+    light, dark = re.findall(r":root \{(.*?)\}", content("/page.css"), re.DOTALL)[:2]
+    colours = dict(re.findall(r"--(\w+): (#\w+);", light if scheme == "light" else dark))
+
+    for ground in ("ground", "card"):
+        for ink in ("ink", "soft", "accent", "second", "good", "wait", "bad"):
+            assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    channels = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

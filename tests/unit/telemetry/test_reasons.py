@@ -1,0 +1,77 @@
+"""Reasons of rejections as others than their publishers see them: nothing that was sent is left in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.codecs.builders import AS_JSON, as_json, codecs, document, record, tensor
+from worker.core.failures import Code
+from worker.core.records import Rejection
+from worker.telemetry.reasons import LONGEST_REASON, RecentRejection
+
+CANARY = "kanarienvogel"
+# Around it what quoting, cutting and escaping may stumble over.
+NOISE = st.text(st.sampled_from("'\"\\ a\n…[{,"), max_size=90)
+
+
+def reason(message: str, code: Code = Code.INVALID_ARGUMENT) -> str:
+    return RecentRejection(code.value, "requests/0/1", message, 0.0).reason
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("model 'x' is not served here; 'digits' is", "model '…' is not served here; '…' is"),
+        ("""got "it's \\"mine\\"" there""", "got '…' there"),
+        ("got 'it\\'s mine' there", "got '…' there"),
+        ("got ['a', 'b...; the model takes 'pixels'", "got ['…'"),
+        ("got 'cut short behind a backslash\\", "got '…'"),
+        ("expected rows of 256 bytes, got 12 bytes", "expected rows of 256 bytes, got 12 bytes"),
+        ("expected a\nline", "expected a\\nline"),
+        ("sasl.password=hunter2 was refused", "sasl.password=[redacted] was refused"),
+    ],
+)
+def test_what_a_message_quotes_is_left_out(message: str, shown: str) -> None:
+    """With all behind a quotation that was cut short: where it ends is not known. Sizes stay, they help."""
+    assert reason(message) == shown
+
+
+def test_of_what_the_model_says_no_number_is_shown() -> None:
+    """It may be an element of the request."""
+    message = "the model failed on this request: Gather 'g': idx=9999 must be within the range [-10,9]"
+
+    assert reason(message, Code.INTERNAL) == (
+        "the model failed on this request: Gather '…': idx=… must be within the range […,…]"
+    )
+
+
+def test_a_reason_is_a_line() -> None:
+    """A long one is cut."""
+    assert len(reason("x" * 10_000)) == LONGEST_REASON
+
+
+@given(before=NOISE, behind=NOISE, place=st.integers(0, 8))
+def test_nothing_of_a_request_is_in_the_reason_for_its_rejection(before: str, behind: str, place: int) -> None:
+    """Wherever the text stands that a publisher sent: in names, datatypes, shapes, headers, ids, or as the value."""
+    said = f"{before}{CANARY}{behind}"
+    requests: list[Any] = [
+        as_json(document(model_name=said)),
+        as_json(document(model_version=said)),
+        as_json({"inputs": [tensor(name=said)]}),
+        as_json({"inputs": [tensor(datatype=said)]}),
+        as_json({"inputs": [tensor(shape=[1, said])]}),
+        as_json({"inputs": [tensor(data=[said, 1.0, 2.0])]}),
+        as_json(document(outputs=[{"name": said}])),
+        record(json.dumps(document()).encode(), AS_JSON, ("timeout-ms", said.encode()), ("accept", said.encode())),
+        record(said.encode(), AS_JSON),
+    ]
+
+    refused = codecs().decode(requests[place])
+
+    assert isinstance(refused, Rejection)
+    assert CANARY not in reason(refused.message, refused.code)

@@ -1,0 +1,1 @@
+"""The live page at `/`, and the JSON object at `/status` that it draws."""
