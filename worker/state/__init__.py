@@ -5,10 +5,6 @@
 
 | module | what it owns |
 |---|---|
-| `outside_states` | the same where a store outside keeps the states: what of them is in memory, and what comes |
-| `outside_values` | how a state stands there |
-| `cached_slots` | which of its keys have a slot |
-| `fetch` | the requests that wait for a state |
 | `layout` | which inputs and outputs of the model are state, and how a state stands in the changelog |
 | `states` | what a batch reads and writes, what an abort takes back, and what is being restored |
 | `slabs` | the states in memory |
@@ -17,8 +13,12 @@
 | `turns` | the requests that wait for an earlier one of their key |
 | `stacker` | state into the batch, and out of what the model gave |
 | `changes` | the changelog's messages |
-| `checkpoints` | how far into the changelog the states reach that a clean end leaves to the next start |
 | `restoring` | which of them count when they are read back |
+| `checkpoints` | how far into the changelog the states reach that a clean end leaves to the next start |
+| `outside_states` | `states` where a store outside keeps them: what of them is in memory, and what comes |
+| `outside_values` | how a state stands in that store |
+| `cached_slots` | which keys of that store have a slot in memory |
+| `fetch` | the requests that wait for a state from that store |
 
 Pure: no Kafka, no clock, no thread. Every call is made by the loop's thread.
 """
