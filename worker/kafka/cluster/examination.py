@@ -140,7 +140,7 @@ class _Examination:
             self._check_compaction()
         if self._problems:
             return StartVerdict(tuple(self._problems), None, can_administer)
-        limits = self._read_limits() if can_administer else self._assume_limits([*self._written.values()])
+        limits = self._read_limits() if can_administer else self._assume_limits(self._written)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
         changelog = self._kafka.changelog_topic
         topics = Topics(partitions, limits, membership, tuple(self._notes), changelog)
@@ -285,7 +285,7 @@ class _Examination:
                 self._problems.append(missing(self._kafka, right, right.operation.lower()))
 
     def _read_limits(self) -> dict[str, int]:
-        found = record_limits(self._admin, self._written.values(), self._timeout)
+        found = record_limits(self._admin, self._written, self._timeout)
         limits = {topic: limit for topic, limit in found.items() if limit is not None}
         return limits | self._assume_limits([topic for topic in found if topic not in limits])
 
