@@ -8,7 +8,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Thread
+from threading import Thread, current_thread
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
@@ -187,4 +187,5 @@ class InferenceClient:
 def _end(exchange: Exchange, thread: Thread, process: int) -> None:
     if os.getpid() == process:
         exchange.stop()
-        thread.join(STOP_TIMEOUT)
+        if thread is not current_thread():  # it held the last future of a client that was forgotten
+            thread.join(STOP_TIMEOUT)
