@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
 from typing import Any, Self
@@ -73,6 +74,9 @@ class Answer(Future[Result]):
             self._pending.undelivered(self, error)
 
 
+Callback = tuple[Callable[[Future[Result]], object], Answer]
+
+
 class Pending:
     """The table. `late` counts answers that came after their time, `repeats` those that came again."""
 
@@ -87,7 +91,7 @@ class Pending:
         self._new: deque[tuple[float, bytes]] = deque()
         self._times: list[tuple[float, bytes]] = []
         self._lapsed: dict[bytes, None] = {}
-        self._callbacks: SimpleQueue[tuple[Callable[[Future[Result]], object], Answer]] = SimpleQueue()
+        self._callbacks: SimpleQueue[Callback] = SimpleQueue()
         self._caller: Thread | None = None
         self.is_closed = False
         self.late = 0
@@ -178,17 +182,14 @@ class Pending:
 
     def end_all(self, error: InferenceError | None) -> int:
         """With this error, or as cancelled. How many there were."""
-        ended = 0
-        for request_id in list(self._table):
-            answer = self.take(request_id, lapses=True)
-            if answer is None:
-                continue
-            ended += 1
+        taken = [answer for at in list(self._table) if (answer := self.take(at, lapses=True)) is not None]
+        for answer in taken:
             if error is not None:
                 answer.end(error)
-            elif Future.cancel(answer):
+            else:
+                Future.cancel(answer)
                 answer.set_running_or_notify_cancel()
-        return ended
+        return len(taken)
 
     def call(self, fn: Callable[[Future[Result]], object], answer: Answer) -> None:
         """Have a callback called, by a thread that is started for the first."""
@@ -199,20 +200,23 @@ class Pending:
                 self._caller.start()
 
     def _call_back(self) -> None:
-        while True:
-            try:
-                fn, answer = self._callbacks.get(timeout=_IDLE)
-            except Empty:
-                with self._room:
-                    if self._callbacks.empty():
-                        self._caller = None
-                        return
-                continue
+        while (callback := self._next_callback()) is not None:
+            fn, answer = callback
             try:
                 fn(answer)
             except BaseException:  # noqa: BLE001  # whatever it raises is its own, and must not end the others
                 _LOG.exception("a callback of an answer failed")
-            del fn, answer  # or the last result would be held until the next
+            del callback, fn, answer  # or the last result would be held until the next
+
+    def _next_callback(self) -> Callback | None:
+        """None, once there has been none for a while: then the thread is no more."""
+        with suppress(Empty):
+            return self._callbacks.get(timeout=_IDLE)
+        with self._room:
+            with suppress(Empty):
+                return self._callbacks.get_nowait()
+            self._caller = None
+            return None
 
     def __repr__(self) -> str:
         return f"<Pending {len(self)} of {self._most} late={self.late} repeats={self.repeats}>"

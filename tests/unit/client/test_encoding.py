@@ -46,7 +46,7 @@ def test_rows_of_the_only_input_say_all() -> None:
 
     forms = [encoder.encode(given) for given in ({"x": ROW}, ROW, {"x": ROW[0]}, {"x": [1, 2, 3]}, [[1.0, 2.0, 3.0]])]
 
-    assert forms == [Encoded(ROW.tobytes(), [("content-type", b"application/octet-stream")])] * 5
+    assert forms == [Encoded(ROW.tobytes(), (("content-type", b"application/octet-stream"),))] * 5
 
 
 def test_without_a_signature_each_tensor_says_what_it_is() -> None:

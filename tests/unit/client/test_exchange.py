@@ -46,13 +46,14 @@ def test_a_request_says_who_asks_and_how_long_it_waits() -> None:
 
 
 def test_an_answer_ends_its_future_with_arrays() -> None:
-    """And its place is free."""
+    """And its place is free; its time does nothing any more."""
     stage = Stage()
     answer = stage.submit()
 
     stage.arrive(answer)
     stage.turn()
 
+    stage.turn(10.0)
     assert answer.result(0)["y"].tolist() == [[0.5, 0.25]]
     assert len(stage.pending) == 0
 
