@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +22,14 @@ ReplyPartition = int | Literal["any"] | None
 
 _LOG = logging.getLogger("inference_client")
 ANSWER_TIMEOUT = 15.0  # seconds of each question at the start
+ASK_AGAIN = 0.2  # seconds; about as long as an election takes
+_ELECTING = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
 
 
 class Topics(NamedTuple):
@@ -38,16 +47,28 @@ def connect(config: Config, topics: Topics, longest: float, hear: Callable[[Kafk
     """
     consumer = Consumer(_consumer_config(config, hear), logger=_LOG)
     try:
-        numbers = _numbers(consumer, topics)
-        consumer.assign(_ends(consumer, topics.answers, numbers))
+        ends = _patiently(lambda: _ends(consumer, topics.answers, _numbers(consumer, topics)))
+        consumer.assign(ends)
         producer = Producer(_producer_config(config, longest, hear), logger=_LOG)
     except KafkaException as error:
         consumer.close()
         raise Unavailable(f"topics {topics.requests} and {topics.answers}: {error.args[0].str()}") from error
     if topics.reply_partition is None:
         return Clients(producer, consumer, (), lambda wait: _partitions_or_none(producer, topics.answers, wait))
-    reply = [("reply-topic", topics.answers.encode()), ("reply-partition", b"%d" % numbers[0])]
+    reply = [("reply-topic", topics.answers.encode()), ("reply-partition", b"%d" % ends[0].partition)]
     return Clients(producer, consumer, reply)
+
+
+def _patiently(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
+    """What the brokers answer. A leader that was elected just now refuses a question or two (seen 2026)."""
+    give_up = time.monotonic() + ANSWER_TIMEOUT
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in _ELECTING or time.monotonic() > give_up:
+                raise
+            time.sleep(ASK_AGAIN)
 
 
 def _numbers(consumer: Consumer, topics: Topics) -> Sequence[int]:
