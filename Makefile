@@ -25,12 +25,12 @@ help:
 setup: $(READY)
 
 # Written last: an environment that was interrupted half-way is finished by the next call.
-$(READY): requirements-dev.txt pyproject.toml
+$(READY): requirements-dev.txt pyproject.toml client/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with PYTHON=..." >&2; exit 1; }
 	@echo "Installing what development and tests need into .venv, 1 GB, once; it takes a minute or two"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e . -e ./client
 	@touch $@
 
 demo: setup
@@ -63,7 +63,7 @@ UNIT = properties plain covered
 unit: setup
 	@$(MAKE) --no-print-directory -j$(JOBS) --output-sync $(UNIT)
 
-COVERED = $(addprefix tests/unit/,codecs core delivery inference kafka loop state stores test_settings.py tools/consume) \
+COVERED = $(addprefix tests/unit/,client codecs core delivery inference kafka loop state stores test_settings.py tools/consume) \
 	tests/properties/test_stacking.py
 covered: setup
 	$(BIN)/coverage run -m pytest -m "not slow" $(COVERED)

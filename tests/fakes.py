@@ -360,6 +360,7 @@ class FakeSink:
                 self._clock.at(self._clock.now, lambda: self._reports.append(place))
                 return
             number = message.source_partition if message.key is None else sum(message.key)
+            number = number if message.partition is None else message.partition
             output = (message.topic, number % self._partitions)
             when = max(self._clock.now + self.delay(message), self._last_report.get(output, 0.0))
             self._last_report[output] = when

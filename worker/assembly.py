@@ -458,6 +458,7 @@ def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
 def _wire_contract(settings: Settings, topics: Topics) -> Wire:
     kafka = settings.kafka
     dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
+    answered = (kafka.response_topic, *kafka.reply_topics)
     return Wire(
         response_topic=kafka.response_topic,
         group_id=kafka.group_id,
@@ -465,9 +466,10 @@ def _wire_contract(settings: Settings, topics: Topics) -> Wire:
         default_content_type=kafka.default_content_type,
         default_timeout=None if timeout_ms is None else timeout_ms / 1000,
         max_request_bytes=kafka.max_request_bytes,
-        max_answer_bytes=topics.max_bytes[kafka.response_topic],
+        max_answer_bytes=min(topics.max_bytes[topic] for topic in answered),
         max_dead_letter_bytes=topics.max_bytes[dead_letters] if dead_letters else 0,
         null_value=kafka.null_value,
         non_finite_output=settings.model.non_finite_output,
         has_state=bool(settings.state.tensors),
+        reply_topics={topic: topics.partitions[topic] for topic in answered},
     )

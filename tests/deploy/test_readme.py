@@ -6,7 +6,6 @@ The broker's address and the topics of this run stand in for the pages' own. A b
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,14 +161,40 @@ def test_a_first_try_is_answered(reader: Reader) -> None:
 
 
 def test_a_client_of_one_s_own_is_answered(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
-    """The README's Python publishes a request and finds its answer, which is what the page shows, figures apart."""
+    """The README's Python asks and prints what the page shows, figures apart."""
     exec(reader.text("ask"), {})  # noqa: S102  # the page's own words
 
     start, _, end = block("ask-printed").text.partition("0.1,…")
     printed = capsys.readouterr().out
     assert printed.startswith(start)
     assert printed.endswith(end)
-    assert len(json.loads(printed)["outputs"][0]["data"]) == 10
+    assert len(re.findall(r"\d\.\d+e?[-+]?\d*", printed)) == 10
+
+
+def test_the_client_s_page_asks_and_names_the_model(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its programs print what it shows, with asyncio too."""
+    names: dict[str, Any] = {}
+    for name, printed in (("client-ask", "client-ask-printed"), ("client-signature", "client-signature-printed")):
+        exec(reader.text(name), names)  # noqa: S102  # the page's own words
+        assert capsys.readouterr().out == block(printed).text
+
+    exec(reader.text("client-async"), {})  # noqa: S102  # the page's own words
+
+    assert capsys.readouterr().out == "100\n"
+
+
+def test_the_client_installs_by_itself(tmp_path: Path) -> None:
+    """From the folder that its page names, with nothing of the worker in it."""
+    folder = block("client-install").text.split()[-1]
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
+    shutil.copytree(ROOT / folder, tmp_path / "client")  # a build leaves folders behind
+    built = subprocess.run([*pip, tmp_path, tmp_path / "client"], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+
+    assert {name.split("/")[0] for name in names} == {"inference_client", "inference_client-0.1.0.dist-info"}
+    assert "inference_client/py.typed" in names
 
 
 def test_rows_are_answered_with_rows(reader: Reader) -> None:

@@ -34,6 +34,7 @@ from worker.state.stored_slots import StoredSlots
 
 ANSWERS_TAKE, LETTERS_TAKE = 300_000, 200_000
 SET = {
+    "WORKER_KAFKA__REPLY_TOPICS": "replies",
     "WORKER_KAFKA__DEAD_LETTER_TOPIC": "letters",
     "WORKER_KAFKA__DEFAULT_CONTENT_TYPE": "application/octet-stream",
     "WORKER_KAFKA__MAX_REQUEST_BYTES": "70000",
@@ -87,8 +88,8 @@ class Transactions(Part): ...
 
 
 def topics_that_take(answers: int) -> Topics:
-    limits = {"answers": answers, "letters": LETTERS_TAKE}
-    return Topics({"answers": 4, "letters": 2}, limits, Membership("consumer", "test", None))
+    limits = {"answers": answers, "replies": answers + 1, "letters": LETTERS_TAKE}
+    return Topics({"answers": 4, "replies": 5, "letters": 2}, limits, Membership("consumer", "test", None))
 
 
 class Assembled:
@@ -257,6 +258,7 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
         max_dead_letter_bytes=LETTERS_TAKE,
         null_value="skip",
         non_finite_output="error",
+        reply_topics={"answers": 4, "replies": 5},
     )
     assert assembled.held["_codec"]._first.max_rows == 77
 

@@ -503,6 +503,7 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
         ({"KAFKA__RESPONSE_TOPIC": "requests"}, "WORKER_KAFKA__RESPONSE_TOPIC: is also a request topic"),
         ({"KAFKA__DEAD_LETTER_TOPIC": "requests"}, "WORKER_KAFKA__DEAD_LETTER_TOPIC: is also"),
         ({"KAFKA__DEAD_LETTER_TOPIC": "answers"}, "WORKER_KAFKA__DEAD_LETTER_TOPIC: is also"),
+        ({"KAFKA__REPLY_TOPICS": "mine,requests"}, "WORKER_KAFKA__REPLY_TOPICS: requests is also another topic"),
         (
             {"KAFKA__GROUP_PROTOCOL": "consumer", "KAFKA__SESSION_TIMEOUT_MS": "6000"},
             "WORKER_KAFKA__SESSION_TIMEOUT_MS: the broker sets it",

@@ -18,7 +18,7 @@ from worker.codecs.encodings.oip import Output, chosen
 from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
 from worker.core.failures import Code, Reject
 from worker.core.message_runs import MessageRun
-from worker.core.records import Array, Message, ModelKey, Prediction, Record, Rejection, Reply
+from worker.core.records import Array, Message, ModelKey, Prediction, Record, Rejection, Reply, ReplyTo
 from worker.core.runs import Run
 from worker.core.tensors.signature import Signature
 
@@ -47,7 +47,7 @@ class Answers:
 
     def __init__(self, signatures: Iterable[Signature], wire: Wire) -> None:
         self._signatures = {signature.key: signature for signature in signatures}
-        self._topic = wire.response_topic
+        self._to = ReplyTo(wire.response_topic, None)
         self._max_bytes = wire.max_answer_bytes
         self._is_non_finite_unfit = wire.non_finite_output == "allow"
         self._cut_last = _Cut((), b"", 0)
@@ -61,8 +61,9 @@ class Answers:
         reply, record = request.reply, request.record
         headers, value = self._body(prediction, reply)
         _address(headers, record, reply)
+        topic, chosen = reply.to or self._to
         # One is built per record: this saves 0.1 µs over the class's own constructor.
-        return tuple.__new__(Message, (self._topic, record.key, value, headers, record.partition.number))
+        return tuple.__new__(Message, (topic, record.key, value, headers, record.partition.number, chosen))
 
     def _body(self, prediction: Prediction, reply: Reply) -> tuple[list[Header], bytes]:
         headers = [_CONTENT_TYPE[reply.content_type], _OK]
@@ -72,8 +73,14 @@ class Answers:
         outputs = chosen(self._signatures[model], prediction.outputs, reply)
         return headers, self._oip(model, outputs, reply, headers)
 
-    def rows_of_run(self, run: Run, prediction: Prediction) -> MessageRun:
-        """The answers to the records of a run, in order, each as `result` would write it: they differ in their end."""
+    def rows_of_run(self, run: Run, prediction: Prediction) -> MessageRun | None:
+        """The answers to the records of a run, in order, each as `result` would write it: they differ in their end.
+
+        None where they do not all go to one topic.
+        """
+        topics, chosen = self._places(run)
+        if len(topics) > 1:
+            return None
         _, outputs, start, _, _ = prediction
         rows = self._rows(prediction)
         length = len(rows) // len(run.records)
@@ -84,7 +91,16 @@ class Answers:
         if head:
             values = [head + value for value in values]
         keys = [record.key for record in run.records]
-        return MessageRun(self._topic, keys, values, _headers_of_run(run, same), run.record.partition.number)
+        return MessageRun(topics.pop(), keys, values, _headers_of_run(run, same), run.record.partition.number, chosen)
+
+    def _places(self, run: Run) -> tuple[set[str], Sequence[int | None]]:
+        """The topics of its answers, and the partition of each, where one was chosen. Most often none was."""
+        are_alike = run.replies.count(run.reply) == len(run.replies)
+        wanted = {run.reply.to} if are_alike else {reply.to for reply in run.replies}
+        if wanted == {None}:
+            return {self._to.topic}, ()
+        topics = {(to or self._to).topic for to in wanted}
+        return topics, [(reply.to or self._to).partition for reply in run.replies]
 
     def _rows(self, prediction: Prediction) -> bytes:
         """The rows of the only output, cut from the bytes of the whole run: made once for all of its requests."""
@@ -102,9 +118,9 @@ class Answers:
         content_type, write = _error_writer(reply)
         headers = [_CONTENT_TYPE[content_type], _ERROR, _CODE[code]]
         _address(headers, record, reply)
-        return Message(
-            self._topic, record.key, write(readable(message), reply.body_id), headers, record.partition.number
-        )
+        topic, chosen = reply.to or self._to
+        value = write(readable(message), reply.body_id)
+        return Message(topic, record.key, value, headers, record.partition.number, chosen)
 
     def _oip(self, model: ModelKey, outputs: list[Output], reply: Reply, headers: list[Header]) -> bytes:
         if reply.content_type == PROTOBUF:
@@ -154,7 +170,7 @@ def _address(headers: list[Header], record: Record, reply: Reply) -> None:
     """Add what a requester finds its answer by."""
     source = record.source
     headers.append(("source", source.encode()))
-    _, request_id, _, _, echo = reply
+    _, request_id, _, _, echo, _ = reply
     if request_id is not None and request_id != source:
         headers.append(("request-id", request_id.encode()))
     if echo:

@@ -16,6 +16,7 @@ from worker.codecs.encodings.oip import ANY_MODEL, Body, TensorCounts, judge, me
 from worker.codecs.encodings.oip_json import JsonBody
 from worker.codecs.encodings.raw_tensor import Rows
 from worker.codecs.message_sizes import ROOM_FOR_HEADERS, fits, size_of, without_key
+from worker.codecs.reply_to import ReplyTopics
 from worker.codecs.request_headers import CONTENT_TYPE, Envelope, Envelopes
 from worker.codecs.wire_contract import JSON, PROTOBUF, SHORT_MESSAGE, Wire
 from worker.core.failures import Code, Reject
@@ -48,7 +49,12 @@ class Codecs:
         self._tell = tell
         self._rejections = rejections or Rejections()
         self._wire = wire
-        self._envelopes = Envelopes(wire.default_content_type, wire.default_timeout, reads_state=wire.has_state)
+        self._envelopes = Envelopes(
+            wire.default_content_type,
+            wire.default_timeout,
+            reads_state=wire.has_state,
+            reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics),
+        )
         self._has_state = wire.has_state
         self._rows = Rows(self._first)  # which have no place for a name
         self._bounds = TensorCounts.of(*signatures)
@@ -222,6 +228,8 @@ class Codecs:
         run = outcome.request
         assert isinstance(run, Run)
         messages = self._answers.rows_of_run(run, outcome)
+        if messages is None:
+            return [message for single in predictions(outcome) for message in self.encode(single)]
         # A request is larger than its key, and its answer's value as large as all others.
         if max(run.sizes) + len(messages.values[0] or b"") + ROOM_FOR_HEADERS <= self._wire.max_answer_bytes:
             self._rejections.predicted()
@@ -249,7 +257,8 @@ class Codecs:
             return message
         if message.key is not None and fits(keyless := without_key(message), limit):
             return keyless
-        bare = rejection._replace(message=rejection.message[:SHORT_MESSAGE], reply=Reply(rejection.reply.content_type))
+        reply = Reply(rejection.reply.content_type, to=rejection.reply.to)
+        bare = rejection._replace(message=rejection.message[:SHORT_MESSAGE], reply=reply)
         return without_key(self._answers.error(bare))
 
 

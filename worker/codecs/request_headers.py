@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
 from worker.codecs.accept import admitted
+from worker.codecs.reply_to import REPLY_NAMES, ReplyTopics
 from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
-from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, StateUse, Timeout
+from worker.core.failures import Reject
+from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
 
 # Nothing else goes back. The list is short and its names are too, so what a publisher can make us repeat is bounded by
 # the length of the values alone.
@@ -22,13 +24,13 @@ TIMEOUT, DEADLINE = "timeout-ms", "deadline"
 STATE = "state"
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
-_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, _HEAD_LENGTH, *ECHOED})
+_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, _HEAD_LENGTH, *ECHOED, *REPLY_NAMES})
 
 # The headers that mean something, as they were sent, by their names in lower case.
 Found = dict[str, tuple[str, bytes]]
 
 # What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
-_FORM = frozenset({CONTENT_TYPE, ACCEPT})
+_FORM = frozenset({CONTENT_TYPE, ACCEPT, *REPLY_NAMES})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
@@ -38,6 +40,8 @@ MAX_HEADERS = 1000
 # Forms, timeouts and lists of names that are remembered, each of at most 1 KiB. With one more all are forgotten: those
 # that come again are learned anew, and what has ceased to come takes no place for good.
 _MAX_KNOWN = 256
+
+NO_TOPICS = ReplyTopics("", {})
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -82,9 +86,15 @@ class Envelopes:
     """
 
     def __init__(
-        self, default_content_type: str, default_timeout: float | None = None, *, reads_state: bool = False
+        self,
+        default_content_type: str,
+        default_timeout: float | None = None,
+        *,
+        reads_state: bool = False,
+        reply_topics: ReplyTopics = NO_TOPICS,
     ) -> None:
         """`default_timeout` in seconds; None: without a header there is none. `reads_state`: the model has state."""
+        self._reply_topics = reply_topics
         self._reads_state = reads_state
         self._form_names = _FORM | {STATE} if reads_state else _FORM
         self._default = default_content_type
@@ -141,7 +151,7 @@ class Envelopes:
             timeout = Timeout(timeout.seconds if timeout else None, until)
         size = layout.size + sum(map(len, values))  # type: ignore[arg-type]  # as above
         # Both are built once per record: this saves 0.2 µs over the classes' own constructors.
-        reply = tuple.__new__(Reply, (reply.content_type, request_id, None, (), echo))
+        reply = tuple.__new__(Reply, (reply.content_type, request_id, None, (), echo, reply.to))
         whole = (content_type, is_rows, reply, accepted, head_length, size, fault, timeout, state)
         return tuple.__new__(Envelope, whole)
 
@@ -192,11 +202,22 @@ class Envelopes:
         accepted = _accepted(found, content_type or JSON, faults)
         head_length = _head_length(found, faults)
         timeout = self._asked(found, faults) if TIMEOUT in found or DEADLINE in found else self._timeout
-        reply = Reply(accepted[0] if accepted else JSON, request_id=_request_id(found), echo=tuple(_echoes(found)))
+        to = self._reply_to(found, faults)
+        accept, echo = accepted[0] if accepted else JSON, tuple(_echoes(found))
+        reply = Reply(accept, request_id=_request_id(found), echo=echo, to=to)
         is_rows = content_type == OCTETS and head_length is None
         state = _state(found, faults) if self._reads_state else None
         fault = faults[0] if faults else None
         return Envelope(content_type, is_rows, reply, accepted, head_length, size, fault, timeout, state)
+
+    def _reply_to(self, found: Found, faults: list[str]) -> ReplyTo | None:
+        """What cannot be is a fault, which is answered where all are."""
+        if not REPLY_NAMES.isdisjoint(found):
+            try:
+                return self._reply_topics.read({name: value for name, (_, value) in found.items()})
+            except Reject as no:
+                faults.append(no.message)
+        return None
 
     def _asked(self, found: Found, faults: list[str]) -> Timeout:
         """What the headers ask for, and the default where they name no timeout."""

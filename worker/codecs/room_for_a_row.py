@@ -42,8 +42,9 @@ def lack_of_room(model: ProbedModel, wire: Wire) -> list[str]:
             "topics above it"
         )
     if answered > wire.max_answer_bytes:
+        topics = " or ".join(wire.reply_topics) or wire.response_topic
         lacks.append(
-            f"the answer to one row has {answered:,} bytes and more, and topic {wire.response_topic} takes records of "
+            f"the answer to one row has {answered:,} bytes and more, and topic {topics} takes records of "
             f"{wire.max_answer_bytes:,}: longer answers become errors; raise its max.message.bytes, or export the "
             "model with smaller outputs"
         )

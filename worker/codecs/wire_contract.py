@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 JSON = "application/json"
@@ -34,6 +35,7 @@ class Wire:
     are what the two topics take as one record. `null_value` "skip": a record whose value is null is settled without an
     answer. `non_finite_output`: what becomes of NaN and infinity in an answer as JSON, which has neither; "error" means
     that none gets so far. `has_state`: the model remembers something of each key, so that each request needs one.
+    `reply_topics`: how many partitions the response topic has, and each other topic that requesters may name.
     """
 
     response_topic: str
@@ -47,3 +49,4 @@ class Wire:
     null_value: Literal["reject", "skip"] = "reject"
     non_finite_output: Literal["error", "allow", "null"] = "error"
     has_state: bool = False
+    reply_topics: Mapping[str, int] = field(default_factory=dict)

@@ -16,24 +16,28 @@ from worker.core.records import Message
 
 # None costs less than an empty list: 0.5 µs to produce instead of 0.8 (measured 2026-11).
 MessageHeaders = list[tuple[str, bytes | None]] | None
-Fields = tuple[str, bytes | None, bytes | None, MessageHeaders, int]
+Fields = tuple[str, bytes | None, bytes | None, MessageHeaders, int, int | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MessageRun(Sequence[Message]):
-    """Equally many keys, values and headers; topic and source partition are the same for all."""
+    """Equally many keys, values and headers; topic and source partition are the same for all.
+
+    `partitions` are those that requesters chose, one for each; empty: none did.
+    """
 
     topic: str
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
     headers: Sequence[MessageHeaders]
     source_partition: int
+    partitions: Sequence[int | None] = ()
 
     def fields(self) -> Iterator[Fields]:
         """Those of each message, in the order of `Message`."""
-        return zip(
-            repeat(self.topic), self.keys, self.values, self.headers, repeat(self.source_partition), strict=False
-        )
+        partitions = self.partitions or repeat(None)
+        same, source = repeat(self.topic), repeat(self.source_partition)
+        return zip(same, self.keys, self.values, self.headers, source, partitions, strict=False)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -44,8 +48,12 @@ class MessageRun(Sequence[Message]):
     def __getitem__(self, at: slice) -> Sequence[Message]: ...
     def __getitem__(self, at: int | slice) -> Message | Sequence[Message]:
         if isinstance(at, slice):
-            return MessageRun(self.topic, self.keys[at], self.values[at], self.headers[at], self.source_partition)
-        return Message(self.topic, self.keys[at], self.values[at], self.headers[at] or [], self.source_partition)
+            columns = self.keys[at], self.values[at], self.headers[at]
+            return MessageRun(self.topic, *columns, self.source_partition, self.partitions[at])
+        chosen = self.partitions[at] if self.partitions else None
+        return Message(
+            self.topic, self.keys[at], self.values[at], self.headers[at] or [], self.source_partition, chosen
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +78,7 @@ class MessageRuns(Sequence[Message]):
 
 
 def fields_of(messages: Sequence[Message]) -> Iterable[Fields]:
-    """Topic, key, value, headers and source partition of each."""
+    """Those of each message, in the order of `Message`."""
     return messages.fields() if isinstance(messages, MessageRun | MessageRuns) else messages
 
 

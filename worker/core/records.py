@@ -89,11 +89,18 @@ class RequestedOutput(NamedTuple):
     binary: bool
 
 
+class ReplyTo(NamedTuple):
+    """Where a requester wants its answer. `partition` None: where its key belongs."""
+
+    topic: str
+    partition: int | None
+
+
 class Reply(NamedTuple):
     """How a requester wants its answer.
 
     `request_id` None stands for the record's source; `body_id` is echoed in the answer's body as it was sent;
-    `outputs` empty means all; `echo` are request headers that go back unchanged.
+    `outputs` empty means all; `echo` are request headers that go back unchanged; `to` None is where all answers go.
     """
 
     content_type: str
@@ -101,6 +108,7 @@ class Reply(NamedTuple):
     body_id: str | None = None
     outputs: tuple[RequestedOutput, ...] = ()
     echo: tuple[tuple[str, bytes], ...] = ()
+    to: ReplyTo | None = None
 
 
 class StateUse(StrEnum):
@@ -304,13 +312,17 @@ def nothing_owed(partition: Partition, offset: int) -> Rejection:
 
 
 class Message(NamedTuple):
-    """One record to produce. Without a key it goes to partition `source_partition mod n`, so order holds there too."""
+    """One record to produce. Without a key it goes to partition `source_partition mod n`, so order holds there too.
+
+    `partition` goes before both: its requester chose it.
+    """
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
     source_partition: int
+    partition: int | None = None
 
 
 class Finished(NamedTuple):

@@ -106,6 +106,6 @@ class StoringSink:
             Change(key or b"", values.forgotten(partition, int(dict(headers or ())[OFFSET] or b"")), is_forgotten=True)
             if value is None
             else Change(key or b"", values.written(partition, value), is_forgotten=False)
-            for _, key, value, headers, _ in fields_of(changes)
+            for _, key, value, headers, *_ in fields_of(changes)
         ]
         return answers[0] if len(answers) == 1 else MessageRuns(answers), found

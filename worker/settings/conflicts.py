@@ -70,6 +70,10 @@ def _topics(kafka: KafkaSettings) -> Iterator[str]:
         yield "WORKER_KAFKA__RESPONSE_TOPIC: is also a request topic, answers would come back as requests; use another"
     if kafka.dead_letter_topic in (*kafka.request_topics, kafka.response_topic):
         yield "WORKER_KAFKA__DEAD_LETTER_TOPIC: is also a request topic or the response topic; use one of its own"
+    others = (*kafka.request_topics, kafka.dead_letter_topic, kafka.changelog_topic)
+    for topic in kafka.reply_topics:
+        if topic in others:
+            yield f"WORKER_KAFKA__REPLY_TOPICS: {topic} is also another topic of this worker, and no place for answers"
 
 
 def _group(kafka: KafkaSettings) -> Iterator[str]:

@@ -82,6 +82,12 @@ class KafkaSettings(Connection):
     response_topic: TopicName = Field(
         description="Topic for the answers. Must exist and be none of the request topics."
     )
+    reply_topics: TopicNames = Field(
+        (),
+        description="Other topics that a request may name for its answer (header `reply-topic`, Spring's "
+        "`kafka_replyTopic`), comma-separated. An answer may be as large as the smallest of them and RESPONSE_TOPIC "
+        "takes.",
+    )
     dead_letter_topic: TopicName | None = Field(
         None, description="Topic that also gets the original of every rejected request."
     )
@@ -117,7 +123,7 @@ class KafkaSettings(Connection):
         None,
         ge=1024,
         le=1_000_000_000,
-        description="Size limit of the response and dead-letter topics, where the broker does not let us read it.",
+        description="Size limit of the topics that are written to, where the broker does not let us read it.",
     )
     default_content_type: ContentType = Field(
         "application/json", description="How a request without the header `content-type` is read."

@@ -82,8 +82,9 @@ class SimBroker:
     # Answers
 
     def output(self, message: Message) -> OutputLog:
-        """Where a message goes: by its key, else by the request's partition."""
+        """Where a message goes: as its requester chose, else by its key, else by the request's partition."""
         number = (sum(message.key) if message.key else message.source_partition) % self._partitions
+        number = number if message.partition is None else message.partition
         key = message.topic, number
         return self.outputs.get(key) or self.outputs.setdefault(key, OutputLog(*key))
 

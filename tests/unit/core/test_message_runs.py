@@ -50,5 +50,5 @@ def test_headers_that_are_none_are_none_to_the_client_alone() -> None:
     """It takes less time for them than for an empty list."""
     bare = MessageRun("states", [b"k"], [None], [None], 3)
 
-    assert list(fields_of(bare)) == [("states", b"k", None, None, 3)]
+    assert list(fields_of(bare)) == [("states", b"k", None, None, 3, None)]
     assert (bare[0].headers, value_bytes(bare)) == ([], 0)

@@ -182,7 +182,7 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report) -> None:
         kafka.response_topic,
         kafka.group_id,
         max_request_bytes=kafka.max_request_bytes,
-        max_answer_bytes=limits.get(kafka.response_topic, sys.maxsize),
+        max_answer_bytes=min(limits.get(topic, sys.maxsize) for topic in (kafka.response_topic, *kafka.reply_topics)),
     )
     report.warnings += map(Finding, lack_of_room(model, wire))
 

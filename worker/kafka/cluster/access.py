@@ -3,11 +3,11 @@
 | resource | operation | without it |
 |---|---|---|
 | request topics | Read | refused at start |
-| response topic, dead-letter topic, changelog | Write | refused at start |
+| response topic, reply topics, dead-letter topic, changelog | Write | refused at start |
 | changelog | Read | refused at start |
 | the group | Read | refused at start |
 | exactly once: the transactional id | Write | refused at start |
-| response topic, dead-letter topic | DescribeConfigs | their size limit is assumed, unless MAX_MESSAGE_BYTES tells it |
+| response and reply topics, dead-letter topic | DescribeConfigs | their limit is assumed, or MAX_MESSAGE_BYTES |
 | changelog, with STATE__DIRECTORY | DescribeConfigs | a clean stop leaves no states to the next start |
 | the group | DescribeConfigs | the time to take over from a killed replica is not told |
 
@@ -60,7 +60,7 @@ def needed(kafka: KafkaSettings) -> list[Right]:
     """What a worker does not start without."""
     return [
         *(Right("REQUEST_TOPICS", "topic", topic, "Read") for topic in kafka.request_topics),
-        *(Right(setting, "topic", topic, "Write") for setting, topic in written(kafka).items()),
+        *(Right(setting, "topic", topic, "Write") for topic, setting in written(kafka).items()),
         *([Right("CHANGELOG_TOPIC", "topic", kafka.changelog_topic, "Read")] if kafka.changelog_topic else []),
         Right("GROUP_ID", "group", kafka.group_id, "Read"),
     ]
@@ -69,7 +69,7 @@ def needed(kafka: KafkaSettings) -> list[Right]:
 def wished(kafka: KafkaSettings) -> list[Right]:
     """What a worker can do without, and is better off with."""
     return [
-        *(Right(setting, "topic", topic, "DescribeConfigs") for setting, topic in written(kafka).items()),
+        *(Right(setting, "topic", topic, "DescribeConfigs") for topic, setting in written(kafka).items()),
         Right("GROUP_ID", "group", kafka.group_id, "DescribeConfigs"),
     ]
 
@@ -92,19 +92,19 @@ def missing(kafka: Connection, right: Right, verb: str) -> Finding:
 
 
 def written(kafka: KafkaSettings) -> dict[str, str]:
-    """The topics that a worker writes to, by setting."""
-    topics = {"RESPONSE_TOPIC": kafka.response_topic}
+    """The topics that a worker writes to, each with the setting that names it."""
+    topics = {kafka.response_topic: "RESPONSE_TOPIC"} | dict.fromkeys(kafka.reply_topics, "REPLY_TOPICS")
     if kafka.dead_letter_topic is not None:
-        topics["DEAD_LETTER_TOPIC"] = kafka.dead_letter_topic
+        topics[kafka.dead_letter_topic] = "DEAD_LETTER_TOPIC"
     if kafka.changelog_topic is not None:
-        topics["CHANGELOG_TOPIC"] = kafka.changelog_topic
+        topics[kafka.changelog_topic] = "CHANGELOG_TOPIC"
     return topics
 
 
 def used(kafka: KafkaSettings) -> dict[str, str]:
     """All topics of a worker, each with the setting that names it."""
     topics = dict.fromkeys(kafka.request_topics, "REQUEST_TOPICS")
-    return topics | {topic: setting for setting, topic in written(kafka).items()}
+    return topics | written(kafka)
 
 
 def acl_command(kafka: Connection, right: Right) -> str:

@@ -165,7 +165,7 @@ def _untold(kafka: KafkaSettings, found: Survey, topics: Topics | None) -> Itera
     """Rights that are no must: what we miss without them."""
     if found.controller is None or topics is None:
         return
-    silent = {topic.name for topic in found.topics if topic.config is None} & set(written(kafka).values())
+    silent = {topic.name for topic in found.topics if topic.config is None} & written(kafka).keys()
     for right in wished(kafka):
         if right.kind == "topic" and right.name in silent and kafka.max_message_bytes is None:
             yield Finding(

@@ -114,12 +114,12 @@ class KafkaSink:
         """Hand them to the client. Returns those that its queue has no room for. Raises `KafkaFatal` as `send` does."""
         produce, partitions, changelog = self._producer.produce, self._partitions, self._changelog
         waiting = iter(fields_of(messages))
-        for topic, key, value, headers, source in waiting:
-            partition = partition_of(topic, key, source, partitions, changelog)
+        for topic, key, value, headers, source, chosen in waiting:
+            partition = partition_of(topic, key, source, partitions, changelog) if chosen is None else chosen
             try:
                 produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
-                return [Message(topic, key, value, headers or [], source), *map(Message._make, waiting)]
+                return [Message(topic, key, value, headers or [], source, chosen), *map(Message._make, waiting)]
             except Exception as error:
                 self._hear_refusal()
                 receipt.refuse(f"the producer does not take a record for {topic}: {error.__cause__ or error}")

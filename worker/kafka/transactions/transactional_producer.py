@@ -86,10 +86,10 @@ class TransactionalProducer:
         """Put a place's messages into the transaction; dropped when that has failed already."""
         produce, partitions, found = self._client.produce, self._partitions, self._found
         changelog = self._changelog
-        for topic, key, value, headers, source in fields_of(messages):
+        for topic, key, value, headers, source, chosen in fields_of(messages):
             if found.failure is not None:
                 return
-            partition = partition_of(topic, key, source, partitions, changelog)
+            partition = partition_of(topic, key, source, partitions, changelog) if chosen is None else chosen
             try:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
@@ -123,7 +123,7 @@ class TransactionalProducer:
         self._try(self._client.purge)
 
     def _send_late(self, message: Message, place: Place, partition: int) -> None:
-        topic, key, value, headers, _ = message
+        topic, key, value, headers, _, _ = message
         deadline = time.monotonic() + ROOM_TIMEOUT
         while self.failure is None:
             self.serve(ROOM_SLICE)

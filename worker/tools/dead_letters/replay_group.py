@@ -194,7 +194,7 @@ class ReplayGroup(Closing):
             self._refused = f"a record for topic {report.topic()} was refused: {error.str()}"
 
     def _produce(self, sending: Sending) -> None:
-        (topic, key, value, headers, _), partition, max_bytes = sending
+        (topic, key, value, headers, _, _), partition, max_bytes = sending
         self._producer.produce(topic, value, key, partition, on_delivery=self._on_report, headers=list(headers))
         if max_bytes < _BATCH_BYTES:
             self._producer.flush(ANSWER_TIMEOUT)  # alone

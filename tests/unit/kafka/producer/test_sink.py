@@ -68,7 +68,12 @@ class NarrowClient:
 
 
 def message(number: int, key: bytes | None = b"k") -> Message:
-    return Message("a", key, b"%d" % number, [("n", b"%d" % number)], 5)
+    return Message("a", key, b"%d" % number, [("n", b"%d" % number)], 5, chosen(number))
+
+
+def chosen(number: int) -> int | None:
+    """The partition that the requester of every third answer wants it in."""
+    return number % 4 if number % 3 == 0 else None
 
 
 def as_singles(numbers: range) -> Sequence[Message]:
@@ -78,10 +83,13 @@ def as_singles(numbers: range) -> Sequence[Message]:
 def as_run(numbers: range) -> Sequence[Message]:
     """As the answers to the records of one `Run` come."""
     headers: list[Headers] = [[("n", b"%d" % number)] for number in numbers]
-    return MessageRun("a", [b"k"] * len(numbers), [b"%d" % number for number in numbers], headers, 5)
+    values = [b"%d" % number for number in numbers]
+    return MessageRun("a", [b"k"] * len(numbers), values, headers, 5, [chosen(number) for number in numbers])
 
 
-EXPECTED = [("a", b"k", b"%d" % n, -1, [("n", b"%d" % n)]) for n in range(20)]
+EXPECTED = [
+    ("a", b"k", b"%d" % n, -1 if (wanted := chosen(n)) is None else wanted, [("n", b"%d" % n)]) for n in range(20)
+]
 forms = pytest.mark.parametrize("form", [as_singles, as_run])
 Form = Callable[[range], Sequence[Message]]
 

@@ -1,0 +1,104 @@
+"""The client for asyncio. It never blocks the loop: it connects and closes on other threads, and tasks wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from numpy.typing import ArrayLike
+
+from inference_client.client import Closed, InferenceClient, Key
+from inference_client.errors import Full
+from inference_client.exchange import ROOM_SLICE
+from inference_client.kafka import ReplyPartition
+from inference_client.pending import Answer
+from inference_client.signature import Inputs, Result, Signature
+
+
+class AsyncInferenceClient:
+    """`async with` connects it. One event loop uses it."""
+
+    def __init__(  # noqa: PLR0913  # what a program may set, each by its name
+        self,
+        bootstrap: str,
+        *,
+        requests: str,
+        answers: str,
+        signature: Signature | Mapping[str, Any] | None = None,
+        timeout: float = 30.0,
+        in_flight: int = 1000,
+        reply_partition: ReplyPartition = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """As `InferenceClient`. With `in_flight` requests under way `infer` waits, and the loop goes on."""
+        self._make = lambda: InferenceClient(
+            bootstrap,
+            requests=requests,
+            answers=answers,
+            signature=signature,
+            timeout=timeout,
+            in_flight=in_flight,
+            when_full="raise",
+            reply_partition=reply_partition,
+            config=config,
+        )
+        self._places = asyncio.Semaphore(in_flight)
+        self._client: InferenceClient | None = None
+
+    async def infer(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Result:
+        """Send a request and wait for its result. Raises as `InferenceClient.infer`. Cancelled, it frees its place."""
+        async with self._places:
+            answer = await self._submit(inputs, key, timeout)
+            await _ended(answer)
+            return answer.result()
+
+    async def _submit(self, inputs: Inputs | ArrayLike, key: Key, timeout: float | None) -> Answer:
+        client = self.client
+        give_up = asyncio.get_running_loop().time() + client.longest
+        while True:
+            try:
+                return client.submit(inputs, key=key, timeout=timeout)
+            except Full:  # the producer's queue: there is a place for each that comes here
+                if asyncio.get_running_loop().time() > give_up:
+                    raise
+                await asyncio.sleep(ROOM_SLICE)
+
+    @property
+    def client(self) -> InferenceClient:
+        """The one beneath, for its counts. Raises `RuntimeError` before it is connected."""
+        if self._client is None:
+            raise RuntimeError("not connected; use it with `async with`")
+        return self._client
+
+    async def close(self, *, cancel: bool = False, timeout: float | None = None) -> Closed:
+        """As `InferenceClient.close`."""
+        return await asyncio.to_thread(self.client.close, cancel=cancel, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        self._client = await asyncio.to_thread(self._make)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close(cancel=kind is not None)
+
+
+async def _ended(answer: Answer) -> None:
+    """Wait until it has ended, whatever became of it; cancelled, cancel it."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def tell(_: Answer) -> None:
+        with suppress(RuntimeError):  # the loop was closed, and no task waits any more
+            loop.call_soon_threadsafe(ended.set)
+
+    answer.when_done(tell)
+    try:
+        await ended.wait()
+    except asyncio.CancelledError:
+        answer.cancel()
+        raise

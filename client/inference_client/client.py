@@ -1,0 +1,196 @@
+"""The client that programs use: makes its parts, starts its thread, and ends both in every way that a program ends."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import ceil
+from threading import Thread, current_thread
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+from numpy.typing import ArrayLike
+
+from inference_client.encoding import Encoder
+from inference_client.errors import ClientClosed
+from inference_client.exchange import Exchange, Route, Trouble
+from inference_client.kafka import ReplyPartition, Topics, connect
+from inference_client.pending import Answer
+from inference_client.signature import Inputs, Result, Signature
+
+Key = str | bytes | None
+
+# `map` sends anew when a quarter of what may be under way has ended, not one for one: what is sent together travels
+# together, which costs Kafka's client, the brokers and the worker less.
+REFILL = 4
+# For the thread to end: a turn, and the connections' end.
+STOP_TIMEOUT = 10.0
+
+
+class Closed(NamedTuple):
+    """How `close` found the requests under way: so many ended while it waited, so many it cancelled."""
+
+    ended: int
+    cancelled: int
+
+
+class InferenceClient:
+    """Sends requests, and gives each a future that ends exactly once: with a result, an `InferenceError` or a timeout.
+
+    One client serves many threads. It belongs to the process that made it: make another after a fork.
+    """
+
+    def __init__(  # noqa: PLR0913  # what a program may set, each by its name
+        self,
+        bootstrap: str,
+        *,
+        requests: str,
+        answers: str,
+        signature: Signature | Mapping[str, Any] | None = None,
+        timeout: float = 30.0,
+        in_flight: int = 1000,
+        when_full: Literal["wait", "raise"] = "wait",
+        reply_partition: ReplyPartition = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Connect, and note where the answers end now. Raises `Unavailable`.
+
+        `signature`: the model's, or its Open Inference Protocol metadata; None: the worker judges each tensor.
+        `timeout`: seconds that a request may take if it does not say, and at most. `in_flight`: requests at once; one
+        more waits for a place, or raises `Full`. `reply_partition`: read answers there alone, `any` picks one; None:
+        read all partitions of `answers`, and leave out what is not ours. `config`: librdkafka's, for both clients.
+        """
+        if timeout <= 0 or in_flight < 1:
+            raise ValueError("timeout must be above 0, and in_flight at least 1")
+        if signature is not None and not isinstance(signature, Signature):
+            signature = Signature.of(signature)
+        trouble = Trouble(time.monotonic)
+        both = {**(config or {}), "bootstrap.servers": bootstrap}
+        clients = connect(both, Topics(requests, answers, reply_partition), timeout, trouble.hear)
+        self._encoder = Encoder(signature)
+        self._timeout = timeout
+        self._in_flight = in_flight
+        self._exchange = Exchange(
+            clients,
+            self._encoder,
+            Route(requests, secrets.token_hex(8).encode()),
+            trouble=trouble,
+            most=in_flight,
+            waits=when_full == "wait",
+        )
+        self._process = os.getpid()
+        thread = Thread(target=self._exchange.run, name="inference-client", daemon=True)
+        # Also runs when the client is forgotten, and when the interpreter ends: a daemon's thread must not be in
+        # librdkafka then. Futures hold the client, so that it is not forgotten while one of them is wanted.
+        self._finalizer = weakref.finalize(self, _end, self._exchange, thread, self._process)
+        thread.start()
+
+    def submit(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Answer:
+        """Send a request; its future. An array alone stands for the only input of a known signature.
+
+        Raises `InvalidArgument` for what the model does not take, `Full` or `DeadlineExceeded` where there is no place,
+        `ClientClosed`, `Unavailable` and `ResourceExhausted`.
+        """
+        self._check_process()
+        answer = self._exchange.submit(self._encoder.encode(inputs), key, self._allowed(timeout))
+        answer.holds = self
+        return answer
+
+    def infer(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Result:
+        """Send a request and wait for its result. Raises what `submit` does, and the request's `InferenceError`."""
+        return self.submit(inputs, key=key, timeout=timeout).result()
+
+    def map(
+        self,
+        rows: Iterable[Inputs | ArrayLike],
+        *,
+        key: Callable[[Any], Key] | None = None,
+        timeout: float | None = None,
+        in_flight: int | None = None,
+    ) -> Iterator[Result]:
+        """The results of many requests, in their order; `in_flight` of them are under way at once.
+
+        `key` gives each its key. The first that fails raises its error here, and the others are cancelled.
+        """
+        most = min(in_flight or self._in_flight, self._in_flight)
+        under_way: deque[Answer] = deque()
+        try:
+            for row in rows:
+                if len(under_way) >= most:
+                    for _ in range(ceil(most / REFILL)):
+                        yield under_way.popleft().result()
+                under_way.append(self.submit(row, key=key(row) if key else None, timeout=timeout))
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for answer in under_way:
+                answer.cancel()
+
+    def close(self, *, cancel: bool = False, timeout: float | None = None) -> Closed:
+        """Take no more requests, and let those under way end, or cancel them; what is left at `timeout` is cancelled.
+
+        In a process that was forked from the client's own it does nothing.
+        """
+        if os.getpid() != self._process or not self._finalizer.alive:
+            return Closed(0, 0)
+        pending = self._exchange.pending
+        pending.close()
+        under_way = len(pending)
+        if not cancel:
+            pending.wait_until_empty(timeout)
+        self._finalizer()
+        return Closed(under_way - self._exchange.cancelled, self._exchange.cancelled)
+
+    @property
+    def longest(self) -> float:
+        """Seconds that any request may take."""
+        return self._timeout
+
+    @property
+    def under_way(self) -> int:
+        """Requests without an answer."""
+        return len(self._exchange.pending)
+
+    @property
+    def late(self) -> int:
+        """Answers that came after their future had ended."""
+        return self._exchange.pending.late
+
+    @property
+    def repeats(self) -> int:
+        """Answers that came again. There are none where the worker delivers exactly once."""
+        return self._exchange.pending.repeats
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClientClosed(
+                f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
+            )
+
+    def _allowed(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._timeout
+        if not 0 < timeout <= self._timeout:
+            raise ValueError(f"timeout: above 0 and at most the client's own, {self._timeout:g} s, got {timeout:g}")
+        return timeout
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Wait for what is under way; after an exception, Ctrl-C among them, cancel it."""
+        self.close(cancel=kind is not None)
+
+    def __repr__(self) -> str:
+        return f"<InferenceClient under_way={self.under_way} late={self.late} repeats={self.repeats}>"
+
+
+def _end(exchange: Exchange, thread: Thread, process: int) -> None:
+    if os.getpid() == process:
+        exchange.stop()
+        if thread is not current_thread():  # it held the last future of a client that was forgotten
+            thread.join(STOP_TIMEOUT)

@@ -1,0 +1,234 @@
+"""Requests out, answers in: what the one thread of a client does, turn by turn, and what callers' threads hand to it.
+
+    caller       submit: encode, take a place in the table, produce        (any thread)
+    the thread   turn:   answers to their futures, reports of the producer, times that are over, new partitions
+
+Owns the consumer; the producer is shared, which librdkafka allows. Reads no clock but the one it is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from math import ceil
+from threading import Event
+from typing import Any, NamedTuple, Protocol
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+from inference_client.encoding import Encoded, Encoder, Header
+from inference_client.errors import Full, InferenceError, ResourceExhausted, Unavailable
+from inference_client.pending import Answer, Pending
+
+# How long a turn waits for an answer, and so by how much a future may end after its time, seconds.
+TURN = 0.05
+# At once out of what the client has read ahead.
+MOST_AT_ONCE = 1000
+# How often the answers' topic is asked for new partitions, and for how long at most, seconds. A turn waits for it.
+LOOK_EVERY, LOOK_FOR = 5.0, 0.2
+# A full producer is asked again so soon, seconds.
+ROOM_SLICE = 0.005
+
+_UNTIMELY = KafkaError._MSG_TIMED_OUT  # noqa: SLF001  # librdkafka's own codes begin so
+_TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
+
+
+class Message(Protocol):
+    def error(self) -> KafkaError | None: ...
+    def headers(self) -> Any: ...
+    def value(self) -> Any: ...
+
+
+class Producer(Protocol):
+    @property
+    def produce(self) -> Callable[..., None]: ...
+    def poll(self, timeout: float) -> int: ...
+    def purge(self) -> Any: ...
+
+
+class Consumer(Protocol):
+    def poll(self, timeout: float) -> Any: ...
+    def consume(self, num_messages: int, timeout: float) -> Sequence[Any]: ...
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None: ...
+    def assignment(self) -> list[TopicPartition]: ...
+    def close(self) -> None: ...
+
+
+class Route(NamedTuple):
+    """Where requests go. `prefix` begins the id of each, and is this client's alone."""
+
+    topic: str
+    prefix: bytes
+
+
+class Clients(NamedTuple):
+    """Kafka's two. `reply` are the headers that say where answers are read.
+
+    `partitions_now` asks how many partitions the answers' topic has, for so many seconds at most, and gives None where
+    that is not known; itself None where new ones are not ours to read.
+    """
+
+    producer: Producer
+    consumer: Consumer
+    reply: Sequence[Header] = ()
+    partitions_now: Callable[[float], int | None] | None = None
+
+
+class Trouble:
+    """What Kafka's clients have complained of. `fatal`: the producer or the consumer takes nothing more."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._heard = (-1.0, "")
+        self.fatal: str | None = None
+
+    def hear(self, error: KafkaError) -> None:
+        """Given to both clients, which call it inside of a poll."""
+        self._heard = (self._clock(), error.str())
+        if error.fatal():
+            self.fatal = self.fatal or error.str()
+
+    def since(self, began: float) -> str:
+        """The last complaint, if there was one since then."""
+        at, text = self._heard
+        return f"; meanwhile Kafka's client said: {text}" if at >= began else ""
+
+
+class Exchange:
+    """One client's traffic. `run` is its thread's; `submit` is anybody's."""
+
+    def __init__(
+        self,
+        clients: Clients,
+        encoder: Encoder,
+        route: Route,
+        *,
+        trouble: Trouble,
+        most: int,
+        waits: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`most` requests at once; then `submit` waits, or does not."""
+        self._producer, self._consumer, self._reply, self._partitions_now = clients
+        self._encoder = encoder
+        self._route = route
+        self._trouble = trouble
+        self._waits = waits
+        self._clock = clock
+        self._numbers = count()
+        self._look_at = clock() + LOOK_EVERY
+        self._is_stopping = Event()
+        self.cancelled = 0  # futures that the end found without an answer
+        self.pending = Pending(most, waits=waits, explain=why_undelivered)
+
+    # Callers' threads
+
+    def submit(self, encoded: Encoded, key: str | bytes | None, timeout: float) -> Answer:
+        """Send it. Raises what `Pending.enter` does, and `Unavailable` or `ResourceExhausted` from Kafka."""
+        if self._trouble.fatal is not None:
+            raise Unavailable(f"Kafka's client has failed, make a new one: {self._trouble.fatal}")
+        began = self._clock()
+        request_id = b"%b-%d" % (self._route.prefix, next(self._numbers))
+        answer = Answer(self.pending, request_id, began, began + timeout)
+        self.pending.enter(answer, timeout)
+        try:
+            self._produce(encoded, key, answer)
+        except BaseException:
+            self.pending.take(request_id)
+            raise
+        return answer
+
+    def _produce(self, encoded: Encoded, key: str | bytes | None, answer: Answer) -> None:
+        while True:
+            left = answer.deadline - self._clock()
+            headers = [
+                *encoded.headers,
+                ("request-id", answer.request_id),
+                ("timeout-ms", b"%d" % max(1, ceil(left * 1000))),
+                *self._reply,
+            ]
+            try:
+                self._producer.produce(
+                    self._route.topic, encoded.value, key, headers=headers, on_delivery=answer.on_delivery
+                )
+            except BufferError:
+                if not self._waits or left <= 0:
+                    raise Full("the producer's queue is full: the brokers are away, or slow") from None
+                time.sleep(ROOM_SLICE)
+            except KafkaException as error:
+                raise why_undelivered(error.args[0]) from error
+            else:
+                return
+
+    # The thread
+
+    def run(self) -> None:
+        """Turn until told to stop, or until something fails that should not; then no future is left behind."""
+        try:
+            while not self._is_stopping.is_set() and self._trouble.fatal is None:
+                self.turn(TURN)
+        except Exception as error:  # noqa: BLE001  # a broken client raises what it likes; its callers must hear of it
+            self._trouble.fatal = self._trouble.fatal or str(error)
+        finally:
+            self._end()
+
+    def turn(self, timeout: float) -> None:
+        """Take in what has arrived, waiting at most `timeout` seconds for the first; end what is over."""
+        first = self._consumer.poll(timeout)
+        if first is not None:
+            self._take_in(first)
+            for message in self._consumer.consume(MOST_AT_ONCE, 0):
+                self._take_in(message)
+        self._producer.poll(0)
+        now = self._clock()
+        self.pending.lapse(now, self._why_late)
+        if self._partitions_now is not None and now >= self._look_at:
+            self._look_at = now + LOOK_EVERY
+            self._read_new_partitions(self._partitions_now(LOOK_FOR))
+
+    def _take_in(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            self._trouble.hear(error)
+            return
+        headers = {name: value for name, value in message.headers() or () if value is not None}
+        request_id = headers.get("request-id", b"")
+        if not request_id.startswith(self._route.prefix):
+            return
+        answer = self.pending.answered(request_id)
+        if answer is not None:
+            answer.end(self._encoder.decode(headers, message.value() or b""))
+
+    def _why_late(self, answer: Answer) -> str:
+        return f"no answer in time{self._trouble.since(answer.began)}"
+
+    def _read_new_partitions(self, there: int | None) -> None:
+        """From their beginning: nothing of ours can lie before that."""
+        known = self._consumer.assignment()
+        if there is None or there <= len(known):
+            return
+        topic, numbers = known[0].topic, {at.partition for at in known}
+        new = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(there) if number not in numbers]
+        self._consumer.incremental_assign(new)
+
+    def _end(self) -> None:
+        fatal = self._trouble.fatal
+        self.pending.close()
+        self.cancelled = self.pending.end_all(Unavailable(f"Kafka's client has failed: {fatal}") if fatal else None)
+        self._producer.purge()
+        self._producer.poll(0)
+        self._consumer.close()
+
+    def stop(self) -> None:
+        """Have the thread end, soon. What is under way is cancelled."""
+        self._is_stopping.set()
+
+
+def why_undelivered(error: KafkaError) -> InferenceError:
+    """What a caller can do about a request that Kafka did not take."""
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return ResourceExhausted("the request is larger than the topic or this client takes (message.max.bytes)")
+    if error.code() == _UNTIMELY:
+        return Unavailable("the brokers did not take the request in time")
+    return Unavailable(f"the request was not delivered: {error.str()}")

@@ -1,0 +1,163 @@
+"""What a model takes and gives, and what a caller's tensors must be to fit.
+
+A signature is the Open Inference Protocol's metadata of a model: given, or fetched from a server that has it. Without
+one every tensor travels with its own type and shape, and the worker judges them. A wrong type is never guessed away.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from inference_client.errors import InvalidArgument
+
+Array = NDArray[Any]
+Inputs = Mapping[str, ArrayLike]
+Result = dict[str, Array]
+
+# numpy's letter and size of each datatype; BYTES are strings.
+DTYPES: Mapping[str, str] = {
+    "BOOL": "?",
+    "INT8": "<i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "UINT8": "<u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+    "BYTES": "O",
+}
+_NAMES = {np.dtype(code).str.lstrip("<|"): name for name, code in DTYPES.items()}
+# What a list's numbers are where nothing says it: what most models take. A model that takes another type says so.
+_OF_LISTS = {"b": "BOOL", "i": "INT64", "u": "INT64", "f": "FP32", "U": "BYTES", "S": "BYTES", "O": "BYTES"}
+# What may become what without a change of meaning: no truth values as numbers, no fractions as integers.
+_FROM = {"b": "b", "i": "iu", "u": "iu", "f": "iuf", "O": "USO"}
+
+
+class TensorSpec(NamedTuple):
+    """One input or output. `shape` begins with the rows; -1 is a dimension that requests choose."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.datatype}{list(self.shape)}"
+
+
+class Signature(NamedTuple):
+    """The inputs and outputs of a model, by name."""
+
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any]) -> Self:
+        """From `{"inputs": [{"name": …, "datatype": …, "shape": [-1, 64]}], "outputs": […]}`. Raises `ValueError`."""
+        try:
+            return cls(*[{spec.name: spec for spec in map(_spec, metadata[side])} for side in ("inputs", "outputs")])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no metadata of a model: {error!r} in {str(metadata)[:200]}") from error
+
+    @classmethod
+    def fetch(cls, url: str, timeout: float = 5.0) -> Self:
+        """From a server's `http://…/v2/models/NAME`. Raises `OSError` and `ValueError`."""
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"expected an address that begins with http:// or https://, got {url!r}")
+        with urllib.request.urlopen(url, timeout=timeout) as answer:  # noqa: S310  # the scheme is checked above
+            return cls.of(json.load(answer))
+
+
+def _spec(entry: Mapping[str, Any]) -> TensorSpec:
+    if entry["datatype"] not in DTYPES:
+        raise ValueError(f"{entry['name']}: {entry['datatype']} is no datatype; there are {', '.join(DTYPES)}")
+    return TensorSpec(str(entry["name"]), str(entry["datatype"]), tuple(int(size) for size in entry["shape"]))
+
+
+def typed(name: str, given: ArrayLike, signature: Signature | None) -> tuple[str, Array]:
+    """The datatype and the array, with its rows as the first dimension. Raises `InvalidArgument`."""
+    if signature is None:
+        return _typed_by_itself(name, given)
+    spec = signature.inputs.get(name)
+    if spec is None:
+        takes = ", ".join(map(str, signature.inputs.values()))
+        raise InvalidArgument(f"the model has no input {name!r}; it takes {takes}")
+    array = _exactly(spec, given) if isinstance(given, np.ndarray | np.generic) else _converted(spec, given)
+    return spec.datatype, _shaped(spec, array)
+
+
+def _typed_by_itself(name: str, given: ArrayLike) -> tuple[str, Array]:
+    array = _array(name, given)
+    says_itself = isinstance(given, np.ndarray | np.generic)
+    datatype = _datatype(array) if says_itself else _OF_LISTS.get(array.dtype.kind)
+    if datatype is None:
+        raise InvalidArgument(f"input {name}: there is no tensor of {array.dtype}")
+    if array.ndim == 0:
+        raise InvalidArgument(f"input {name}: expected rows, got a single value; write [value] for one row")
+    return datatype, _as(name, array, datatype)
+
+
+def _datatype(array: Array) -> str | None:
+    return "BYTES" if array.dtype.kind in "USO" else _NAMES.get(array.dtype.newbyteorder("<").str.lstrip("<|"))
+
+
+def _exactly(spec: TensorSpec, given: Any) -> Array:
+    """An array says what it is: float64 for FP32 is more likely a mistake than a wish."""
+    array = np.asarray(given)
+    found = _datatype(array)
+    if found != spec.datatype:
+        cast = "" if spec.datatype == "BYTES" else f"; if that is meant, .astype({DTYPES[spec.datatype].lstrip('<')!r})"
+        raise InvalidArgument(f"input {spec.name}: expected {spec.datatype}, got {found or array.dtype}{cast}")
+    return _as(spec.name, array, spec.datatype)
+
+
+def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
+    """Python's numbers have no size: they are what the model takes, if they fit."""
+    array = _array(spec.name, given)
+    wanted = np.dtype(DTYPES[spec.datatype])
+    if array.size and array.dtype.kind not in _FROM[wanted.kind]:
+        raise InvalidArgument(f"input {spec.name}: expected {spec.datatype}, got {array.dtype}")
+    if wanted.kind in "iu" and array.size:
+        limits = np.iinfo(wanted)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise InvalidArgument(f"input {spec.name}: out of the range of {spec.datatype}")
+    return _as(spec.name, array, spec.datatype)
+
+
+def _array(name: str, given: ArrayLike) -> Array:
+    try:
+        return np.asarray(given)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument(f"input {name}: {error}") from error
+
+
+def _as(name: str, array: Array, datatype: str) -> Array:
+    """In the wire's byte order and layout; strings as objects."""
+    if datatype != "BYTES":
+        return np.asarray(array, DTYPES[datatype], order="C")
+    flat = array.astype(object)
+    odd = next((item for item in flat.reshape(-1) if not isinstance(item, str | bytes)), None)
+    if odd is not None:
+        raise InvalidArgument(f"input {name}: expected strings, got {type(odd).__name__}")
+    return flat
+
+
+def _shaped(spec: TensorSpec, array: Array) -> Array:
+    """Without a dimension for the rows it is one row."""
+    if array.ndim == len(spec.shape) - 1:
+        array = array[None]
+    fits = array.ndim == len(spec.shape) and all(
+        size in (-1, found) for size, found in zip(spec.shape[1:], array.shape[1:], strict=True)
+    )
+    if not fits:
+        raise InvalidArgument(f"input {spec.name}: expected {list(spec.shape)}, got {list(array.shape)}")
+    return array

@@ -1,0 +1,351 @@
+"""The client library on a real Kafka with real workers: what a program sees, whatever dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
+
+from inference_client import (
+    AsyncInferenceClient,
+    DeadlineExceeded,
+    InferenceClient,
+    InferenceError,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+)
+from tests.kafka.broker import JvmBroker
+from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
+from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, both_guarantees
+
+METADATA: Mapping[str, Any] = {
+    "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, WIDTH]}],
+    "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}],
+}
+
+
+def expected(rows: int) -> np.ndarray:
+    """What ONNX Runtime alone says to the first so many rows."""
+    (found,) = ort.InferenceSession(MODEL, providers=["CPUExecutionProvider"]).run(None, {"x": ROWS[:rows]})
+    return np.asarray(found)
+
+
+def client_of(scene: Scene, **options: Any) -> InferenceClient:
+    """One that knows the model, unless told otherwise."""
+    options = {"signature": METADATA, "timeout": TIMEOUT, **options}
+    return InferenceClient(scene.kafka.bootstrap_servers, requests=scene.topic, answers=scene.response_topic, **options)
+
+
+@pytest.fixture(scope="module")
+def scene(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A worker that serves."""
+    with Scene(kafka, tmp_path_factory.mktemp("client")) as scene:
+        scene.replica()
+        yield scene
+
+
+@pytest.mark.parametrize("reply_partition", [None, "any", 3])
+@pytest.mark.parametrize("known", [METADATA, None])
+def test_results_are_those_of_the_model(scene: Scene, known: Any, reply_partition: Any) -> None:
+    """In order, with a signature or without, from all partitions or from one; `close` found nothing left."""
+    with client_of(scene, signature=known, reply_partition=reply_partition) as client:
+        rows = ({"x": row[None]} for row in ROWS[:2000])
+        found = [result["y"] for result in client.map(rows, key=lambda row: row["x"].tobytes()[:4], in_flight=500)]
+        closed = client.close()
+
+    np.testing.assert_allclose(np.concatenate(found), expected(2000), rtol=1e-4, atol=1e-5)
+    assert (closed.ended, closed.cancelled, client.late, client.repeats) == (0, 0, 0, 0)
+
+
+def test_errors_come_as_exceptions(scene: Scene) -> None:
+    """Of the worker's types, with the request's place; the client goes on."""
+    with client_of(scene, signature=None) as client:
+        with pytest.raises(InvalidArgument, match="expected datatype FP32, got 'FP64'") as caught:
+            client.infer({"x": ROWS[:1].astype("f8")})
+        assert str(caught.value.source).startswith(f"{scene.topic}/")
+        with pytest.raises(DeadlineExceeded):
+            client.infer({"x": ROWS[:1]}, timeout=0.000_5)
+        with pytest.raises(ValueError, match="at most the client's own"):
+            client.submit({"x": ROWS[:1]}, timeout=TIMEOUT + 1)
+        assert not isinstance(caught.value, NotFound)
+        assert client.infer({"x": ROWS[:1]})["y"].shape == (1, 4)
+
+
+def test_a_partition_that_is_not_there_is_said_at_once(scene: Scene) -> None:
+    """And so is a topic that is not, and a broker that does not answer."""
+    with pytest.raises(Unavailable, match="has no partition 99"):
+        client_of(scene, reply_partition=99)
+    with pytest.raises(Unavailable, match="Unknown topic"):
+        InferenceClient(scene.kafka.bootstrap_servers, requests="nowhere", answers=scene.response_topic)
+
+
+def test_a_worker_answers_a_place_that_cannot_be_as_any_mistake(scene: Scene) -> None:
+    """It goes on, and so do its other requesters."""
+    answers = scene.kafka.end_offsets(scene.response_topic)
+    bad = [[("reply-partition", b"99")], [("reply-topic", b"elsewhere")], [("kafka_replyPartition", b"\0\0\0\x63")]]
+    scene.kafka.produce(scene.topic, [Sent(b"k", ROWS[0].tobytes(), [RAW_HEADER, *headers]) for headers in bad])
+
+    with client_of(scene) as client:
+        assert client.infer(ROWS[0])["y"].shape == (1, 4)
+        deadline = time.monotonic() + TIMEOUT
+        while sum(scene.kafka.end_offsets(scene.response_topic).values()) < sum(answers.values()) + 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_answers_go_to_a_topic_that_is_allowed(kafka: Cluster, tmp_path: Path) -> None:
+    """One that the response topic's readers do not read; with Spring's headers, too."""
+    replies = kafka.create_topic("replies", partitions=2)
+    with Scene(kafka, tmp_path, {"KAFKA__REPLY_TOPICS": replies}) as scene:
+        scene.replica()
+        with InferenceClient(
+            kafka.bootstrap_servers, requests=scene.topic, answers=replies, signature=METADATA, reply_partition=1
+        ) as client:
+            found = client.infer(ROWS[:5])["y"]
+        spring = [("kafka_replyTopic", replies.encode()), ("kafka_replyPartition", b"\0\0\0\0")]
+        kafka.produce(scene.topic, [Sent(b"k", ROWS[0].tobytes(), [RAW_HEADER, *spring])])
+
+        assert sorted(read.partition for read in kafka.read(replies, 2)) == [0, 1]
+        assert sum(kafka.end_offsets(scene.response_topic).values()) == 0
+    np.testing.assert_allclose(found, expected(5), rtol=1e-4, atol=1e-5)
+
+
+def test_many_threads_share_a_client(scene: Scene) -> None:
+    """Each gets its own answers."""
+    wanted = expected(400)
+    wrong: list[int] = []
+    with client_of(scene, in_flight=10) as client:
+
+        def ask(first: int) -> None:
+            mine = range(first, first + 50)
+            wrong.extend(at for at in mine if not np.allclose(client.infer(ROWS[at])["y"], wanted[at], 1e-4, 1e-5))
+
+        threads = [threading.Thread(target=ask, args=(first,)) for first in range(0, 400, 50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert wrong == []
+
+
+def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
+    """More than its places; a task that is cancelled gives up its place, and the loop ticks meanwhile."""
+
+    async def main() -> tuple[np.ndarray, float]:
+        slowest = 0.0
+
+        async def tick() -> None:
+            nonlocal slowest
+            while True:
+                began = time.monotonic()
+                await asyncio.sleep(0.01)
+                slowest = max(slowest, time.monotonic() - began)
+
+        async with AsyncInferenceClient(
+            scene.kafka.bootstrap_servers,
+            requests=scene.topic,
+            answers=scene.response_topic,
+            signature=METADATA,
+            in_flight=50,
+        ) as client:
+            ticking = asyncio.create_task(tick())
+            given_up = asyncio.create_task(client.infer(ROWS[0]))
+            await asyncio.sleep(0)
+            given_up.cancel()
+            found = await asyncio.gather(*(client.infer(row) for row in ROWS[:500]))
+            ticking.cancel()
+            assert client.client.under_way == 0
+        return np.concatenate([result["y"] for result in found]), slowest
+
+    found, slowest = asyncio.run(main())
+
+    np.testing.assert_allclose(found, expected(500), rtol=1e-4, atol=1e-5)
+    assert slowest < 2.0  # a blocked loop would stand still for as long as a request takes to time out: 30 s
+
+
+def test_a_client_that_is_not_connected_says_so() -> None:
+    """It connects with `async with`."""
+    with pytest.raises(RuntimeError, match="async with"):
+        AsyncInferenceClient("localhost", requests="r", answers="a").client  # noqa: B018  # it raises
+
+
+@both_guarantees
+def test_a_worker_that_is_killed_costs_no_future(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
+    """Killed twice under load, and followed by another: each result is right, and exactly once nothing is repeated."""
+    with Scene(kafka, tmp_path, guarantee=guarantee, session=MORTAL) as scene:
+        first, _ = scene.replicas(2)
+        with client_of(scene, timeout=2 * TIMEOUT, in_flight=2000, reply_partition="any") as client:
+            futures = [client.submit(row, key=b"%d" % (at % 97)) for at, row in enumerate(ROWS[:1500])]
+            first.kill()
+            futures += [client.submit(row, key=b"%d" % (at % 97)) for at, row in enumerate(ROWS[1500:3000])]
+            scene.start().wait_until_ready()
+            found = np.concatenate([future.result(3 * TIMEOUT)["y"] for future in futures])
+
+    np.testing.assert_allclose(found, expected(3000), rtol=1e-4, atol=1e-5)
+    assert client.late == 0
+    assert guarantee == "at_least_once" or client.repeats == 0
+
+
+def test_a_broker_that_is_restarted_costs_no_future(hurt_broker: JvmBroker, tmp_path: Path) -> None:
+    """Requests wait in the client until it is back; without a broker for too long they end with their time."""
+    kafka = Cluster(hurt_broker.bootstrap_servers)
+    kafka.wait_until_coordinating()
+    with Scene(kafka, tmp_path, session=MORTAL) as scene:
+        scene.replica()
+        with client_of(scene, timeout=2 * TIMEOUT) as client:
+            before = [client.submit(row) for row in ROWS[:200]]
+            hurt_broker.kill()
+            during = [client.submit(row) for row in ROWS[200:400]]
+            short = client.submit(ROWS[0], timeout=0.5)
+            assert isinstance(short.exception(TIMEOUT), DeadlineExceeded)
+            hurt_broker.start()
+            found = np.concatenate([future.result(3 * TIMEOUT)["y"] for future in before + during])
+
+    np.testing.assert_allclose(found, expected(400), rtol=1e-4, atol=1e-5)
+
+
+def test_partitions_that_are_added_to_the_answers_are_read(kafka: Cluster) -> None:
+    """A worker that was started since then uses them; here the test answers."""
+    requests, answers = kafka.create_topic("requests", partitions=1), kafka.create_topic("answers", partitions=1)
+    with InferenceClient(
+        kafka.bootstrap_servers, requests=requests, answers=answers, signature=METADATA, timeout=TIMEOUT
+    ) as client:
+        future = client.submit(ROWS[0])
+        (request,) = kafka.read(requests, 1)
+        admin = AdminClient(dict(kafka.login))
+        admin.create_partitions([NewPartitions(answers, 3)])[answers].result(TIMEOUT)
+        headers = [("status", b"ok"), ("request-id", dict(request.headers)["request-id"])]
+        kafka.produce(answers, [Sent(None, bytes(16), headers, partition=2)])
+
+        assert future.result(TIMEOUT)["y"].tolist() == [[0.0, 0.0, 0.0, 0.0]]
+
+
+def test_close_says_what_it_did_and_frees_who_waits(kafka: Cluster, tmp_path: Path) -> None:
+    """Without a worker nothing is answered: what waits at `timeout` is cancelled, and what is told to is at once."""
+    with Scene(kafka, tmp_path) as scene:
+        patient, hasty = client_of(scene), client_of(scene)
+        futures = [client.submit(row) for client in (patient, hasty) for row in ROWS[:3]]
+
+        assert tuple(patient.close(timeout=0.1)) == (0, 3)
+        assert tuple(hasty.close(cancel=True)) == (0, 3)
+        assert tuple(hasty.close()) == (0, 0)
+
+    for future in futures:
+        with pytest.raises(CancelledError):
+            future.result(0)
+
+
+PROGRAM = """
+import os, sys, threading
+import numpy as np
+from inference_client import *
+client = InferenceClient({bootstrap!r}, requests={requests!r}, answers={answers!r}, timeout=60.0)
+future = client.submit({{"x": np.zeros((1, {width}), "f4")}})
+"""
+
+
+def program(scene: Scene, rest: str, interrupt: bool = False) -> tuple[int, str]:  # noqa: FBT001  # a test's own
+    """The exit code and the output of a program with a client and a future."""
+    start = PROGRAM.format(
+        bootstrap=scene.kafka.bootstrap_servers, requests=scene.topic, answers=scene.response_topic, width=WIDTH
+    )
+    command = [sys.executable, "-c", start + textwrap.dedent(rest)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        if interrupt:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "waits\n"
+            running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=TIMEOUT)
+    finally:
+        running.kill()
+        running.wait()
+    return running.returncode, out
+
+
+@pytest.fixture(scope="module")
+def idle(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """Topics without a worker."""
+    with Scene(kafka, tmp_path_factory.mktemp("idle")) as scene:
+        yield scene
+
+
+def test_a_program_may_end_without_closing(idle: Scene) -> None:
+    """Nothing hangs, and what was under way is cancelled."""
+    assert program(idle, "future.add_done_callback(lambda f: None)") == (0, "")
+
+
+def test_a_program_may_be_interrupted_while_it_waits(idle: Scene) -> None:
+    """Ctrl-C in `result` leaves the `with` block at once."""
+    code, out = program(
+        idle,
+        """
+        try:
+            with client:
+                print("waits", flush=True)
+                future.result()
+        except KeyboardInterrupt:
+            print("cancelled" if future.cancelled() else "lost")
+        """,
+        interrupt=True,
+    )
+
+    assert (code, out) == (0, "cancelled\n")
+
+
+def test_a_forked_process_needs_a_client_of_its_own(idle: Scene) -> None:
+    """The parent's says so there; closing it does nothing, and the parent's futures stay its own."""
+    code, out = program(
+        idle,
+        """
+        child = os.fork()
+        if child == 0:
+            try:
+                client.submit({"x": [[0.0]]})
+            except ClientClosed as error:
+                print("which this one was forked from" in str(error), client.close(), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(future.done(), client.close(cancel=True))
+        """,
+    )
+
+    assert code == 0
+    assert out.splitlines() == ["True Closed(ended=0, cancelled=0)", "False Closed(ended=0, cancelled=1)"]
+
+
+def test_a_forgotten_client_ends_its_thread(scene: Scene) -> None:
+    """But not before its futures have ended."""
+    future = client_of(scene).submit(ROWS[0])
+
+    assert future.result(TIMEOUT)["y"].shape == (1, 4)
+    del future
+    deadline = time.monotonic() + TIMEOUT
+    while any(thread.name == "inference-client" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_error_is_an_exception_of_the_package(scene: Scene) -> None:
+    """In `map` it comes where its result would; the others are cancelled."""
+    with client_of(scene, signature=None) as client:
+        results = client.map([{"x": ROWS[:1]}, {"x": ROWS[:1, :3]}, {"x": ROWS[:1]}])
+        assert next(results)["y"].shape == (1, 4)
+        with pytest.raises(InferenceError, match="got shape"):
+            next(results)

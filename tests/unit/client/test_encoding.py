@@ -1,0 +1,230 @@
+"""What a caller gives, as bytes; what an answer holds, as arrays; and what is refused before it is sent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from inference_client.encoding import HEAD_LENGTH, Encoded, Encoder
+from inference_client.errors import Internal, InvalidArgument
+from inference_client.signature import DTYPES, Signature
+from tests.unit.client.builders import METADATA, ROW, SIGNATURE
+
+
+def signature(inputs: list[tuple[str, str, list[int]]], outputs: list[tuple[str, str, list[int]]]) -> Signature:
+    sides = {"inputs": inputs, "outputs": outputs}
+    return Signature.of(
+        {side: [dict(zip(("name", "datatype", "shape"), one, strict=True)) for one in of] for side, of in sides.items()}
+    )
+
+
+def head(encoded: Encoded) -> dict[str, Any]:
+    """The JSON head of the binary-data form."""
+    length = int(dict(encoded.headers)[HEAD_LENGTH])
+    found: dict[str, Any] = orjson.loads(encoded.value[:length])
+    return found
+
+
+def answer(outputs: dict[str, np.ndarray], datatypes: list[str]) -> tuple[dict[str, bytes], bytes]:
+    """An answer in the binary-data form."""
+    described = [
+        {"name": n, "shape": a.shape, "datatype": t, "parameters": {"binary_data_size": a.nbytes}}
+        for (n, a), t in zip(outputs.items(), datatypes, strict=True)
+    ]
+    text = json.dumps({"model_name": "m", "outputs": described}).encode()
+    value = text + b"".join(array.tobytes() for array in outputs.values())
+    return {"status": b"ok", HEAD_LENGTH: b"%d" % len(text)}, value
+
+
+def test_rows_of_the_only_input_say_all() -> None:
+    """With a signature; an array alone stands for that input, and one row needs no dimension for the rows."""
+    encoder = Encoder(SIGNATURE)
+
+    forms = [encoder.encode(given) for given in ({"x": ROW}, ROW, {"x": ROW[0]}, {"x": [1, 2, 3]}, [[1.0, 2.0, 3.0]])]
+
+    assert forms == [Encoded(ROW.tobytes(), (("content-type", b"application/octet-stream"),))] * 5
+
+
+def test_without_a_signature_each_tensor_says_what_it_is() -> None:
+    """In the binary-data form."""
+    encoded = Encoder(None).encode({"x": ROW, "n": np.array([7], ">i2")})
+
+    assert head(encoded)["inputs"] == [
+        {"name": "x", "shape": [1, 3], "datatype": "FP32", "parameters": {"binary_data_size": 12}},
+        {"name": "n", "shape": [1], "datatype": "INT16", "parameters": {"binary_data_size": 2}},
+    ]
+    assert encoded.value.endswith(ROW.tobytes() + b"\x07\x00")
+
+
+@pytest.mark.parametrize(
+    ("given", "datatype"),
+    [([[1.5]], "FP32"), ([[1]], "INT64"), ([[True]], "BOOL"), ([["ä"]], "BYTES"), (np.array([[1.5]]), "FP64")],
+)
+def test_without_a_signature_a_list_is_what_most_models_take(given: Any, datatype: str) -> None:
+    """The worker refuses it where that is wrong; numpy's numbers are what they are."""
+    assert head(Encoder(None).encode({"x": given}))["inputs"][0]["datatype"] == datatype
+
+
+@pytest.mark.parametrize("datatype", [name for name in DTYPES if name != "BYTES"])
+def test_every_datatype_comes_back_as_it_went(datatype: str) -> None:
+    """With a signature, without one, and in an answer's rows and binary-data form."""
+    array = np.array([[1, 0, 1]], DTYPES[datatype])
+    known = signature([("x", datatype, [-1, 3])], [("y", datatype, [-1, 3])])
+
+    assert Encoder(known).encode({"x": array}).value == array.tobytes()
+    assert head(Encoder(None).encode({"x": array}))["inputs"][0]["datatype"] == datatype
+    for found in (
+        Encoder(known).decode({"status": b"ok"}, array.tobytes()),
+        Encoder(None).decode(*answer({"y": array}, [datatype])),
+    ):
+        assert isinstance(found, dict)
+        assert found["y"].dtype == array.dtype
+        assert found["y"].tolist() == array.tolist()
+
+
+def test_strings_travel_with_their_lengths() -> None:
+    """Both ways, as UTF-8."""
+    texts = signature([("text", "BYTES", [-1])], [("label", "BYTES", [-1])])
+    encoded = Encoder(texts).encode({"text": ["grüße", ""]})
+    raw = b"\x07\0\0\0" + "grüße".encode() + b"\0\0\0\0"
+
+    assert encoded.value.endswith(raw)
+    assert head(encoded)["inputs"][0] == {
+        "name": "text",
+        "shape": [2],
+        "datatype": "BYTES",
+        "parameters": {"binary_data_size": len(raw)},
+    }
+    headers, value = answer({"label": np.frombuffer(raw, "u1")}, ["BYTES"])
+    value = value.replace(b'"shape": [15]', b'"shape": [2] ')
+    found = Encoder(texts).decode(headers, value)
+    assert isinstance(found, dict), found
+    assert found["label"].tolist() == ["grüße", ""]
+    assert Encoder(texts).encode({"text": np.array([b"a"], "S1")}).value.endswith(b"\x01\0\0\0a")
+
+
+def test_an_answer_of_several_outputs_has_all_of_them() -> None:
+    """Also to rows: a model with one input and two outputs is answered with a head."""
+    two = Encoder(signature([("x", "FP32", [-1, 3])], [("y", "FP32", [-1, 2]), ("n", "INT64", [-1])]))
+    assert two.encode({"x": ROW}).value == ROW.tobytes()
+
+    found = two.decode(*answer({"y": ROW[:, :2], "n": np.array([5])}, ["FP32", "INT64"]))
+
+    assert isinstance(found, dict)
+    assert {name: array.tolist() for name, array in found.items()} == {"y": [[1, 2]], "n": [5]}
+
+
+def test_rows_are_not_used_where_they_do_not_say_all() -> None:
+    """A dimension that requests choose, of the input or of the only output; and several inputs."""
+    for known in (
+        signature([("x", "FP32", [-1, -1])], [("y", "FP32", [-1, 2])]),
+        signature([("x", "FP32", [-1, 3])], [("y", "FP32", [-1, -1])]),
+        signature([("x", "FP32", [-1, 3]), ("z", "FP32", [-1])], [("y", "FP32", [-1, 2])]),
+    ):
+        assert head(Encoder(known).encode({"x": ROW}))["inputs"][0]["shape"] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"x": ROW.astype("f8")}, r"expected FP32, got FP64; if that is meant, \.astype\('f4'\)"),
+        ({"x": np.array([[1j]])}, "expected FP32, got complex128"),
+        ({"x": [[True, False, True]]}, "expected FP32, got bool"),
+        ({"x": [["a", "b", "c"]]}, "expected FP32, got <U1"),
+        ({"x": [[1, 2], [3]]}, "inhomogeneous"),
+        ({"x": ROW[:, :2]}, r"expected \[-1, 3\], got \[1, 2\]"),
+        ({"x": ROW[None]}, r"expected \[-1, 3\], got \[1, 1, 3\]"),
+        ({"x": np.zeros((0, 3), "f4")}, "at least one"),
+        ({"z": ROW}, r"the model has no input 'z'; it takes x FP32\[-1, 3\]"),
+        ({}, "at least one input"),
+    ],
+)
+def test_what_the_model_does_not_take_is_refused_before_it_is_sent(given: Any, why: str) -> None:
+    """With what was expected and what came."""
+    with pytest.raises(InvalidArgument, match=why):
+        Encoder(SIGNATURE).encode(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"x": np.array([1j])}, "no tensor of complex128"),
+        ({"x": 1.0}, "expected rows, got a single value"),
+        ({"x": ROW, "z": np.zeros((2, 1))}, r"same number of rows in each input, at least one, got \[1, 2\]"),
+        ({"x": [object()]}, "expected strings, got object"),
+        (ROW, "expected a mapping from input names"),
+    ],
+)
+def test_without_a_signature_what_is_no_request_is_refused(given: Any, why: str) -> None:
+    """The rest is the worker's to judge."""
+    with pytest.raises(InvalidArgument, match=why):
+        Encoder(None).encode(given)
+
+
+def test_integers_are_not_cut() -> None:
+    """A list's numbers become what the model takes only if they are just that."""
+    small = Encoder(signature([("x", "INT8", [-1])], [("y", "INT8", [-1])]))
+
+    assert small.encode({"x": [-128, 127]}).value == b"\x80\x7f"
+    for wrong, why in (([128], "range of INT8"), ([1.5], "got float64"), ([2**70], "expected INT8, got object")):
+        with pytest.raises(InvalidArgument, match=why):
+            small.encode({"x": wrong})
+
+
+@pytest.mark.parametrize(
+    ("headers", "value"),
+    [
+        ({HEAD_LENGTH: b"x"}, b""),
+        ({HEAD_LENGTH: b"2"}, b"{}"),
+        ({HEAD_LENGTH: b"2"}, b"[]"),
+        ({}, b"12345678"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_says_so(headers: dict[str, bytes], value: bytes) -> None:
+    """Rows without a signature, too."""
+    assert isinstance(Encoder(None).decode({"status": b"ok", **headers}, value), Internal)
+
+
+def test_bytes_that_no_output_has_are_no_answer() -> None:
+    """The sizes of a head must add up."""
+    headers, value = answer({"y": ROW}, ["FP32"])
+
+    assert isinstance(Encoder(None).decode(headers, value + b"!"), Internal)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"inputs": [{"name": "x"}], "outputs": []}, {"inputs": 1, "outputs": []}])
+def test_what_is_no_metadata_is_refused(wrong: dict[str, Any]) -> None:
+    """When the client is made."""
+    with pytest.raises(ValueError, match="no metadata of a model"):
+        Signature.of(wrong)
+
+
+def test_a_datatype_that_is_none_is_refused() -> None:
+    """With those that there are."""
+    with pytest.raises(ValueError, match="F32 is no datatype; there are BOOL"):
+        signature([("x", "F32", [-1])], [])
+
+
+def test_an_address_of_another_kind_is_not_opened() -> None:
+    """A file is no server."""
+    with pytest.raises(ValueError, match="begins with http"):
+        Signature.fetch("file:///etc/passwd")
+
+
+def test_a_signature_is_fetched(tmp_path: Any) -> None:
+    """From a server that has the model's metadata, as the Open Inference Protocol says."""
+    import threading  # noqa: PLC0415  # for this test alone
+    from functools import partial  # noqa: PLC0415
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer  # noqa: PLC0415
+
+    (tmp_path / "m").write_text(json.dumps(METADATA))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        fetched = Signature.fetch(f"http://127.0.0.1:{server.server_port}/m")
+        server.shutdown()
+
+    assert fetched == SIGNATURE

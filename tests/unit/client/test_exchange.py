@@ -1,0 +1,486 @@
+"""Each future ends exactly once, whatever comes: answers, errors, repeats, the time, failed deliveries, the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, wait
+
+import pytest
+from confluent_kafka import KafkaError
+
+from inference_client import errors, pending
+from inference_client.errors import (
+    ClientClosed,
+    DeadlineExceeded,
+    Full,
+    InferenceError,
+    Internal,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
+from inference_client.exchange import LOOK_EVERY, TURN
+from inference_client.signature import Result
+from tests.unit.client.builders import ROW, Record, Stage
+
+SOON = 20.0  # seconds for another thread on a busy machine
+
+
+def test_a_request_says_who_asks_and_how_long_it_waits() -> None:
+    """With its key; each has an id of its own, which begins with the client's."""
+    stage = Stage()
+
+    first, second = stage.submit(0.5), stage.submit(2.0)
+
+    (sent, other) = stage.producer.sent
+    assert (sent.topic, sent.value, sent.key) == ("requests", ROW.tobytes(), b"k")
+    assert sent.headers == {
+        "content-type": b"application/octet-stream",
+        "request-id": first.request_id,
+        "timeout-ms": b"500",
+    }
+    assert other.headers["timeout-ms"] == b"2000"
+    assert first.request_id.startswith(b"me-")
+    assert first.request_id != second.request_id
+
+
+def test_an_answer_ends_its_future_with_arrays() -> None:
+    """And its place is free; its time does nothing any more."""
+    stage = Stage()
+    answer = stage.submit()
+
+    stage.arrive(answer)
+    stage.turn()
+
+    stage.turn(10.0)
+    assert answer.result(0)["y"].tolist() == [[0.5, 0.25]]
+    assert len(stage.pending) == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (b"INVALID_ARGUMENT", errors.InvalidArgument),
+        (b"NOT_FOUND", errors.NotFound),
+        (b"RESOURCE_EXHAUSTED", errors.ResourceExhausted),
+        (b"DEADLINE_EXCEEDED", errors.DeadlineExceeded),
+        (b"INTERNAL", errors.Internal),
+        (b"OF_TOMORROW", errors.InferenceError),
+    ],
+)
+def test_an_error_of_the_worker_is_an_exception_of_its_type(code: bytes, kind: type[InferenceError]) -> None:
+    """With code, message and source. One that this client does not know is an error all the same."""
+    stage = Stage()
+    answer = stage.submit()
+
+    stage.arrive(answer, b"error", b'{"error":"no"}', **{"error-code": code})
+    stage.turn()
+
+    error = answer.exception(0)
+    assert isinstance(error, InferenceError)
+    assert type(error) is kind
+    assert (error.code, error.message, error.source) == (code.decode(), "no", "requests/0/7")
+    assert str(error) == f"{code.decode()}: no (requests/0/7)"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(b"ok", b"123"), (b"error", b"no JSON"), (b"error", b"{}"), (b"error", b"[]"), (b"?", b"")]
+)
+def test_an_answer_that_cannot_be_read_is_an_error(status: bytes, body: bytes) -> None:
+    """Its future ends, and the client goes on."""
+    stage = Stage()
+    answer, next_one = stage.submit(), stage.submit()
+
+    stage.arrive(answer, status, body)
+    stage.arrive(next_one)
+    stage.turn()
+
+    assert isinstance(answer.exception(0), Internal)
+    assert next_one.exception(0) is None
+
+
+def test_an_answer_that_comes_again_is_a_repeat() -> None:
+    """The first one counts."""
+    stage = Stage()
+    answer = stage.submit()
+
+    stage.arrive(answer)
+    stage.arrive(answer, b"error", b'{"error":"late"}', **{"error-code": b"DEADLINE_EXCEEDED"})
+    stage.turn()
+
+    assert answer.exception(0) is None
+    assert (stage.pending.late, stage.pending.repeats) == (0, 1)
+
+
+def test_answers_of_others_are_passed_over() -> None:
+    """Other clients' and those without an id."""
+    stage = Stage()
+    answer = stage.submit()
+
+    stage.arrive(b"another-0")
+    stage.consumer.arrived.append(Record(None, b""))
+    stage.turn()
+
+    assert not answer.done()
+    assert (stage.pending.late, stage.pending.repeats) == (0, 0)
+
+
+def test_a_request_without_an_answer_ends_with_its_time() -> None:
+    """Not before; the shorter time first. What comes then is late, once, and a repeat after that."""
+    stage = Stage()
+    long, short = stage.submit(10.0), stage.submit(1.0)
+
+    stage.turn(0.99)
+    assert not short.done()
+    stage.turn(0.01)
+    error = short.exception(0)
+    stage.arrive(short)
+    stage.arrive(short)
+    stage.turn()
+
+    assert isinstance(error, DeadlineExceeded)
+    assert isinstance(error, TimeoutError)
+    assert error.source is None
+    assert (stage.pending.late, stage.pending.repeats) == (1, 1)
+    assert not long.done()
+
+
+def test_what_kafka_complained_of_is_told_with_the_timeout() -> None:
+    """If it was during the request: an older complaint is none of its own."""
+    stage = Stage()
+    stage.consumer.arrived.append(Record((), failure=KafkaError(KafkaError._ALL_BROKERS_DOWN)))
+    stage.turn()
+    stage.turn(1.0)
+    calm = stage.submit(1.0)
+    stage.turn(1.0)
+    troubled = stage.submit(1.0)
+    stage.trouble.hear(KafkaError(KafkaError._TRANSPORT))
+    stage.turn(1.0)
+
+    assert "Kafka" not in str(calm.exception(0))
+    assert "Broker transport failure" in str(troubled.exception(0))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (KafkaError._MSG_TIMED_OUT, Unavailable),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
+        (KafkaError.MSG_SIZE_TOO_LARGE, ResourceExhausted),
+    ],
+)
+def test_a_request_that_was_not_delivered_ends_so(code: int, kind: type[InferenceError]) -> None:
+    """It may be in the topic all the same: an answer that comes is late."""
+    stage = Stage()
+    answer = stage.submit()
+
+    stage.producer.fail(stage.producer.sent[0], code)
+    stage.turn()
+    stage.producer.sent[0].on_delivery(None, None)
+    stage.producer.fail(stage.producer.sent[0], code)
+    stage.arrive(answer)
+    stage.turn()
+
+    assert type(answer.exception(0)) is kind
+    assert stage.pending.late == 1
+
+
+def test_a_record_that_the_producer_refuses_is_an_error_at_once() -> None:
+    """And takes no place."""
+    stage = Stage()
+    stage.producer.failure = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+    with pytest.raises(ResourceExhausted, match=r"message\.max\.bytes"):
+        stage.submit()
+
+    assert len(stage.pending) == 0
+
+
+def test_a_client_that_is_full_says_so_if_told_to() -> None:
+    """And takes a request again when one has ended."""
+    stage = Stage(most=2)
+    first, _ = stage.submit(), stage.submit()
+
+    with pytest.raises(Full, match="2 requests are under way"):
+        stage.submit()
+    stage.arrive(first)
+    stage.turn()
+
+    assert not stage.submit().done()
+
+
+def test_a_producer_that_is_full_says_so_if_told_to() -> None:
+    """The brokers are away, or slow."""
+    stage = Stage(room=1)
+    stage.submit()
+
+    with pytest.raises(Full, match="producer's queue"):
+        stage.submit()
+    assert len(stage.pending) == 1
+
+
+def test_a_caller_waits_for_a_place() -> None:
+    """In its own thread, until one is free."""
+    stage = Stage(most=1, waits=True)
+    first = stage.submit()
+    found: list[Future[Result]] = []
+    caller = threading.Thread(target=lambda: found.append(stage.submit(SOON)))
+    caller.start()
+
+    while not stage.pending._waiting:
+        pass
+    assert not found
+    stage.arrive(first)
+    stage.turn()
+    caller.join(SOON)
+
+    assert [answer.done() for answer in found] == [False]
+
+
+def test_a_caller_waits_for_a_place_no_longer_than_for_its_answer() -> None:
+    """Then it is told so."""
+    stage = Stage(most=1, waits=True)
+    stage.submit()
+
+    with pytest.raises(DeadlineExceeded, match="none ended"):
+        stage.submit(0.001)
+
+
+def test_a_caller_waits_for_room_in_the_producer() -> None:
+    """The headers say what is left of its time by then."""
+    stage = Stage(room=0, waits=True)
+    asked = 0
+
+    def clock() -> float:
+        nonlocal asked
+        asked += 1
+        if asked == 4:
+            stage.producer.room = 1
+        return 100.0 + 0.1 * asked
+
+    stage.exchange._clock = clock
+
+    stage.submit(1.0)
+
+    assert int(stage.producer.sent[0].headers["timeout-ms"]) < 1000
+    stage.producer.room = 0
+    with pytest.raises(Full, match="producer's queue"):
+        stage.submit(1.0)
+
+
+def test_a_future_that_is_cancelled_frees_its_place() -> None:
+    """Waiters are told; its answer is late. What has ended cannot be cancelled."""
+    stage = Stage(most=1)
+    answer = stage.submit()
+
+    assert answer.cancel()
+    assert answer.cancel()
+    assert wait([answer], 0).done == {answer}
+    stage.arrive(answer)
+    stage.turn()
+    ended = stage.submit()
+    stage.arrive(ended)
+    stage.turn()
+
+    assert stage.pending.late == 1
+    assert not ended.cancel()
+    with pytest.raises(CancelledError):
+        answer.result(0)
+
+
+def test_an_answer_that_meets_a_cancellation_changes_nothing() -> None:
+    """It was taken out of the table, and cancelled before it was ended."""
+    stage = Stage()
+    answer = stage.submit()
+
+    assert stage.pending.answered(answer.request_id) is answer
+    Future.cancel(answer)
+    answer.end({})
+
+    assert wait([answer], 0).done == {answer}
+    assert answer.cancelled()
+
+
+def test_times_that_are_over_do_not_pile_up() -> None:
+    """However far away they were, answers end their requests' place in the heap, too."""
+    stage = Stage(most=10_000)
+
+    for _ in range(10):
+        for answer in [stage.submit(1000.0) for _ in range(1000)]:
+            stage.arrive(answer)
+        while stage.consumer.arrived:
+            stage.turn()
+
+    assert len(stage.pending._times) <= pending._MOST_OVER
+
+
+def test_ids_of_lapsed_requests_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest are forgotten: their answers count as repeats."""
+    monkeypatch.setattr(pending, "_MOST_LAPSED", 2)
+    stage = Stage()
+    lapsed = [stage.submit(1.0) for _ in range(3)]
+    stage.turn(1.0)
+
+    for answer in lapsed:
+        stage.arrive(answer)
+    stage.turn()
+
+    assert (stage.pending.late, stage.pending.repeats) == (2, 1)
+
+
+def called_back(stage: Stage, *callbacks: Callable[[Future[Result]], object]) -> None:
+    answer = stage.submit()
+    for callback in callbacks:
+        answer.add_done_callback(callback)
+    stage.arrive(answer)
+    stage.turn()
+
+
+def test_a_callback_that_waits_for_another_answer_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """It runs on a thread of its own; one that raises is logged, and the next is called."""
+    stage = Stage()
+    other, got, over = stage.submit(), list[Result](), threading.Event()
+
+    def exits(_: object) -> None:
+        raise SystemExit
+
+    called_back(stage, lambda _: got.append(other.result(SOON)), exits, lambda _: over.set())
+    stage.arrive(other)
+    stage.turn()
+
+    assert over.wait(SOON)
+    assert got[0]["y"].tolist() == [[0.5, 0.25]]
+    assert "a callback of an answer failed" in caplog.text
+
+
+def test_the_thread_for_callbacks_ends_and_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that has none to call keeps no thread for them."""
+    monkeypatch.setattr(pending, "_IDLE", 0.001)
+    stage = Stage()
+
+    for _ in range(3):
+        over = threading.Event()
+        called_back(stage, lambda _, over=over: over.set())  # type: ignore[misc]  # a default is no argument
+        assert over.wait(SOON)
+        while stage.pending._caller is not None:
+            pass
+
+
+def test_when_done_is_called_at_once() -> None:
+    """By the thread that ends it: for what does not wait."""
+    stage = Stage()
+    answer, called = stage.submit(), list[object]()
+    answer.when_done(called.append)
+
+    stage.arrive(answer)
+    stage.turn()
+
+    assert called == [answer]
+
+
+def test_new_partitions_of_the_answers_are_read_from_their_beginning() -> None:
+    """Looked for every few seconds; a broker that does not say is asked again."""
+    counts = iter([None, 2, 4])
+    stage = Stage(partitions_now=lambda _: next(counts))
+
+    stage.turn(LOOK_EVERY - 1.0)
+    for _ in range(3):
+        stage.turn(LOOK_EVERY)
+
+    assert [(at.partition, at.offset) for at in stage.consumer.assigned] == [(0, 7), (1, 7), (2, -2), (3, -2)]
+
+
+def run(stage: Stage) -> None:
+    """The thread's whole life, once it is told to stop or something fails."""
+    thread = threading.Thread(target=stage.exchange.run)
+    thread.start()
+    thread.join(SOON)
+    assert not thread.is_alive()
+
+
+def test_the_end_cancels_what_is_under_way() -> None:
+    """And closes Kafka's clients; nothing is taken any more."""
+    stage = Stage()
+    answer = stage.submit()
+
+    stage.exchange.stop()
+    run(stage)
+
+    assert wait([answer], 0).done == {answer}
+    assert answer.cancelled()
+    assert (stage.exchange.cancelled, stage.producer.is_purged, stage.consumer.is_closed) == (1, True, True)
+    with pytest.raises(ClientClosed):
+        stage.submit()
+
+
+class Fatal(KafkaError):
+    """One after which a client takes nothing more."""
+
+    def fatal(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_a_client_of_kafka_that_fails_ends_all_futures(*, is_raised: bool) -> None:
+    """Whether it raises or says so: with an error, and later requests at once."""
+    stage = Stage()
+    answer = stage.submit()
+    if is_raised:
+        stage.consumer.failure = RuntimeError("Fatal error: fenced")
+    else:
+        stage.trouble.hear(Fatal(KafkaError.UNKNOWN, "fenced"))
+        stage.trouble.hear(Fatal(KafkaError.UNKNOWN, "again"))
+
+    run(stage)
+
+    assert isinstance(answer.exception(0), Unavailable)
+    with pytest.raises(Unavailable, match="fenced"):
+        stage.submit()
+
+
+def test_callers_that_wait_for_a_place_hear_of_the_end() -> None:
+    """None waits for its time to be over."""
+    stage = Stage(most=1, waits=True)
+    stage.submit()
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        with pytest.raises(ClientClosed) as caught:
+            stage.submit(SOON)
+        raised.append(caught.value)
+
+    caller = threading.Thread(target=ask)
+    caller.start()
+    while not stage.pending._waiting:
+        pass
+    stage.pending.close()
+    caller.join(SOON)
+
+    assert len(raised) == 1
+    assert repr(stage.pending) == "<Pending 1 of 1 late=0 repeats=0>"
+
+
+def test_who_closes_waits_for_the_last_answer() -> None:
+    """And for no longer than it wishes."""
+    stage = Stage()
+    answer = stage.submit()
+    stage.pending.close()
+
+    assert not stage.pending.wait_until_empty(0.0)
+    stage.arrive(answer)
+    stage.turn()
+
+    assert stage.pending.wait_until_empty(0.0)
+
+
+def test_a_turn_is_short() -> None:
+    """A future ends that much after its time at most."""
+    assert TURN <= 0.05
+
+
+def test_errors_are_what_python_s_own_words_catch() -> None:
+    """Bad arguments as `ValueError`, timeouts as `TimeoutError`."""
+    assert issubclass(InvalidArgument, ValueError)
+    assert issubclass(DeadlineExceeded, TimeoutError)
+    assert str(InferenceError("no")) == "UNKNOWN: no"

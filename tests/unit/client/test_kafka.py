@@ -1,0 +1,36 @@
+"""What a client does while a leader is being elected, when it is made."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from inference_client import kafka
+
+
+def test_a_leader_that_was_elected_just_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses a question or two; what will not change is said at once."""
+    monkeypatch.setattr(kafka, "ASK_AGAIN", 0.0)
+    refusals = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION), KafkaError(KafkaError.LEADER_NOT_AVAILABLE)]
+    ends = [TopicPartition("answers", 0, 7)]
+
+    def ask() -> list[TopicPartition]:
+        if refusals:
+            raise KafkaException(refusals.pop())
+        return ends
+
+    assert kafka._patiently(ask) == ends
+    refusals.append(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(KafkaException):
+        kafka._patiently(ask)
+
+
+def test_an_election_that_does_not_end_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while."""
+    monkeypatch.setattr(kafka, "ANSWER_TIMEOUT", -1.0)
+
+    def ask() -> list[TopicPartition]:
+        raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
+
+    with pytest.raises(KafkaException):
+        kafka._patiently(ask)

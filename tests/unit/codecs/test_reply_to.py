@@ -1,0 +1,166 @@
+"""Where a requester wants its answer: which partition, which topic, and what is said where that cannot be."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.unit.codecs.builders import AS_JSON, AS_ROWS, codecs, record
+from worker.codecs.registry import Codecs
+from worker.core.message_runs import fields_of
+from worker.core.records import Headers, Message, Partition, Prediction, Record, Rejection, Request
+from worker.core.runs import Run
+
+ROW = np.array([1, 2, 3], "<f4").tobytes()
+TOPICS = {"responses": 4, "mine": 2}
+
+
+def one(**decisions: Any) -> Codecs:
+    """The plain model's, whose answers go to four partitions, or two of another topic."""
+    return codecs(reply_topics=TOPICS, **decisions)
+
+
+def answered(*headers: tuple[str, bytes | None], value: bytes = ROW, codec: Codecs | None = None) -> Message:
+    """The answer to a row with these headers, an error or not."""
+    codec = codec or one()
+    taken = codec.decode(record(value, AS_ROWS, *headers))
+    outcome = taken if isinstance(taken, Rejection) else Prediction(taken, [np.array([[1, 2]], "<f4")])
+    return codec.encode(outcome)[0]
+
+
+def place(message: Message) -> tuple[str, int | None]:
+    return message.topic, message.partition
+
+
+def test_without_a_word_of_it_an_answer_goes_where_its_key_belongs() -> None:
+    """To the response topic."""
+    assert place(answered(("request-id", b"a"))) == ("responses", None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("reply-partition", b"3")], ("responses", 3)),
+        ([("Reply-Partition", b" 0 ")], ("responses", 0)),
+        ([("kafka_replyPartition", struct.pack(">i", 2))], ("responses", 2)),
+        ([("reply-topic", b"mine")], ("mine", None)),
+        ([("reply-topic", b"responses")], ("responses", None)),
+        ([("reply-topic", b"mine"), ("reply-partition", b"1")], ("mine", 1)),
+        ([("kafka_replyTopic", b"mine"), ("kafka_replyPartition", struct.pack(">i", 1))], ("mine", 1)),
+        ([("reply-partition", b"1"), ("kafka_replyPartition", struct.pack(">i", 2))], ("responses", 1)),
+        ([("reply-topic", b"mine"), ("kafka_replyTopic", b"another")], ("mine", None)),
+        ([("reply-partition", None)], ("responses", None)),
+        ([("reply-partition", b"3"), ("REPLY-PARTITION", b"2")], ("responses", 2)),
+        ([("reply-topic", b"mine"), ("junk", b"x" * 2000)], ("mine", None)),
+    ],
+)
+def test_a_requester_names_the_place(headers: Headers, expected: tuple[str, int | None]) -> None:
+    """In our words or Spring's, read once or remembered; ours count."""
+    codec = one()
+
+    assert [place(answered(*headers, codec=codec)) for _ in range(3)] == [expected] * 3
+    assert place(answered(("request-id", b"a"), *headers, codec=codec)) == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ([("reply-partition", b"4")], b"no partition 4 of responses, which had 4 when the worker started"),
+        ([("reply-topic", b"mine"), ("reply-partition", b"2")], b"no partition 2 of mine"),
+        ([("reply-partition", b"x")], b"expected a partition's number"),
+        ([("reply-partition", b"-1")], b"expected a partition's number"),
+        ([("reply-partition", b"1" * 10)], b"expected a partition's number"),
+        ([("kafka_replyPartition", b"1")], b"kafka_replyPartition: expected 4 bytes, big-endian, got 1"),
+        ([("kafka_replyPartition", struct.pack(">i", -1))], b"no partition 4294967295 of responses"),
+        ([("reply-topic", b"another")], b"answers may not go to 'another'"),
+        ([("kafka_replyTopic", b"\xff" * 1000)], b"answers may not go to"),
+    ],
+)
+def test_a_place_that_cannot_be_is_an_error_where_all_answers_go(headers: Headers, why: bytes) -> None:
+    """The worker goes on, and the requester's name comes back."""
+    message = answered(("request-id", b"a"), *headers)
+
+    assert place(message) == ("responses", None)
+    assert dict(message.headers) | {"source": b""} == {
+        "content-type": b"application/json",
+        "status": b"error",
+        "error-code": b"INVALID_ARGUMENT",
+        "source": b"",
+        "request-id": b"a",
+    }
+    assert why in (message.value or b"")
+
+
+def test_an_error_goes_where_its_requester_reads() -> None:
+    """A value that is no row, an unknown content type, and an answer that is too large, without its key."""
+    to = ("reply-partition", b"2")
+    codec = one(max_answer_bytes=400)
+    unknown = codec.decode(record(b"{}", ("content-type", b"?"), to, ("correlation-id", b"c" * 900)))
+    assert isinstance(unknown, Rejection)
+
+    assert place(answered(to, value=b"123")) == ("responses", 2)
+    assert [place(message) for message in codec.encode(unknown)] == [("responses", 2)]
+
+
+def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:
+    """Only its answer goes elsewhere."""
+    codec = one(dead_letter_topic="dead")
+    taken = codec.decode(record(b"123", AS_ROWS, ("reply-topic", b"mine"), ("reply-partition", b"1")))
+    assert isinstance(taken, Rejection)
+
+    assert [place(message) for message in codec.encode(taken)] == [("mine", 1), ("dead", None)]
+
+
+def run_of_rows(codec: Codecs, *places: Headers) -> list[tuple[str, int | None]]:
+    """Where the answers go to so many rows that are read in one poll."""
+    records = [
+        Record(Partition("requests", 3), at, b"k", ROW, [AS_ROWS, ("request-id", b"%d" % at), *headers], None)
+        for at, headers in enumerate(places)
+    ]
+    (run,) = codec.decode_all(records)
+    assert isinstance(run, Run)
+    messages = codec.encode(Prediction(run, [np.zeros((len(places), 2), "<f4")]))
+    assert [tuple(message) for message in messages] == list(fields_of(messages))
+    return [place(message) for message in messages]
+
+
+def test_rows_that_travel_together_part_where_their_requesters_wish() -> None:
+    """Each to the partition that it names, or by its key; and if it must be to several topics."""
+    three: Headers = [("reply-partition", b"3")]
+    one_: Headers = [("reply-partition", b"1")]
+    mine: Headers = [("reply-topic", b"mine"), ("reply-partition", b"1")]
+
+    assert run_of_rows(one(), *[three] * 8) == [("responses", 3)] * 8
+    assert run_of_rows(one(), *[three, one_, []] * 3) == [("responses", 3), ("responses", 1), ("responses", None)] * 3
+    assert run_of_rows(one(), *[mine] * 8) == [("mine", 1)] * 8
+    assert run_of_rows(one(), *[mine, []] * 4) == [("mine", 1), ("responses", None)] * 4
+
+
+def test_part_of_a_run_s_answers_is_a_run() -> None:
+    """With the places that were asked for."""
+    codec = one()
+    records = [
+        Record(Partition("requests", 0), at, b"k", ROW, [AS_ROWS, ("reply-partition", b"%d" % (at % 4))], None)
+        for at in range(8)
+    ]
+    (run,) = codec.decode_all(records)
+    assert isinstance(run, Request)
+
+    messages = codec.encode(Prediction(run, [np.zeros((8, 2), "<f4")]))
+
+    assert [message.partition for message in messages[2:5]] == [2, 3, 0]
+
+
+def test_a_request_in_json_names_the_place_too() -> None:
+    """Whatever its encoding."""
+    codec = one()
+    document = b'{"inputs":[{"name":"x","shape":[1,3],"datatype":"FP32","data":[1,2,3]}]}'
+    taken = codec.decode(record(document, AS_JSON, ("reply-partition", b"3")))
+    assert isinstance(taken, Request)
+
+    (message,) = codec.encode(Prediction(taken, [np.array([[1, 2]], "<f4")]))
+
+    assert place(message) == ("responses", 3)

@@ -1,0 +1,67 @@
+"""Where a requester wants its answer: in a partition of the response topic, or in another topic that is allowed.
+
+A client that reads one partition of its own need not read the answers to everybody else. `reply-topic` is text and
+`reply-partition` a decimal number; Spring's templates send `kafka_replyTopic` and `kafka_replyPartition`, four bytes,
+big-endian. Ours count where both are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from worker.core.failures import Reject
+from worker.core.records import ReplyTo
+
+TOPIC, PARTITION = "reply-topic", "reply-partition"
+SPRING_TOPIC, SPRING_PARTITION = "kafka_replytopic", "kafka_replypartition"
+REPLY_NAMES = frozenset({TOPIC, PARTITION, SPRING_TOPIC, SPRING_PARTITION})
+
+_MOST_DIGITS = 9  # Kafka numbers partitions with 32 bits, and no topic has a billion
+_SPRING_BYTES = 4
+
+
+class ReplyTopics:
+    """The topics that answers may go to, each with the number of its partitions, as it was at the start."""
+
+    def __init__(self, response_topic: str, partitions: Mapping[str, int]) -> None:
+        self._response_topic = response_topic
+        self._partitions = partitions
+
+    def read(self, found: Mapping[str, bytes]) -> ReplyTo | None:
+        """Where these headers send the answer, by their names in lower case; None: where all go.
+
+        Raises `Reject` for a topic that is not allowed, and a partition that it has not.
+        """
+        topic = self._topic(found)
+        number = _number(found)
+        if number is None:
+            return None if topic == self._response_topic else ReplyTo(topic, None)
+        if number >= self._partitions.get(topic, 0):
+            raise Reject(
+                f"{PARTITION}: there is no partition {number} of {topic}, which had {self._partitions.get(topic, 0)} "
+                "when the worker started"
+            )
+        return ReplyTo(topic, number)
+
+    def _topic(self, found: Mapping[str, bytes]) -> str:
+        value = found.get(TOPIC, found.get(SPRING_TOPIC))
+        if value is None:
+            return self._response_topic
+        topic = value.decode(errors="replace")
+        if topic != self._response_topic and topic not in self._partitions:
+            raise Reject(f"{TOPIC}: answers may not go to {topic[:249]!r}; KAFKA__REPLY_TOPICS allows none")
+        return topic
+
+
+def _number(found: Mapping[str, bytes]) -> int | None:
+    if PARTITION in found:
+        digits = found[PARTITION].strip()
+        if not digits.isdigit() or len(digits) > _MOST_DIGITS:
+            raise Reject(f"{PARTITION}: expected a partition's number, got {digits[:60]!r}")
+        return int(digits)
+    value = found.get(SPRING_PARTITION)
+    if value is None:
+        return None
+    if len(value) != _SPRING_BYTES:
+        raise Reject(f"kafka_replyPartition: expected {_SPRING_BYTES} bytes, big-endian, got {len(value)}")
+    return int.from_bytes(value)
