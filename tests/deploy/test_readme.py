@@ -171,16 +171,21 @@ def test_a_client_of_one_s_own_is_answered(reader: Reader, capsys: pytest.Captur
     assert len(re.findall(r"\d\.\d+e?[-+]?\d*", printed)) == 10
 
 
-def test_the_client_s_page_asks_and_names_the_model(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its programs print what it shows, with asyncio too."""
-    names: dict[str, Any] = {}
-    for name, printed in (("client-ask", "client-ask-printed"), ("client-signature", "client-signature-printed")):
-        exec(reader.text(name), names)  # noqa: S102  # the page's own words
-        assert capsys.readouterr().out == block(printed).text
+def test_the_client_s_page_asks_and_names_the_model(
+    kafka: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its programs print what it shows, with asyncio too. Topics of their own: other tests count what is in theirs."""
+    reader, names = Reader(kafka, tmp_path), dict[str, Any]()
+    printed = {
+        "client-ask": block("client-ask-printed").text,
+        "client-signature": block("client-signature-printed").text,
+    }
+    printed["client-async"] = "100\n"
 
-    exec(reader.text("client-async"), {})  # noqa: S102  # the page's own words
-
-    assert capsys.readouterr().out == "100\n"
+    with serving(reader, "run"):
+        for name, expected in printed.items():
+            exec(reader.text(name), names)  # noqa: S102  # the page's own words
+            assert capsys.readouterr().out == expected
 
 
 def test_the_client_installs_by_itself(tmp_path: Path) -> None:
