@@ -12,7 +12,7 @@ from tests.fakes import SUSPECT_FROM, FakeOutsideStore
 from tests.unit.state.test_in_the_loop import answers, name, of, served
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
-from worker.core.records import Partition
+from worker.core.records import Partition, Request
 from worker.state.outside_values import FORGOTTEN, OutsideValues, source_of
 
 joined = pytest.mark.parametrize("joins", [False, True])
@@ -209,6 +209,30 @@ def test_a_value_of_another_layout_is_not_trusted() -> None:
 
         with pytest.raises(BadConfiguration, match="KEY_PREFIX"):
             w.turn_for(1.0)
+
+
+def test_one_that_waited_already_is_held_all_the_same() -> None:
+    """As long as its state is not here; nothing runs on a state that was made up."""
+    w = world()
+    late = w.codec.decode(of(0, 1))
+    assert isinstance(late, Request)
+    late.place = w.ledger.track(late.record, 1, 4, w.clock.now)
+
+    w.fetch.add_late(late, w.clock.now)
+
+    assert (w.fetch.waiting, w.fetch.backlog, w.batcher.next_due) == (1, 0, None)
+    w.turn_for(1.0)
+    assert answers(w) == {name(0): [1]}
+
+
+def test_the_log_says_once_that_the_store_is_away() -> None:
+    """However often it says why."""
+    w = world()
+    for why in ("refused", "timed out", None):
+        the_store(w).trouble = why
+        w.turn()
+
+    assert w.events.troubles == ["refused", None]
 
 
 def test_memory_holds_the_keys_used_lately() -> None:
