@@ -266,7 +266,7 @@ class StateSettings(Section):
         description="A Valkey or Redis server that keeps the states in the place of a changelog, for other services to "
         "read: `redis://host:6379/0`, or `rediss://` for TLS. At least once only.",
     )
-    store_username: Text | None = Field(None, description="STORE: whom we log in as, if the address does not say.")
+    store_username: Text | None = Field(None, description="STORE: the user, if the address does not say.")
     store_password: SecretStr | None = Field(None, description="STORE: the password, if the address does not say.")
     store_ca_location: Path | None = Field(
         None, description="STORE: certificates we trust, a PEM file. Unless set, the system's."
