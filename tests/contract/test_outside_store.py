@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ import pytest
 
 from tests.builders import P0, P1, STATE
 from tests.fakes import Clock, FakeOutsideStore
+from tests.kafka.certificates import Authority
 from tests.stores.running import RunningStore
 from worker.core.failures import BadConfiguration
 from worker.core.records import Line, Partition, Place
@@ -267,3 +269,21 @@ def test_an_address_that_leads_nowhere_is_refused_at_start() -> None:
 
     with pytest.raises(BadConfiguration, match="rediss://"):
         StoreServer(StoreAddress("redis://host:port/0"), PREFIX)
+
+
+def test_tls_is_checked(tmp_path: Path) -> None:
+    """A server whose authority is named is trusted, and no other."""
+    authority = Authority(tmp_path, "authority")
+    certificate = authority.issue("server")
+    files = ("--tls-cert-file", certificate.certificate, "--tls-key-file", certificate.key, "--tls-ca-cert-file")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = (*map(str, files), str(authority.path), "--tls-port", str(port), "--tls-auth-clients", "no")
+    with RunningStore(tmp_path, *options):
+        trusted = StoreServer(StoreAddress(f"rediss://127.0.0.1:{port}/0", ca=authority.path), PREFIX)
+        assert trusted.exchange([Write(b"k", stored(1, 1), 0)], [b"k"]) == [stored(1, 1)]
+        trusted.close()
+        doubted = StoreServer(StoreAddress(f"rediss://127.0.0.1:{port}/0"), PREFIX)
+        with pytest.raises(BadConfiguration, match="STORE_CA_LOCATION"):
+            doubted.exchange([], [b"k"])

@@ -312,6 +312,24 @@ def test_the_settings_of_state_hold(tmp_path: Path) -> None:
     assert settings.kafka.changelog_topic == "digits-state"
 
 
+def test_the_settings_of_a_store_outside_hold(tmp_path: Path) -> None:
+    """With them there is no changelog, and the guarantee is at least once."""
+    needed = {
+        "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost",
+        "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+        "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+        "WORKER_KAFKA__GROUP_ID": "digits",
+        "WORKER_MODEL__PATH": "model.onnx",
+        "WORKER_STATE__TENSORS": '{"h_in": "h_out"}',
+    }
+    name, value = block("store-settings").text.removeprefix("export ").strip().split("=", 1)
+
+    settings = settings_of({**needed, name: value}, tmp_path)
+
+    assert settings.delivery.guarantee == "at_least_once"
+    assert settings.kafka.changelog_topic is None
+
+
 def test_a_value_of_a_store_outside_is_read() -> None:
     """With the page's own lines; a key that was forgotten has no state."""
     layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (16,)), "h_out"),), (np.zeros(16, "<f4"),))

@@ -6,6 +6,7 @@ bugs have passed the quick tests once. The test that was written for each is nam
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
 from tests.unit.loop import test_answering, test_isolated_runs, test_turning
-from tests.unit.state import test_checkpoints, test_stored_slots
+from tests.unit.state import test_checkpoints, test_outside, test_stored_slots
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.stores import test_kept
 from worker.codecs.answers import Answers
@@ -35,6 +36,7 @@ from worker.core.batching.batcher import Batcher
 from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.stored_states import StoringSink, _Sent
 from worker.kafka import KafkaSink, KafkaTransactions
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.offsets.notes import Notes
@@ -45,6 +47,7 @@ from worker.loop.outcomes import Outcomes
 from worker.loop.quarantine import Quarantine
 from worker.loop.suspects import Suspects
 from worker.state import KeyStates, KeyTurns, Restoration, RestoredRows, StatefulStacker
+from worker.state.outside_states import OutsideStates
 from worker.state.stored_slots import StoredSlots
 from worker.stores import checkpoint_file
 
@@ -153,6 +156,19 @@ def _confirm_without_asking(_: Checkpoint, offsets: Mapping[Partition, int], __:
 
 def _keep_what_is_in_doubt(*_: object) -> bool:
     return False
+
+
+def _write_at_once(self: StoringSink, messages: Sequence[Message], place: Place) -> None:
+    answers, changes = self._parted(messages, place)
+    self._writes.write(changes, place)
+    self._unwritten += 1
+    self._sink.send(answers, place)
+    self._on_the_way[place] = _Sent(place, ())
+    self._lines.setdefault(place.line, deque()).append(self._on_the_way[place])
+
+
+def _let_all_go(*_: object) -> bool:
+    return True
 
 
 def _take_what_is_being_restored(*_: object) -> bool:
@@ -264,6 +280,24 @@ PLANTED: Mapping[str, Planted] = {
         "_put_away",
         _store_nothing,
         lambda _: test_stored_slots.test_what_was_not_used_lately_goes_to_the_store(),
+    ),
+    "a state outside is written before its answers are safe": Planted(
+        StoringSink,
+        "send",
+        _write_at_once,
+        lambda _: test_outside.test_a_state_waits_for_the_dead_letter_of_an_earlier_request(),
+    ),
+    "a state outside is let go before it is stored": Planted(
+        OutsideStates,
+        "_may_go",
+        _let_all_go,
+        lambda _: test_outside.test_memory_holds_the_keys_used_lately(),
+    ),
+    "what a store outside says is answered is applied again": Planted(
+        OutsideStates,
+        "is_ahead",
+        _take_what_is_being_restored,
+        lambda _: test_outside.test_what_was_answered_is_not_applied_again(joins=False),
     ),
     "an answer is dropped where the producer's queue is full": Planted(
         KafkaSink,

@@ -14,6 +14,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings import Settings, load, names
 from worker.settings.__main__ import reference, with_reference
+from worker.settings.effective import effective
 from worker.settings.for_commands import load_client, load_scoring
 from worker.settings.sections import SECTIONS, variable
 
@@ -814,6 +815,23 @@ def test_scoring_needs_the_model_alone(tmp_path: Path) -> None:
 
 
 WITH_STATE = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
+WITH_STORE = WITH_STATE | {"WORKER_STATE__STORE": "redis://host:6379/0"}
+
+
+def test_with_a_store_answers_are_at_least_once_and_states_have_no_topic() -> None:
+    """Its login is shown nowhere, also where it stands in the address."""
+    settings = load(
+        None,
+        LEAST
+        | WITH_STORE
+        | {"WORKER_STATE__STORE": "rediss://user:secret@host:6379/0", "WORKER_STATE__STORE_PASSWORD": "hidden"},
+    )
+
+    assert settings.delivery.guarantee == "at_least_once"
+    assert settings.kafka.changelog_topic is None
+    shown = {setting.name: setting.text for setting in effective(settings)}
+    assert "secret" not in shown["WORKER_STATE__STORE"]
+    assert "hidden" not in repr(shown)
 
 
 def test_with_state_answers_are_exactly_once_and_states_have_a_topic() -> None:
@@ -839,6 +857,18 @@ def test_with_state_answers_are_exactly_once_and_states_have_a_topic() -> None:
             WITH_STATE | {"WORKER_STATE__KEYS_IN_MEMORY": "5000"},
             "WORKER_STATE__KEYS_IN_MEMORY: has no effect without WORKER_STATE__DIRECTORY",
         ),
+        (WITH_STORE | {"WORKER_STATE__STORE": "http://host"}, "WORKER_STATE__STORE: is no address"),
+        (WITH_STORE | {"WORKER_STATE__STORE": "redis://user:secret@/0"}, "WORKER_STATE__STORE: is no address"),
+        (WITH_STORE | {"WORKER_DELIVERY__GUARANTEE": "exactly_once"}, "has no part in Kafka's transactions"),
+        (WITH_STORE | {"WORKER_STATE__DIRECTORY": "states"}, "WORKER_STATE__DIRECTORY: has no effect with"),
+        (WITH_STORE | {"WORKER_KAFKA__CHANGELOG_TOPIC": "c"}, "WORKER_KAFKA__CHANGELOG_TOPIC: has no effect with"),
+        (WITH_STORE | {"WORKER_STATE__STORE_CA_LOCATION": "ca.pem"}, "there is no TLS with redis://"),
+        (
+            WITH_STORE | {"WORKER_STATE__STORE": "rediss://host", "WORKER_STATE__STORE_CA_LOCATION": "nowhere.pem"},
+            "there is no file nowhere.pem",
+        ),
+        (WITH_STATE | {"WORKER_STATE__STORE_PASSWORD": "x"}, "WORKER_STATE__STORE_PASSWORD: has no effect without"),
+        (WITH_STATE | {"WORKER_STATE__KEY_PREFIX": "x"}, "WORKER_STATE__KEY_PREFIX: has no effect without"),
         ({"WORKER_STATE__TTL_S": "5"}, "WORKER_STATE__TTL_S: has no effect without WORKER_STATE__TENSORS"),
         (WITH_STATE | {"WORKER_KAFKA__REQUEST_TOPICS": "a,b"}, "with state there is one request topic"),
         (WITH_STATE | {"WORKER_KAFKA__CHANGELOG_TOPIC": "responses"}, "is also another topic of this worker"),

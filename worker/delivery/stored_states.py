@@ -53,13 +53,8 @@ class StoringSink:
         self._values = values
         self._on_the_way: dict[Place, _Sent] = {}
         self._lines: dict[Line, deque[_Sent]] = {}  # in the order sent
-        self._unwritten = 0
+        self._unwritten = 0  # places whose states the store has not acknowledged
         self.push = sink.push
-
-    @property
-    def unwritten(self) -> int:
-        """Places whose states the store has not acknowledged."""
-        return self._unwritten
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
         """Take a place's messages for delivery, in order."""

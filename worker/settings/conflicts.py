@@ -219,7 +219,11 @@ def _state(settings: Settings) -> Iterator[str]:
             "WORKER_KAFKA__REQUEST_TOPICS: with state there is one request topic, for the same key of two topics may "
             "be another replica's; run a group for each, with a CHANGELOG_TOPIC of its own"
         )
-    if kafka.changelog_topic in (*kafka.request_topics, kafka.response_topic, kafka.dead_letter_topic):
+    if kafka.changelog_topic is not None and kafka.changelog_topic in (
+        *kafka.request_topics,
+        kafka.response_topic,
+        kafka.dead_letter_topic,
+    ):
         yield "WORKER_KAFKA__CHANGELOG_TOPIC: is also another topic of this worker; use one of its own"
     yield from _store(settings) if state.store is not None else _without_store(state)
     yield from _state_alone(state)
@@ -235,7 +239,7 @@ def _without_store(state: StateSettings) -> Iterator[str]:
 def _store(settings: Settings) -> Iterator[str]:
     kafka, state = settings.kafka, settings.state
     scheme, _, rest = (state.store or "").partition("://")
-    if scheme not in {"redis", "rediss"} or not rest.rpartition("@")[2].strip("/"):
+    if scheme not in {"redis", "rediss"} or not rest.rpartition("@")[2].partition("/")[0]:
         yield "WORKER_STATE__STORE: is no address; write redis://host:6379/0, or rediss://host:6379/0 for TLS"
     if settings.delivery.guarantee == "exactly_once":
         yield (

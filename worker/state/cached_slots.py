@@ -17,6 +17,9 @@ from worker.state.layout import NO_TIME
 from worker.state.slabs import Rows, Slabs
 
 PASSED_AT_ONCE = 1024  # slots, by the hand
+# Slots that were looked at in vain for each key that is added: where all are needed, each look at all of them took the
+# loop a millisecond.
+VAIN_LOOKS = 4
 
 
 class CachedSlots(KeySlots):
@@ -30,6 +33,7 @@ class CachedSlots(KeySlots):
         self._was_used = np.zeros(1, np.bool_)  # since the hand came by
         self._is_none = np.ones(1, np.bool_)  # the key has no state
         self._hand = 1
+        self._rest = 0  # keys to be added before room is looked for again
 
     def find(self, partition: Partition, keys: Sequence[bytes]) -> Iterator[int]:
         slots = list(super().find(partition, keys))
@@ -42,7 +46,9 @@ class CachedSlots(KeySlots):
 
     def add(self, partition: Partition, key: bytes) -> int:
         if self._slabs.given >= self._most:
-            self._make_room()
+            self._rest -= 1
+            if self._rest < 0:
+                self._make_room()
         slot = super().add(partition, key)
         if slot >= len(self._was_used):
             more = len(self._slabs.offsets) - len(self._was_used)
@@ -72,7 +78,9 @@ class CachedSlots(KeySlots):
         self._hand = at.stop if at.stop < self._slabs.used else 1
         idle = (np.flatnonzero(~self._was_used[at]) + at.start).tolist()
         self._was_used[at] = False
-        self._free([slot for slot in idle if self._let_go(slot)])
+        gone = [slot for slot in idle if self._let_go(slot)]
+        self._free(gone)
+        self._rest = (len(idle) - len(gone)) // VAIN_LOOKS
 
     def _let_go(self, slot: int) -> bool:
         if (owner := self._owners[slot]) is None or not self._may_go(*owner, int(self._slabs.offsets[slot])):

@@ -400,3 +400,23 @@ def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
     w.restorer.is_slow = False
     w.turn(3)
     assert w.source.polls[-1][1] == POLL_SLICE
+
+
+def test_states_of_a_changelog_are_all_here() -> None:
+    """A record that runs alone waits for none."""
+    w = world()
+    w.source.revoke(P0)
+    w.turn()
+    w.broker.attempts[P0] = (SUSPECT_FROM, False)
+    w.source.assign(P0)
+
+    assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}
+
+
+def test_a_partition_whose_states_are_sure_is_not_looked_through() -> None:
+    """Beside one whose are not."""
+    w = world()
+    assert w.states is not None
+    w.states._is_unsure.add(P1)
+
+    assert served(w, of(0, 1), of(1, 2)) == {name(0): [1], name(1): [3]}

@@ -12,7 +12,7 @@ from tests.fakes import SUSPECT_FROM, FakeOutsideStore
 from tests.unit.state.test_in_the_loop import answers, name, of, served
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
-from worker.core.records import Partition
+from worker.core.records import Partition, Request
 from worker.state.outside_values import FORGOTTEN, OutsideValues, source_of
 
 joined = pytest.mark.parametrize("joins", [False, True])
@@ -211,6 +211,30 @@ def test_a_value_of_another_layout_is_not_trusted() -> None:
             w.turn_for(1.0)
 
 
+def test_one_that_waited_already_is_held_all_the_same() -> None:
+    """As long as its state is not here; nothing runs on a state that was made up."""
+    w = world()
+    late = w.codec.decode(of(0, 1))
+    assert isinstance(late, Request)
+    late.place = w.ledger.track(late.record, 1, 4, w.clock.now)
+
+    w.fetch.add_late(late, w.clock.now)
+
+    assert (w.fetch.waiting, w.fetch.backlog, w.batcher.next_due) == (1, 0, None)
+    w.turn_for(1.0)
+    assert answers(w) == {name(0): [1]}
+
+
+def test_the_log_says_once_that_the_store_is_away() -> None:
+    """However often it says why."""
+    w = world()
+    for why in ("refused", "timed out", None):
+        the_store(w).trouble = why
+        w.turn()
+
+    assert w.events.troubles == ["refused", None]
+
+
 def test_memory_holds_the_keys_used_lately() -> None:
     """And those that are needed or not stored yet, however many; a state that went comes back as it was."""
     w = world(most_in_memory=4)
@@ -291,3 +315,46 @@ def test_a_state_that_no_request_wrote_for_long_is_forgotten() -> None:
     found = served(w, of(0, 1, at=0.0), of(1, 2, at=9.0), of(2, 3, at=30.0))
 
     assert found == {name(0): [1], name(1): [3], name(2): [3]}
+
+
+def test_a_state_waits_for_the_dead_letter_of_an_earlier_request() -> None:
+    """It says of that one, too, that nothing is owed any more; the answer behind it does not wait."""
+    w = world()
+    w.sink.delay = lambda message: 5.0 if message.topic == "dead-letters" else 0.002
+    w.broker.append(of(0, POISON), of(1, 2))
+
+    w.turn_for(2.0)
+
+    assert answers(w) == {name(0): "error", name(1): [2]}
+    assert kept(w) == {}
+    w.turn_for(5.0)
+    assert kept(w) == {b"k": 2}
+
+
+@pytest.mark.parametrize("order", ["key", "none"])
+def test_other_orders_keep_the_same_promises(order: Any) -> None:
+    """Answers of other keys go first; what is read again is settled without one."""
+    first = world(order=order, commit_interval=100.0)
+    first.broker.append(*(of(n, 1, key=b"%d" % (n % 3)) for n in range(9)))
+    first.turn_for(2.0)
+    count = len(first.broker.answers)
+
+    w = next_world(first, order=order)
+    served(w, of(9, 1, key=b"0"), of(10, 1, key=b"1"))
+
+    assert len(w.broker.answers) == count + 2
+    assert kept(w) == {b"0": 4, b"1": 4, b"2": 3}
+    assert w.broker.committed[P0] == 11
+
+
+def test_what_a_partition_wrote_before_it_left_is_written_all_the_same() -> None:
+    """A revoke waits for the store as it waits for Kafka, and commits what is stored."""
+    w = world()
+    the_store(w).seconds = 0.05
+    w.broker.append(of(0, 1))
+    w.turn_for(0.07)
+    w.source.revoke(P0)
+    w.turn()
+
+    assert kept(w) == {b"k": 1}
+    assert w.broker.committed[P0] == 1
