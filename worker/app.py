@@ -70,7 +70,7 @@ def _ended(
         ):
             tracing = _tracing(settings, events, closing)
             _listen(settings, events, limits, closing)
-            topics: Topics | None = _examined_beside_imports(settings)
+            topics: Topics | None = _examined_beside_imports(settings, events)
             while topics is not None:
                 topics = _served(settings, topics, signals, events, tracing, watchdog, closing)
     except BadConfiguration:
@@ -101,10 +101,10 @@ def _listen(
     events.noted("http_listening", url=health.url)
 
 
-def _examined_beside_imports(settings: Settings) -> Topics:
+def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
     """What the cluster says. Raises `BadConfiguration`."""
     with ThreadPoolExecutor(1, "examination") as aside:
-        examination = aside.submit(_examined_topics, settings)
+        examination = aside.submit(_examined_topics, settings, events)
         import worker.assembly  # noqa: F401, PLC0415  # see the module's last sentence
 
         topics = examination.result()
@@ -138,7 +138,7 @@ def _served(  # what outlives a worker that begins anew, named once
     try:
         worker.run()
     except LimitLowered as lowered:
-        found = _examined_topics(settings)
+        found = _examined_topics(settings, events)
         if not found.takes_less_than(topics):
             raise
         parts.close()
@@ -159,6 +159,10 @@ def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSt
     return tracing
 
 
-def _examined_topics(settings: Settings) -> Topics:
-    with_transactions = settings.delivery.guarantee == "exactly_once"
-    return examine(settings.kafka, telemetry.kafka_logger(), with_transactions=with_transactions)
+def _examined_topics(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
+    return examine(
+        settings.kafka,
+        telemetry.kafka_logger(),
+        with_transactions=settings.delivery.guarantee == "exactly_once",
+        waiting=lambda why: events.warned("broker_awaited", why=why),
+    )

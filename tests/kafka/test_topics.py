@@ -76,6 +76,16 @@ def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
     assert not {"nothing-1", "nothing-2", "nothing-3"} & set(kafka.admin.list_topics(timeout=TIMEOUT).topics)
 
 
+def test_a_mistyped_topic_is_guessed(kafka: Cluster) -> None:
+    """From the cluster's own list, without those that are in use."""
+    requests, answers = kafka.create_topic("claims-to-score"), kafka.create_topic("answers")
+    config = settings(kafka, requests.replace("claims", "clams"), response_topic=answers)
+
+    [line] = problems(config)
+
+    assert line.endswith(f"create it, or name another; did you mean {requests}?")
+
+
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 def test_a_changelog_that_deletes_states_is_refused(kafka: Cluster, policy: str) -> None:
     """Only a compacted one keeps the last state of each key; the line that mends it comes along."""
