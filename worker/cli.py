@@ -15,11 +15,13 @@ import typer
 from worker.commands.check import options as check
 from worker.terminal.command_end import end
 from worker.terminal.command_options import Config
+from worker.terminal.known_commands import KnownCommands
 from worker.terminal.streams import Forgiving, stand_in_for_closed_streams
 from worker.tools import commands as tools
 from worker.version import VERSION
 
 app = typer.Typer(
+    cls=KnownCommands,
     no_args_is_help=True,
     # typer's own tracebacks print local variables, and with them whatever secret a frame holds.
     pretty_exceptions_enable=False,
