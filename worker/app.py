@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
@@ -40,11 +41,16 @@ GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-def run(settings: Settings) -> NoReturn:
-    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start."""
+def run(settings: Settings, dotenv: Collection[str] = ()) -> NoReturn:
+    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
+
+    `dotenv` names what `.env` has set.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
+    if dotenv:
+        events.noted("dotenv_read", names=list(dotenv))
     run_timeout = settings.model.run_timeout_s
     limits = telemetry.TimeLimits(
         turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
