@@ -77,13 +77,13 @@ def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
 
 
 def test_a_mistyped_topic_is_guessed(kafka: Cluster) -> None:
-    """From the cluster's own list, without those that are in use."""
+    """From the cluster's own list, the nearest first: other tests' topics may be near, too."""
     requests, answers = kafka.create_topic("claims-to-score"), kafka.create_topic("answers")
     config = settings(kafka, requests.replace("claims", "clams"), response_topic=answers)
 
     [line] = problems(config)
 
-    assert line.endswith(f"create it, or name another; did you mean {requests}?")
+    assert f"create it, or name another; did you mean {requests}" in line
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
@@ -124,8 +124,9 @@ def test_a_broker_that_does_not_answer_is_named_with_the_reason() -> None:
 
     (line,) = problems(nobody, timeout=0.5)
 
-    assert line.startswith(f"WORKER_KAFKA__BOOTSTRAP_SERVERS: no broker at 127.0.0.1:{port} answers within 0.5 s: ")
-    assert "Connection refused" in line
+    assert line.startswith(
+        f"WORKER_KAFKA__BOOTSTRAP_SERVERS: nothing listens at 127.0.0.1:{port} (connection refused); start the broker"
+    )
 
 
 def test_an_unknown_client_key_is_refused() -> None:
