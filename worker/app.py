@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
@@ -40,11 +41,16 @@ GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-def run(settings: Settings) -> NoReturn:
-    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start."""
+def run(settings: Settings, dotenv: Collection[str] = ()) -> NoReturn:
+    """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
+
+    `dotenv` names what `.env` has set.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
     events = telemetry.WorkerEvents(settings.batching.max_batch_size)
+    if dotenv:
+        events.noted("dotenv_read", names=list(dotenv))
     run_timeout = settings.model.run_timeout_s
     limits = telemetry.TimeLimits(
         turn=max(TURN_TIMEOUT, run_timeout + BEYOND_RUN),
@@ -70,7 +76,7 @@ def _ended(
         ):
             tracing = _tracing(settings, events, closing)
             _listen(settings, events, limits, closing)
-            topics: Topics | None = _examined_beside_imports(settings)
+            topics: Topics | None = _examined_beside_imports(settings, events)
             while topics is not None:
                 topics = _served(settings, topics, signals, events, tracing, watchdog, closing)
     except BadConfiguration:
@@ -114,10 +120,10 @@ def _deployment(settings: Settings) -> telemetry.Deployment:
     )
 
 
-def _examined_beside_imports(settings: Settings) -> Topics:
+def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
     """What the cluster says. Raises `BadConfiguration`."""
     with ThreadPoolExecutor(1, "examination") as aside:
-        examination = aside.submit(_examined_topics, settings)
+        examination = aside.submit(_examined_topics, settings, events)
         import worker.assembly  # noqa: F401, PLC0415  # see the module's last sentence
 
         topics = examination.result()
@@ -151,7 +157,7 @@ def _served(  # what outlives a worker that begins anew, named once
     try:
         worker.run()
     except LimitLowered as lowered:
-        found = _examined_topics(settings)
+        found = _examined_topics(settings, events)
         if not found.takes_less_than(topics):
             raise
         parts.close()
@@ -172,6 +178,10 @@ def _tracing(settings: Settings, events: telemetry.WorkerEvents, closing: ExitSt
     return tracing
 
 
-def _examined_topics(settings: Settings) -> Topics:
-    with_transactions = settings.delivery.guarantee == "exactly_once"
-    return examine(settings.kafka, telemetry.kafka_logger(), with_transactions=with_transactions)
+def _examined_topics(settings: Settings, events: telemetry.WorkerEvents) -> Topics:
+    return examine(
+        settings.kafka,
+        telemetry.kafka_logger(),
+        with_transactions=settings.delivery.guarantee == "exactly_once",
+        waiting=lambda why: events.warned("broker_awaited", why=why),
+    )

@@ -8,18 +8,22 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, NoReturn
 
 import typer
 
+from worker.commands import run
 from worker.commands.check import options as check
 from worker.terminal.command_end import end
-from worker.terminal.command_options import Config
+from worker.terminal.known_commands import KnownCommands
 from worker.terminal.streams import Forgiving, stand_in_for_closed_streams
 from worker.tools import commands as tools
 from worker.version import VERSION
 
 app = typer.Typer(
+    cls=KnownCommands,
     no_args_is_help=True,
     # typer's own tracebacks print local variables, and with them whatever secret a frame holds.
     pretty_exceptions_enable=False,
@@ -55,18 +59,20 @@ def before_the_command(
     """Takes what stands before the command's name."""
 
 
-@app.command()
-def run(config: Config = None) -> None:
-    """Serve requests until SIGTERM. Every setting is WORKER_<SECTION>__<NAME>, or stands in --config."""
+def _end(act: Callable[[], int]) -> NoReturn:
+    """With what `.env` says in the environment of all that the command does."""
 
-    def act() -> int:
-        from worker.app import run as serve  # noqa: PLC0415 - only the command that is called is imported
-        from worker.settings import load  # noqa: PLC0415 - the same
+    def with_dotenv() -> int:
+        from worker.settings.dotenv import read_dotenv  # noqa: PLC0415 - only the command that is called is imported
 
-        serve(load(config, os.environ))
+        if dotenv := read_dotenv(os.environ):
+            os.environ.update(dotenv)
+            typer.echo(f"inference-worker: {', '.join(dotenv)} from .env", err=True)
+        return act()
 
-    end(act, imports_on=True)
+    end(with_dotenv)
 
 
-check.register(app, end)
-tools.register(app, end)
+run.register(app, partial(end, imports_on=True))
+check.register(app, _end)
+tools.register(app, _end)

@@ -337,6 +337,9 @@ def test_what_cannot_be_is_told_at_once(tmp_path: Path) -> None:
         scored(tmp_path / "no.onnx", tmp_path / "lines.jsonl", tmp_path / "out.npy")
     with pytest.raises(BadConfiguration, match="there is no such file"):
         scored(tmp_path / "no.onnx", tmp_path / "absent.npy", tmp_path / "out.npy")
+    (tmp_path / "rows.csv").write_text("1,2,3\n")
+    with pytest.raises(BadConfiguration, match=r"is CSV, and rows come as .npy: np.save\('rows.npy', np.loadtxt\("):
+        scored(tmp_path / "no.onnx", tmp_path / "rows.csv", tmp_path / "out.npy")
     (tmp_path / "other.onnx").write_bytes(b"\x08\x0a\0")
     with pytest.raises(BadConfiguration, match=r"is no text; rows come as .npy or .npz, requests as lines of JSON"):
         scored(tmp_path / "no.onnx", tmp_path / "other.onnx", tmp_path / "out.jsonl")

@@ -385,7 +385,7 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
         return SimpleNamespace(run=run)
 
     found = iter([topics_that_take(ANSWERS_TAKE), topics_that_take(limit)])
-    monkeypatch.setattr(app, "examine", lambda *_, with_transactions: next(found))  # noqa: ARG005  # as it is called
+    monkeypatch.setattr(app, "examine", lambda *_, **__: next(found))
     monkeypatch.setattr(assembly, "assemble", assembled)
     monkeypatch.setattr(telemetry, "configure", lambda *_: None)
     monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None, stderr=sys.stderr))
@@ -404,8 +404,8 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
 def test_the_cluster_is_examined_for_the_promise_that_was_set(monkeypatch: pytest.MonkeyPatch, guarantee: str) -> None:
     """Transactions want brokers that have them."""
     asked: list[bool] = []
-    monkeypatch.setattr(app, "examine", lambda *_, with_transactions: asked.append(with_transactions))
+    monkeypatch.setattr(app, "examine", lambda *_, with_transactions, **__: asked.append(with_transactions))
 
-    app._examined_topics(load(None, {**LEAST, "WORKER_DELIVERY__GUARANTEE": guarantee}))
+    app._examined_topics(load(None, {**LEAST, "WORKER_DELIVERY__GUARANTEE": guarantee}), telemetry.WorkerEvents(32))
 
     assert asked == [guarantee == "exactly_once"]

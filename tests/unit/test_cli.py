@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from worker import cli
 from worker.core import failures
-from worker.terminal import command_end
+from worker.terminal import command_end, known_commands
 
 
 def test_version_is_shown() -> None:
@@ -49,6 +49,26 @@ def test_ctrl_c_during_the_imports_ends_in_silence() -> None:
 def test_an_unknown_command_is_a_usage_error() -> None:
     """Exit code 2, as for any wrong configuration."""
     assert CliRunner().invoke(cli.app, ["fly"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("serve", "run"), ("benchmark", "bench"), ("dlq", "dead-letters"), ("chekc", "check")]
+)
+def test_a_command_by_another_name_is_guessed(word: str, meant: str) -> None:
+    """What others call it, and what is spelled nearly so."""
+    result = CliRunner().invoke(cli.app, [word], env={"COLUMNS": "200"})
+
+    assert result.exit_code == 2
+    assert f"No such command '{word}'. Did you mean '{meant}'?" in result.output
+
+
+def test_no_guessed_name_is_a_commands_own() -> None:
+    """Or that command could not be called; and each guess is one that can be."""
+    names = {command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback}
+    names |= {group.name for group in cli.app.registered_groups if group.name}
+
+    assert not names & set(known_commands.MEANT)
+    assert set(known_commands.MEANT.values()) <= names
 
 
 def test_a_seed_that_is_none_is_a_usage_error() -> None:

@@ -378,6 +378,16 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
     assert line.startswith(f"--config {config}: cannot be read: {why}")
 
 
+def test_another_format_is_told_what_is_read_instead(tmp_path: Path) -> None:
+    """By the file's name, with a line of TOML. One that holds TOML is read whatever it is called."""
+    config = tmp_path / "worker.yaml"
+    config.write_text("kafka:\n  group_id: digits\n")
+
+    [line] = refused({}, config)
+
+    assert line.startswith(f"--config {config}: is YAML by its name, and TOML is read: a line [kafka] and below it")
+
+
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     """A mount that brought the folder for the file does not start a worker on defaults."""
     assert refused({}, tmp_path) == [f"--config {tmp_path}: cannot be read: it is a folder"]
@@ -428,6 +438,22 @@ def test_a_value_out_of_bounds_is_refused(name: str, value: str) -> None:
     [line] = refused({name: value})
 
     assert line.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [
+        ("gpu", "did you mean cuda? It must be auto, cpu, cuda or cuda:N, got 'gpu'."),
+        ("GPU:1", "did you mean cuda:1? It must be"),
+        ("cdua", "did you mean cuda? It must be"),
+        ("rocm", "must be auto, cpu, cuda or cuda:N, got 'rocm'."),
+    ],
+)
+def test_a_device_by_another_name_is_guessed(device: str, told: str) -> None:
+    """A pattern does not say what to write."""
+    [line] = refused({"WORKER_MODEL__DEVICE": device})
+
+    assert line.startswith(f"WORKER_MODEL__DEVICE: {told}")
 
 
 def test_choices_are_read_without_case() -> None:

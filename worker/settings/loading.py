@@ -28,6 +28,8 @@ _S = TypeVar("_S", bound=Sections)
 _SECTIONS_AS_VARIABLES = f"settings are WORKER_<SECTION>__<NAME>, sections {', '.join(SECTIONS).upper()}."
 _SECTIONS_AS_TABLES = f"tables are {', '.join(SECTIONS)}."
 
+_OTHER_FORMATS = {".yaml": "YAML", ".yml": "YAML", ".json": "JSON", ".env": "variables", ".properties": "properties"}
+
 # Unknown names are reported by `_unknown_names`, which knows where they stand. A default that cannot be made, because
 # the value that it is made from is wrong, is no second mistake.
 _REPORTED_ELSEWHERE = ("extra_forbidden", "model_type", "default_factory_not_called")
@@ -80,9 +82,20 @@ def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
     except UnicodeDecodeError:
         raise BadConfiguration(f"--config {path}: cannot be read: it is no text, and TOML is") from None
     except ValueError as error:
-        raise BadConfiguration(f"--config {path}: cannot be read: it is not TOML: {error}") from None
+        raise BadConfiguration(f"--config {path}: {_not_toml(path)}: {error}") from None
     except OSError as error:
         raise BadConfiguration(f"--config {path}: cannot be read: {error}") from None
+
+
+def _not_toml(path: Path | None) -> str:
+    """Formats that people expect, by the name of the file, with one line of it as TOML has it."""
+    other = None if path is None else _OTHER_FORMATS.get(path.suffix.lower())
+    if other is None:
+        return "cannot be read: it is not TOML"
+    return (
+        f"is {other} by its name, and TOML is read: a line [kafka] and below it lines like "
+        'bootstrap_servers = "localhost:9092"'
+    )
 
 
 def _unknown_names(file: TomlConfigSettingsSource, path: Path | None) -> Iterator[str]:

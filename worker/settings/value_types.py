@@ -5,7 +5,9 @@ Pure. What needs two values is checked in `conflicts.py`. The sections are in `k
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, LiteralString
 
@@ -75,6 +77,16 @@ def _text(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _device(value: Any) -> Any:
+    """What others call it is guessed: the pattern alone would tell a reader nothing."""
+    if not isinstance(value, str) or _DEVICE.fullmatch(value):
+        return value
+    guess = re.sub(r"gpu|nvidia", "cuda", value.lower())
+    near = [guess] if _DEVICE.fullmatch(guess) else difflib.get_close_matches(guess, DEVICES, n=1)
+    told = f"did you mean {near[0]}? It " if near else ""
+    raise ValueError(f"{told}must be {', '.join(DEVICES)} or cuda:N")
+
+
 def _listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
@@ -108,6 +120,9 @@ def _of_this_host(value: str) -> str:
     return value
 
 
+DEVICES = ("auto", "cpu", "cuda")
+_DEVICE = re.compile(rf"{'|'.join(DEVICES)}|cuda:\d+", re.ASCII)
+
 # The type of a problem whose value is not shown: it may hold a secret.
 UNSHOWN: LiteralString = "unshown"
 
@@ -134,7 +149,7 @@ SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL
 SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], BeforeValidator(_upper)]
 LogLevel = Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], BeforeValidator(_upper)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower=True)]
-DeviceName = Annotated[str, StringConstraints(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
+DeviceName = Annotated[str, BeforeValidator(_device)]
 
 
 class Section(BaseModel):

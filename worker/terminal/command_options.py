@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import field, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -66,11 +66,9 @@ def add_command(app: typer.Typer, name: str, options: type[Options], act: Callab
 
 
 def _signature(options: type) -> inspect.Signature:
-    found = inspect.signature(options, eval_str=True)
-    said = {one.name: one.metadata["typer"] for one in fields(options) if "typer" in one.metadata}
-    return found.replace(
-        parameters=[
-            each.replace(annotation=Annotated[each.annotation, said[name]]) if name in said else each
-            for name, each in found.parameters.items()
-        ]
-    )
+    found = inspect.signature(options)
+    types = get_type_hints(options, include_extras=True)  # those of a base are names of its own module
+    for one in fields(options):
+        if "typer" in one.metadata:
+            types[one.name] = Annotated[types[one.name], one.metadata["typer"]]
+    return found.replace(parameters=[each.replace(annotation=types[name]) for name, each in found.parameters.items()])

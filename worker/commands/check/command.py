@@ -8,6 +8,7 @@ Each part is looked at even where another cannot be: a missing model says nothin
 from __future__ import annotations
 
 import os
+import shlex
 import statistics
 import sys
 import time
@@ -51,7 +52,13 @@ RUNS, RUNS_SECONDS = 5, 2.0
 
 def check(order: CheckOrder) -> int:
     """The exit code of a worker with these settings, as far as its start goes: 0, it would serve."""
-    report = examined(order.config, creates_topics=order.create_topics, estimates_restore=order.restore_estimate)
+    report = examined(
+        order.config,
+        order.over(os.environ),
+        order.words,
+        creates_topics=order.create_topics,
+        estimates_restore=order.restore_estimate,
+    )
     if order.as_json:
         print_json(report.as_json())
     else:
@@ -59,10 +66,17 @@ def check(order: CheckOrder) -> int:
     return report.exit_code
 
 
-def examined(config_path: Path | None, *, creates_topics: bool = False, estimates_restore: bool = False) -> Report:
-    """All that can be found out. What a worker's start would raise is a problem in the report."""
-    report = Report(f"inference-worker check --json{'' if config_path is None else f' --config {config_path}'}")
-    parts = load_parts(config_path, os.environ)
+def examined(
+    config_path: Path | None,
+    environ: Mapping[str, str] = os.environ,
+    words: Sequence[str] = (),
+    *,
+    creates_topics: bool = False,
+    estimates_restore: bool = False,
+) -> Report:
+    """All that can be found out; `words` are the options. What a worker's start would raise is a problem in there."""
+    report = Report(shlex.join(["inference-worker", "check", "--json", *words]))
+    parts = load_parts(config_path, environ)
     report.refuse([Finding(problem) for problem in parts.problems], 2 if parts.problems else 0)
     report.settings = list(effective(parts.settings)) if parts.settings else ()
     state = None if parts.settings is None else parts.settings.state

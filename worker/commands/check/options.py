@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from worker.terminal.command_options import AsJson, Config, End, add_command
+from worker.terminal.command_options import AsJson, End, add_command
+from worker.terminal.worker_options import WorkerOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOrder:
+class CheckOrder(WorkerOptions):
     """Look at settings, model and cluster as a worker does before it joins its group, and tell all that is wrong.
 
     Exits as a worker's start would.
     """
 
-    config: Config = None
     as_json: AsJson = False
     create_topics: Annotated[
         bool, typer.Option("--create-topics", help="First make the topics that are missing, states compacted.")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, Producer
 
 from worker.core.failures import BadConfiguration
+from worker.kafka.client.absent_topics import near_topics
 from worker.kafka.client.config import Config, admin_config
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.denied_keys import denied_keys
@@ -48,7 +49,8 @@ def reach(topic: str, kafka: Connection, operation: str) -> Contact:
     contact = connect(kafka, NO_LOG, ANSWER_TIMEOUT, topic)
     error = contact.cluster.topics[topic].error
     if error is not None:
-        raise BadConfiguration(why_unusable(topic, error, operation))
+        near = near_topics(contact.admin, topic, ANSWER_TIMEOUT) if error.code() in GONE else ""
+        raise BadConfiguration(why_unusable(topic, error, operation) + near)
     return contact
 
 

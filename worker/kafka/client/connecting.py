@@ -1,7 +1,8 @@
 """The first contact with a cluster: an administrative client, and why there is none, as one sentence with the cure.
 
 librdkafka tries again for ever, and its reasons are lines of a log. Here each kind of reason is known: a refused login
-or certificate ends the wait at once, a broker that is away is waited for. Owns nothing after it returns.
+or certificate ends the wait at once; a broker that is not there is waited for by a worker, which says so, and not by a
+command. Owns nothing after it returns.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
@@ -19,7 +20,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from worker.core.failures import BadConfiguration
 from worker.core.secrets import without_login
 from worker.kafka.client.config import SECURITY, admin_config
-from worker.kafka.client.connection_failures import explained, failure_in
+from worker.kafka.client.connection_failures import absence_in, explained, failure_in
 from worker.kafka.client.denied_keys import denied_keys
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
@@ -48,8 +49,16 @@ class Contact(NamedTuple):
         return self.cluster.controller_id not in self.cluster.brokers
 
 
-def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: str) -> Contact:
+def connect(
+    kafka: Connection,
+    logger: logging.Logger,
+    timeout: float,
+    topic: str,
+    waiting: Callable[[str], object] | None = None,
+) -> Contact:
     """Ask for a topic, to have one small answer. It need not exist.
+
+    `waiting` is told, once, that no broker is there yet; None: that is not waited for.
 
     Raises `BadConfiguration` when the client refuses its configuration, or no broker answers within `timeout` seconds.
     """
@@ -63,6 +72,7 @@ def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: st
         admin = AdminClient(config, logger=log)
     except (KafkaException, ValueError, TypeError) as error:
         raise BadConfiguration(_refused(kafka, error)) from error
+    patience = _Patience(kafka, timeout, waiting)
     began = time.monotonic()
     glance = FIRST_GLANCE
     while True:
@@ -71,12 +81,29 @@ def connect(kafka: Connection, logger: logging.Logger, timeout: float, topic: st
         except KafkaException as error:
             admin.poll(0)  # hear what the client has to say about it
             waited = time.monotonic() - began
-            failure = failure_in(log.last)
             are_all_down = any(error.code() == _ALL_DOWN for error in errors)
-            is_certain = are_all_down and failure is not None and waited >= failure.believed_after
-            if is_certain or waited >= timeout:
+            if waited >= timeout or (are_all_down and patience.is_over(log.last, waited)):
                 raise BadConfiguration(_why(kafka, log.last or words_of(error), errors, timeout)) from error
             glance = min(2 * glance, timeout - waited)
+
+
+class _Patience:
+    """Which failures of all brokers end the wait before its time. Owns whether `waiting` was told."""
+
+    def __init__(self, kafka: Connection, timeout: float, waiting: Callable[[str], object] | None) -> None:
+        self._kafka = kafka
+        self._timeout = timeout
+        self._waiting = waiting
+        self._was_told = False
+
+    def is_over(self, said: str, waited: float) -> bool:
+        failure = failure_in(said) or (absence_in(said) if self._waiting is None else None)
+        if failure is not None:
+            return waited >= failure.believed_after
+        if self._waiting is not None and not self._was_told and absence_in(said) is not None:
+            self._was_told = True
+            self._waiting(f"{explained(self._kafka, said)}; waiting for it, {self._timeout:g} s at most")
+        return False
 
 
 def _look(admin: AdminClient, topic: str, timeout: float) -> ClusterMetadata:

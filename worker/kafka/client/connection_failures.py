@@ -15,7 +15,11 @@ from worker.settings import Connection
 # A listener that closes the connection at our first word speaks another protocol, or is shutting down and soon gone.
 CLOSED_FOR = 1.0
 
+# A broker that is restarted at the wrong moment gets two looks.
+AWAY_FOR = 1.0
+
 _ADDRESS = re.compile(r"^(?:\w+://)?\[?(?P<host>[^/\s]+?)\]?:(?P<port>\d+)/")
+_SERVERS = "WORKER_KAFKA__BOOTSTRAP_SERVERS"
 _PROTOCOL = "WORKER_KAFKA__SECURITY_PROTOCOL"
 _MECHANISM = "WORKER_KAFKA__SASL_MECHANISM"
 _CERTIFICATE = "WORKER_KAFKA__SSL_CERTIFICATE_LOCATION"
@@ -47,9 +51,14 @@ def failure_in(said: str) -> ConnectionFailure | None:
     return next((failure for failure in FAILURES if failure.sign.search(said)), None)
 
 
+def absence_in(said: str) -> ConnectionFailure | None:
+    """What a line says of a broker that is not there; None for any other. It passes by itself where one is started."""
+    return next((absence for absence in ABSENCES if absence.sign.search(said)), None)
+
+
 def explained(kafka: Connection, said: str) -> str | None:
     """What the line means for its reader, with the cure; None where nothing more is known of it."""
-    failure, address = failure_in(said), _ADDRESS.match(said)
+    failure, address = failure_in(said) or absence_in(said), _ADDRESS.match(said)
     if failure is None or address is None:
         return None
     return failure.told(Met(kafka, address["host"], int(address["port"]), said))
@@ -118,6 +127,17 @@ def _wants_login(met: Met) -> str:
     )
 
 
+def _nothing_listens(met: Met) -> str:
+    return (
+        f"{_SERVERS}: nothing listens at {met.where} (connection refused); start the broker, or name the address of "
+        "one that runs"
+    )
+
+
+def _unknown_host(met: Met) -> str:
+    return f"{_SERVERS}: the name {met.host} is not known here; check its spelling and the network's DNS"
+
+
 # In order: the first sign that is found counts.
 FAILURES = (
     ConnectionFailure(re.compile("certificate verify failed"), _certificate, 0.0),
@@ -128,4 +148,8 @@ FAILURES = (
     ConnectionFailure(re.compile("connecting to a PLAINTEXT broker listener"), _no_tls, 0.0),
     ConnectionFailure(re.compile("closed by peer.*in state APIVERSION_QUERY"), _wants_tls, CLOSED_FOR),
     ConnectionFailure(re.compile("closed by peer.*in state UP"), _wants_login, CLOSED_FOR),
+)
+ABSENCES = (
+    ConnectionFailure(re.compile("Connection refused"), _nothing_listens, AWAY_FOR),
+    ConnectionFailure(re.compile("Failed to resolve"), _unknown_host, AWAY_FOR),
 )

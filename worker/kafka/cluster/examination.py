@@ -24,6 +24,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.admin._topic import TopicDescription
 
 from worker.core.failures import BadConfiguration
+from worker.kafka.client.absent_topics import near_topics
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.membership import Membership, choose_membership
@@ -122,10 +123,15 @@ class StartVerdict(NamedTuple):
 
 
 def examine(
-    kafka: KafkaSettings, logger: logging.Logger, timeout: float = START_TIMEOUT, *, with_transactions: bool = False
+    kafka: KafkaSettings,
+    logger: logging.Logger,
+    timeout: float = START_TIMEOUT,
+    *,
+    with_transactions: bool = False,
+    waiting: Callable[[str], object] | None = None,
 ) -> Topics:
-    """Ask the cluster. Raises `BadConfiguration` with every problem, one a line."""
-    contact = connect(kafka, logger, timeout, kafka.response_topic)
+    """Ask the cluster; `waiting` hears that it is not there yet. Raises `BadConfiguration`, every problem a line."""
+    contact = connect(kafka, logger, timeout, kafka.response_topic, waiting)
     verdict = judge(kafka, contact, timeout, with_transactions=with_transactions)
     if verdict.topics is None:
         raise BadConfiguration("\n".join(problem.text for problem in verdict.problems))
@@ -283,8 +289,9 @@ class _Examination:
                 self._create_changelog(partitions),
             )
         if error.code() == ABSENT:
+            near = near_topics(self._admin, topic, self._timeout, used(self._kafka))
             return Finding(
-                f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another",
+                f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another{near}",
                 create_command(self._kafka, topic),
             )
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:

@@ -13,6 +13,7 @@ from worker.core.failures import BadConfiguration
 from worker.terminal.command_options import Config, flag, option
 
 STDIN = Path("-")
+_SEPARATORS = {".csv": ",", ".tsv": "\\t"}
 _HEAD = 4096  # bytes of a file that show whether it is text
 
 
@@ -54,6 +55,12 @@ class ScoreOrder:
             raise BadConfiguration("--force does nothing without --output: standard output is not a file of its own")
         if self.file != STDIN and not self.file.exists():
             raise BadConfiguration(f"{self.file}: there is no such file")
+        if (separator := _SEPARATORS.get(self.file.suffix.lower())) is not None:
+            raise BadConfiguration(
+                f"{self.file}: is {self.file.suffix[1:].upper()}, and rows come as .npy: "
+                f"np.save('rows.npy', np.loadtxt('{self.name}', 'float32', delimiter='{separator}', ndmin=2)), in the "
+                "type that the model takes, and with skiprows=1 where the first line has names"
+            )
         if not self.is_array and self.file.is_file() and _is_binary(self.file):
             raise BadConfiguration(f"{self.file}: is no text; rows come as .npy or .npz, requests as lines of JSON")
         if self.wants_arrays and not self.is_array:

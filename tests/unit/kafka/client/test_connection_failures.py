@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.kafka.client.connection_failures import explained, failure_in
+from worker.kafka.client.connection_failures import absence_in, explained, failure_in
 from worker.settings import Connection
 
 KAFKA = Connection(
@@ -27,6 +27,7 @@ HUNG_UP = (
     "broker:9093/bootstrap: Disconnected: connection closed by peer: receive 0 after POLLIN (after 2ms in state "
     "APIVERSION_QUERY)"
 )
+REFUSED = "broker:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
 NO_TLS = (
     "ssl://broker:9093/bootstrap: SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a "
     "PLAINTEXT broker listener? (after 1ms in state SSL_HANDSHAKE)"
@@ -56,13 +57,22 @@ def test_a_line_is_told_by_what_it_means(said: str, told: str) -> None:
 
 
 def test_what_may_pass_by_itself_is_no_failure() -> None:
-    """A broker that is away is waited for."""
-    refused = (
-        "broker:9092/bootstrap: Connect to ipv4#10.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
+    """A broker that is away is waited for; what it means is told all the same."""
+    assert failure_in(REFUSED) is None
+    assert absence_in(REFUSED) is not None
+    assert absence_in(HUNG_UP) is None
+    assert (explained(KAFKA, REFUSED) or "").startswith(
+        "WORKER_KAFKA__BOOTSTRAP_SERVERS: nothing listens at broker:9092 (connection refused); start the broker"
     )
 
-    assert failure_in(refused) is None
-    assert explained(KAFKA, refused) is None
+
+def test_a_name_that_is_not_known_is_told() -> None:
+    """A typing error, or a network whose names are not known yet."""
+    said = (
+        "brokr:9092/bootstrap: Failed to resolve 'brokr:9092': Name or service not known (after 3ms in state CONNECT)"
+    )
+
+    assert "the name brokr is not known here; check its spelling" in (explained(KAFKA, said) or "")
 
 
 def test_a_login_with_a_token_names_its_own_settings() -> None:

@@ -26,7 +26,7 @@ class Broker:
         self._clock = clock
         self._hears_at = hears_at
 
-    def list_topics(self, topic: str, timeout: float) -> ClusterMetadata:
+    def list_topics(self, topic: str = "", *, timeout: float) -> ClusterMetadata:
         assert timeout > 0
         found = TopicMetadata()
         if self._clock.now < self._hears_at:
@@ -34,7 +34,7 @@ class Broker:
         else:
             found.partitions = {0: PartitionMetadata()}
         metadata = ClusterMetadata()
-        metadata.topics = {topic: found}
+        metadata.topics = {topic: found} if topic else {}
         return metadata
 
 

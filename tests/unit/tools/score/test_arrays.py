@@ -76,7 +76,11 @@ def test_every_array_of_an_npz_is_read_in_its_place(tmp_path: Path) -> None:
     [
         (ROWS.astype("f8"), "float64 of shape [4, 3]; the model takes x FP32[batch, 3]: save array.astype('float32')"),
         (ROWS[:, :2].copy(), "float32 of shape [4, 2]; the model takes x FP32[batch, 3]"),
-        (ROWS.reshape(-1), "float32 of shape [12]; the model takes x FP32[batch, 3]"),
+        (ROWS.reshape(-1), "of shape [12]; the model takes x FP32[batch, 3]: save array.reshape(-1, 3)"),
+        (
+            ROWS[0],
+            "the model takes x FP32[batch, 3], and this is one row without the batch's axis: save array[np.newax",
+        ),
         (np.float32(1), "float32 of shape []; the model takes"),
         (np.asfortranarray(ROWS), "in Fortran order, column by column: save np.ascontiguousarray(array)"),
         (ROWS[:0], "float32 of shape [0, 3]: there is nothing to score"),
@@ -86,6 +90,20 @@ def test_every_array_of_an_npz_is_read_in_its_place(tmp_path: Path) -> None:
 def test_what_a_model_cannot_be_asked_is_told_with_the_cure(tmp_path: Path, array: Array, words: str) -> None:
     """One sentence, before the first inference."""
     assert words in refusal(saved(tmp_path, array))
+
+
+@pytest.mark.parametrize("shape", [(7,), (0,), (2, 6), (4, 3, 1)])
+def test_no_cure_is_guessed_for_numbers_that_make_up_no_rows(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Reshaped at a guess they would be scored as what they are not."""
+    assert refusal(saved(tmp_path, np.zeros(shape, "f4"))).endswith("the model takes x FP32[batch, 3]")
+
+
+def test_numbers_without_a_batch_axis_of_their_own_are_told(tmp_path: Path) -> None:
+    """Of a row that is one number, too; where an axis is open, rows in one line cannot be told apart."""
+    assert refusal(saved(tmp_path, np.array(1, "f4")), signature(spec("x", "FP32", ()))).endswith(
+        "save array[np.newaxis]"
+    )
+    assert refusal(saved(tmp_path, ROWS[0]), signature(spec("x", "FP32", (None, 3)))).endswith("x FP32[batch, ?, 3]")
 
 
 def test_a_file_that_was_cut_off_is_told(tmp_path: Path) -> None:

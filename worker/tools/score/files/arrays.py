@@ -180,7 +180,7 @@ def _column(file: BinaryIO, path: Path, spec: TensorSpec, header: Header) -> Arr
     dims = shape[1:]
     fits = len(shape) == len(spec.dims) + 1 and all(w in (None, d) for w, d in zip(spec.dims, dims, strict=True))
     if not fits:
-        raise BadConfiguration(f"{where}; the model takes {spec}")
+        raise BadConfiguration(f"{where}; the model takes {spec}{_as_rows(shape, spec.dims)}")
     if dtype.newbyteorder("<") != spec.dtype and not (spec.is_text and dtype.kind == "U"):
         wanted = "str" if spec.is_text else spec.dtype.name
         raise BadConfiguration(f"{where}; the model takes {spec}: save array.astype({wanted!r})")
@@ -194,3 +194,13 @@ def _column(file: BinaryIO, path: Path, spec: TensorSpec, header: Header) -> Arr
             f"{where}, but only {(end - start) // row_bytes} rows of it: it was cut off, copy it again"
         )
     return ArrayColumn(spec, dims, dtype, file, start, row_bytes)
+
+
+def _as_rows(shape: Sequence[int], dims: Sequence[int | None]) -> str:
+    """How to save one row that lacks the batch axis, or numbers in one line that make up rows; otherwise nothing."""
+    if len(shape) == len(dims) and all(w in (None, d) for w, d in zip(dims, shape, strict=True)):
+        return ", and this is one row without the batch's axis: save array[np.newaxis]"
+    known = [dim for dim in dims if dim is not None]
+    if len(shape) == 1 and len(known) == len(dims) and shape[0] and shape[0] % (math.prod(known) or 1) == 0:
+        return f": save array.reshape(-1, {', '.join(map(str, known))})" if known else ""
+    return ""

@@ -1,0 +1,57 @@
+"""What `run` and `check` take on the command line beside a file: the settings that nearly every first start needs.
+
+They win over the environment, as that does over the file. Imported with the command line: nothing heavy in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from worker.terminal.command_options import AskedModel, Brokers, Config, option
+
+# Each option's setting.
+_SETTINGS = {
+    "bootstrap_servers": "WORKER_KAFKA__BOOTSTRAP_SERVERS",
+    "requests": "WORKER_KAFKA__REQUEST_TOPICS",
+    "answers": "WORKER_KAFKA__RESPONSE_TOPIC",
+    "dead_letters": "WORKER_KAFKA__DEAD_LETTER_TOPIC",
+    "group": "WORKER_KAFKA__GROUP_ID",
+    "model": "WORKER_MODEL__PATH",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """The options that set a worker's settings."""
+
+    bootstrap_servers: Brokers = None
+    requests: str | None = option(None, "Topics to read.", "TOPIC,...")
+    answers: str | None = option(None, "The topic for answers.", "TOPIC")
+    dead_letters: str | None = option(None, "The topic for the originals of rejected requests.", "TOPIC")
+    group: str | None = option(None, "The consumer group.", "GROUP")
+    model: AskedModel = None
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other setting, as often as needed.", metavar="KEY=VALUE", show_default=False),
+    ] = None
+    config: Config = None
+
+    def over(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment with what was given in the place of its own. Raises `BadConfiguration`."""
+        from worker.settings.options import as_variables  # noqa: PLC0415 - pydantic takes its time
+
+        given = {
+            setting: str(value) for name, setting in _SETTINGS.items() if (value := getattr(self, name)) is not None
+        }
+        return {**environ, **as_variables(self.assignments or ()), **given}
+
+    @property
+    def words(self) -> list[str]:
+        """The options as they were given, to be written into a command that does the same."""
+        given = [(f"--{name.replace('_', '-')}", getattr(self, name)) for name in (*_SETTINGS, "config")]
+        given += [("--set", assignment) for assignment in self.assignments or ()]
+        return [str(word) for pair in given if pair[1] is not None for word in pair]
