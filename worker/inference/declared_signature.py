@@ -203,14 +203,12 @@ def _check_askable(signature: Signature) -> None:
 def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings, max_batch_size: int) -> None:
     """Raises `BadConfiguration` unless all take any number of rows, or `rows` where that is allowed."""
     fixed = [node for node in inputs if isinstance(node.shape[0], int)]
-    is_padded = settings.fixed_batch == "pad"
-    if not fixed or (rows and rows > 1 and is_padded) or rows == max_batch_size == 1:
+    if not fixed or (rows and settings.fixed_batch == "pad") or rows == max_batch_size == 1:
         return
     if rows:
-        idle = "WORKER_MODEL__FIXED_BATCH: pad does nothing for one row: " if is_padded else ""
-        raise BadConfiguration(idle + _fixed_axis(fixed, len(inputs), rows))
+        raise BadConfiguration(_fixed_axis(fixed, len(inputs), rows))
     claims = _claims(inputs)
-    padded = "WORKER_MODEL__FIXED_BATCH is pad, and " if is_padded else ""
+    padded = "WORKER_MODEL__FIXED_BATCH is pad, and " if settings.fixed_batch == "pad" else ""
     raise BadConfiguration(
         f"{padded}the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
         "or with a dynamic first axis. An input whose rows are another axis, as those of a recurrent state are, has to "

@@ -166,16 +166,6 @@ def test_the_refusal_names_the_setting_as_a_cure(tmp_path: Path) -> None:
     assert inspect(ModelSettings(path=path, fixed_batch="pad")).signature.takes == "x FP32[batch, 4]"
 
 
-def test_padding_to_one_row_is_refused(tmp_path: Path) -> None:
-    """It would do nothing: each batch would be one row, whatever MAX_BATCH_SIZE says."""
-    path = models.save(models.for_rows(1, models.mlp()), tmp_path)
-
-    with pytest.raises(
-        BadConfiguration, match=r"FIXED_BATCH: pad does nothing for one row: .*MAX_BATCH_SIZE=1 runs it"
-    ):
-        load(ModelSettings(path=path, device="cpu", fixed_batch="pad"), max_batch_size=8)
-
-
 @pytest.mark.parametrize("rows", [1, 5, 8])
 def test_bound_runs_are_padded_too(rows: int) -> None:
     """The buffers on the device are for the full batch."""

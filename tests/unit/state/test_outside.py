@@ -358,3 +358,13 @@ def test_what_a_partition_wrote_before_it_left_is_written_all_the_same() -> None
 
     assert kept(w) == {b"k": 1}
     assert w.broker.committed[P0] == 1
+
+
+def test_a_clean_end_leaves_nothing_to_the_next_process() -> None:
+    """It has all of it from the store."""
+    w = world()
+    served(w, of(0, 1))
+    assert w.states is not None
+
+    assert not w.states.can_keep
+    assert not w.states.ask_ends(1.0)
