@@ -13,6 +13,7 @@ from tests.unit.state.test_in_the_loop import answers, name, of, served
 from worker.core.batching.back_pressure import Bounds
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition, Request
+from worker.state.outside_states import NothingToRestore
 from worker.state.outside_values import FORGOTTEN, OutsideValues, source_of
 
 joined = pytest.mark.parametrize("joins", [False, True])
@@ -368,3 +369,4 @@ def test_a_clean_end_leaves_nothing_to_the_next_process() -> None:
 
     assert not w.states.can_keep
     assert not w.states.ask_ends(1.0)
+    assert not NothingToRestore().ends([P0], 1.0)
