@@ -217,6 +217,7 @@ def _stateful(
         layout,
         telemetry.kafka_logger(),
         is_exact=is_exact,
+        date=time.time,
         retention=0.0 if facts is None else facts.retention,
     )
     closing.callback(restorer.close, GIVE_UP_TIMEOUT)

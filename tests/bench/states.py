@@ -235,7 +235,9 @@ def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
         },
     )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    restorer = ChangelogRestorer(settings.kafka, changelog, layout, logging.getLogger(__name__), is_exact=True)
+    restorer = ChangelogRestorer(
+        settings.kafka, changelog, layout, logging.getLogger(__name__), is_exact=True, date=time.time
+    )
     folder = tempfile.TemporaryDirectory()
     store = None if in_memory is None else LocalStore(Path(folder.name), layout.dtype.itemsize)
     states = KeyStates(

@@ -33,7 +33,7 @@ def restore_estimate(settings: Settings, layout: StateLayout, partitions: int) -
     kafka = settings.kafka
     assert kafka.changelog_topic is not None
     is_exact = settings.delivery.guarantee == "exactly_once"
-    restorer = ChangelogRestorer(kafka, kafka.changelog_topic, layout, NO_LOG, is_exact=is_exact)
+    restorer = ChangelogRestorer(kafka, kafka.changelog_topic, layout, NO_LOG, is_exact=is_exact, date=time.time)
     states = KeyStates(layout, OffsetLedger(), restorer)
     began = time.monotonic()
     try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from queue import Empty, Full, Queue, SimpleQueue
@@ -80,16 +80,19 @@ class ChangelogRestorer:
         logger: logging.Logger,
         *,
         is_exact: bool,
+        date: Callable[[], float],
         retention: float = 0.0,
     ) -> None:
         """`is_exact`: states are committed with the offsets. Otherwise those beyond the group's offset do not count.
 
-        `retention`: seconds for which the changelog keeps that a key was forgotten.
+        `date`: the system's, in seconds: what was kept may be too old. `retention`: seconds for which the changelog keeps
+        that a key was forgotten.
         """
         self._kafka = kafka
         self._topic = topic
         self._layout = layout
         self._is_exact = is_exact
+        self._date = date
         self._retention = retention
         self._log = ClientLog(logger)
         self._asked: SimpleQueue[_Wanted | frozenset[Partition] | None] = SimpleQueue()
@@ -128,7 +131,7 @@ class ChangelogRestorer:
         """How far these go, without what is in open transactions: what is told within `timeout` seconds."""
         if timeout <= 0:
             return {}
-        now = time.time()
+        now = self._date()
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types there
         asked = {TopicPartition(self._topic, partition.number): latest for partition in partitions}
         futures = self._asking.list_offsets(
@@ -203,7 +206,7 @@ class ChangelogRestorer:
 
     def _start(self, consumer: Consumer) -> None:
         """Begin with those whose end can be known now."""
-        asked_at = time.time()
+        asked_at = self._date()
         try:
             consumer.list_topics(self._topic, ASK_TIMEOUT)  # else it finds the leaders 1 s later (measured 2026-11)
             committed = consumer.committed([TopicPartition(*w.partition) for w in self._waiting], ASK_TIMEOUT)
@@ -243,7 +246,7 @@ class ChangelogRestorer:
         """How far the copy reaches, where it may be used. Otherwise it is to be thrown away."""
         if wanted.extent is None:
             return None
-        if (why := why_not(wanted.extent, start, end, time.time(), self._retention)) is None:
+        if (why := why_not(wanted.extent, start, end, self._date(), self._retention)) is None:
             return wanted.extent
         self._hand_over(RestoredRows(wanted.partition, wanted.attempt, (), None, anew=why))
         return None
