@@ -85,8 +85,8 @@ class ChangelogRestorer:
     ) -> None:
         """`is_exact`: states are committed with the offsets. Otherwise those beyond the group's offset do not count.
 
-        `date`: the system's, in seconds: what was kept may be too old. `retention`: seconds for which the changelog keeps
-        that a key was forgotten.
+        `date`: the system's, in seconds, for what was kept may be too old. `retention`: seconds for which the changelog
+        keeps that a key was forgotten.
         """
         self._kafka = kafka
         self._topic = topic
