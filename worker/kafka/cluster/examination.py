@@ -158,7 +158,7 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
-        self._written = list(dict.fromkeys(written(kafka).values()))
+        self._written = written(kafka).keys()
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
     def run(self) -> StartVerdict:
