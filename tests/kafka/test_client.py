@@ -31,6 +31,7 @@ from inference_client import (
 )
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
+from tests.kafka.replica import Replica
 from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, both_guarantees
 
 METADATA: Mapping[str, Any] = {
@@ -53,10 +54,15 @@ def client_of(scene: Scene, **options: Any) -> InferenceClient:
 
 @pytest.fixture(scope="module")
 def scene(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """A worker that serves."""
+    """Its topics."""
     with Scene(kafka, tmp_path_factory.mktemp("client")) as scene:
-        scene.replica()
         yield scene
+
+
+@pytest.fixture(scope="module", autouse=True)
+def worker(scene: Scene) -> Replica:
+    """The one that serves."""
+    return scene.replica()
 
 
 @pytest.mark.parametrize("reply_partition", [None, "any", 3])
@@ -72,14 +78,16 @@ def test_results_are_those_of_the_model(scene: Scene, known: Any, reply_partitio
     assert (closed.ended, closed.cancelled, client.late, client.repeats) == (0, 0, 0, 0)
 
 
-def test_errors_come_as_exceptions(scene: Scene) -> None:
+def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
     """Of the worker's types, with the request's place; the client goes on."""
     with client_of(scene, signature=None) as client:
         with pytest.raises(InvalidArgument, match="expected datatype FP32, got 'FP64'") as caught:
             client.infer({"x": ROWS[:1].astype("f8")})
         assert str(caught.value.source).startswith(f"{scene.topic}/")
+        worker.suspend()
         with pytest.raises(DeadlineExceeded):
-            client.infer({"x": ROWS[:1]}, timeout=0.000_5)
+            client.infer({"x": ROWS[:1]}, timeout=0.2)
+        worker.resume()
         with pytest.raises(ValueError, match="at most the client's own"):
             client.submit({"x": ROWS[:1]}, timeout=TIMEOUT + 1)
         assert not isinstance(caught.value, NotFound)
