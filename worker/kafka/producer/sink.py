@@ -21,7 +21,7 @@ from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.cluster.examination import Topics
-from worker.kafka.producer.destination import broken, partition_of
+from worker.kafka.producer.destination import ANY_PARTITION, broken, partition_of
 from worker.kafka.producer.receipts import Receipt, Receipts
 from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.settings import KafkaSettings
@@ -115,7 +115,10 @@ class KafkaSink:
         produce, partitions, changelog = self._producer.produce, self._partitions, self._changelog
         waiting = iter(fields_of(messages))
         for topic, key, value, headers, source, chosen in waiting:
-            partition = partition_of(topic, key, source, partitions, changelog) if chosen is None else chosen
+            # Nearly every answer goes where its key belongs: decided here, without a call for each.
+            partition = ANY_PARTITION if chosen is None and key and topic != changelog else chosen
+            if partition is None:
+                partition = partition_of(topic, key, source, partitions, changelog)
             try:
                 produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:

@@ -19,7 +19,7 @@ from worker.core.records import Message, Place
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.destination import is_too_large, partition_of, why_refused
+from worker.kafka.producer.destination import ANY_PARTITION, is_too_large, partition_of, why_refused
 from worker.kafka.transactions.errors import Trouble, trouble_of
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
@@ -89,7 +89,10 @@ class TransactionalProducer:
         for topic, key, value, headers, source, chosen in fields_of(messages):
             if found.failure is not None:
                 return
-            partition = partition_of(topic, key, source, partitions, changelog) if chosen is None else chosen
+            # Nearly every answer goes where its key belongs: decided here, without a call for each.
+            partition = ANY_PARTITION if chosen is None and key and topic != changelog else chosen
+            if partition is None:
+                partition = partition_of(topic, key, source, partitions, changelog)
             try:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:
