@@ -175,6 +175,21 @@ def test_a_server_that_stops_is_waited_for(tmp_path: Path) -> None:
         link.close(1.0)
 
 
+def test_what_its_thread_dies_of_is_raised_in_the_loop(store: RunningStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect, too: the loop would wait for ever for what never comes."""
+    server = StoreServer(StoreAddress(store.url), PREFIX)
+    monkeypatch.setattr(server, "exchange", lambda *_: None)  # of which no value can be taken
+    link = StoreLink(server, ttl=None, forgotten_for=1)
+
+    link.ask([Asked(P0, 1, [b"k"])])
+    while "store" in [thread.name for thread in threading.enumerate()]:
+        time.sleep(0.01)
+
+    with pytest.raises(TypeError):
+        link.read()
+    link.close(1.0)
+
+
 def test_a_link_to_nowhere_closes_at_once() -> None:
     """While it waits for its next attempt; its thread ends."""
     link = StoreLink(StoreServer(StoreAddress("redis://127.0.0.1:1/0"), PREFIX), ttl=None, forgotten_for=1)

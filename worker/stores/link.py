@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from worker.core.failures import Stop
 from worker.core.records import Place
 from worker.state.outside_states import Asked
 from worker.state.outside_values import Change
@@ -54,7 +53,7 @@ class StoreLink:
         self._came: deque[tuple[Asked, Sequence[bytes | None]]] = deque()
         self._written: deque[Place] = deque()
         self._took: deque[float] = deque()
-        self._failure: Stop | None = None
+        self._failure: BaseException | None = None
         self.trouble: str | None = None
         self.away_since: float | None = None
         self._thread = threading.Thread(target=self._serve, name="store", daemon=True)
@@ -112,8 +111,8 @@ class StoreLink:
                 with self._changed:
                     self._changed.wait_for(lambda: self._is_closed, pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
-            except Stop as stop:
-                self._failure = stop
+            except BaseException as error:  # noqa: BLE001  # nothing may die here unseen: the loop raises it
+                self._failure = error
                 return
 
     def _wait_for_work(self) -> bool:
