@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import redis
 
-from tests.bench.states import COMPACTED, ROWS, say
+from tests.bench.states import COMPACTED, ROWS, rate_of_backlog, say
 from tests.kafka.broker import any_broker
 from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.network import Proxy
@@ -136,21 +136,11 @@ def serve(rows: int, rounds: int) -> None:
 
 
 def rate(kafka: Cluster, requests: Sequence[Sent], more: dict[str, str]) -> float:
-    """Rows a second from the first tenth to the end of what lies in the topic."""
+    """Rows a second of a backlog."""
     settings = {"BATCHING__MAX_BATCH_SIZE": str(BATCH), "STATE__TENSORS": '{"h_in": "h_out"}', **more}
     settings["DELIVERY__GUARANTEE"] = "at_least_once"
     with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=gru()) as scene:
-        kafka.produce(scene.topic, requests)
-        replica = scene.start()
-        began, done_then = 0.0, 0
-        while (done := sum(scene.committed().values())) < len(requests):
-            if not began and done > len(requests) / 10:
-                began, done_then = time.monotonic(), done
-            time.sleep(0.02)
-        took = time.monotonic() - began
-        replica.terminate()
-        replica.exit_code()
-        return (done - done_then) / took
+        return rate_of_backlog(scene, requests)
 
 
 def main() -> None:

@@ -67,7 +67,7 @@ def without_state(model: bytes, inputs: int = 4, hidden: int = 16) -> bytes:
 
 
 def rate(kafka: Cluster, guarantee: str, requests: Sequence[Sent], in_memory: int | None, *, has_state: bool) -> float:
-    """Rows a second from the first tenth to the end of what lies in the topic."""
+    """Rows a second of a backlog."""
     model = gru() if has_state else without_state(gru())
     settings = {"BATCHING__MAX_BATCH_SIZE": "64", "DELIVERY__GUARANTEE": guarantee}
     with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=model) as scene:
@@ -77,17 +77,22 @@ def rate(kafka: Cluster, guarantee: str, requests: Sequence[Sent], in_memory: in
                 scene.settings["STATE__DIRECTORY"] = f"{folder}/states"
                 scene.settings["STATE__KEYS_IN_MEMORY"] = str(in_memory)
             scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic("states", partitions=4, config=COMPACTED)
-        kafka.produce(scene.topic, requests)
-        replica = scene.start()
-        began, done_then = 0.0, 0
-        while (done := sum(scene.committed().values())) < len(requests):
-            if not began and done > len(requests) / 10:
-                began, done_then = time.monotonic(), done
-            time.sleep(0.02)
-        found = (done - done_then) / (time.monotonic() - began)
-        replica.terminate()
-        replica.exit_code()
-        return found
+        return rate_of_backlog(scene, requests)
+
+
+def rate_of_backlog(scene: Scene, requests: Sequence[Sent]) -> float:
+    """Rows a second of a replica, from the first tenth to the end of what lies in the topic before it starts."""
+    scene.kafka.produce(scene.topic, requests)
+    replica = scene.start()
+    began, done_then = 0.0, 0
+    while (done := sum(scene.committed().values())) < len(requests):
+        if not began and done > len(requests) / 10:
+            began, done_then = time.monotonic(), done
+        time.sleep(0.02)
+    found = (done - done_then) / (time.monotonic() - began)
+    replica.terminate()
+    replica.exit_code()
+    return found
 
 
 def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | None) -> None:

@@ -39,6 +39,14 @@ PAGES = blocks_of(GUIDE)
 # `tests/integration/test_bench.py`; a sample of lengths, in `tests/unit/tools/profile/test_lengths_command.py`.
 PICTURES = {"demo", "demo-printed", "profile-printed", "profile-lengths-printed", "bench", "bench-printed"}
 ONLY_LOOKED_AT = {"", "profile-lengths", *PICTURES}
+# What a worker needs besides the settings that a page shows.
+NEEDED = {
+    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
+    "WORKER_KAFKA__REQUEST_TOPICS": "requests",
+    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
+    "WORKER_KAFKA__GROUP_ID": "digits",
+    "WORKER_MODEL__PATH": "model.onnx",
+}
 BLOCK_TIMEOUT = 240.0  # `profile` takes 19 s of a core, which is two minutes beside thirty waiting processes
 
 _NAMES = re.compile(
@@ -281,31 +289,17 @@ def test_buckets_are_set_as_the_page_says(tmp_path: Path) -> None:
     """The page's variable is taken, as a shell hands it on."""
     typed = f'{block("buckets").text}printf %s "$WORKER_BATCHING__BUCKETS"'
     value = subprocess.run(["sh", "-c", typed], capture_output=True, text=True, check=True).stdout
-    needed = {
-        "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
-        "WORKER_KAFKA__REQUEST_TOPICS": "requests",
-        "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-        "WORKER_KAFKA__GROUP_ID": "texts",
-        "WORKER_MODEL__PATH": "encoder.onnx",
-    }
 
-    settings = settings_of({**needed, "WORKER_BATCHING__BUCKETS": value}, tmp_path)
+    settings = settings_of({**NEEDED, "WORKER_BATCHING__BUCKETS": value}, tmp_path)
 
     assert settings.batching.buckets["input_ids"]
 
 
 def test_the_settings_of_state_hold(tmp_path: Path) -> None:
     """With them the guarantee is exactly once, and the changelog has the group's name."""
-    needed = {
-        "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost",
-        "WORKER_KAFKA__REQUEST_TOPICS": "requests",
-        "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-        "WORKER_KAFKA__GROUP_ID": "digits",
-        "WORKER_MODEL__PATH": "model.onnx",
-    }
     name, value = block("state-settings").text.removeprefix("export ").strip().split("=", 1)
 
-    settings = settings_of({**needed, name: value.strip("'")}, tmp_path)
+    settings = settings_of({**NEEDED, name: value.strip("'")}, tmp_path)
 
     assert settings.state.tensors == {"h_in": "h_out"}
     assert settings.delivery.guarantee == "exactly_once"
@@ -314,17 +308,10 @@ def test_the_settings_of_state_hold(tmp_path: Path) -> None:
 
 def test_the_settings_of_a_store_outside_hold(tmp_path: Path) -> None:
     """With them there is no changelog, and the guarantee is at least once."""
-    needed = {
-        "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost",
-        "WORKER_KAFKA__REQUEST_TOPICS": "requests",
-        "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-        "WORKER_KAFKA__GROUP_ID": "digits",
-        "WORKER_MODEL__PATH": "model.onnx",
-        "WORKER_STATE__TENSORS": '{"h_in": "h_out"}',
-    }
+    with_state = {**NEEDED, "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
     name, value = block("store-settings").text.removeprefix("export ").strip().split("=", 1)
 
-    settings = settings_of({**needed, name: value}, tmp_path)
+    settings = settings_of({**with_state, name: value}, tmp_path)
 
     assert settings.delivery.guarantee == "at_least_once"
     assert settings.kafka.changelog_topic is None

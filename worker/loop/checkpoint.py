@@ -18,21 +18,9 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
 from worker.loop.conduct import SHORTEST_WAIT
 from worker.ports import Offsets, Source
+from worker.state.states import KeyStates
 
 ASK_TIMEOUT = 2.0  # for the changelog's ends, and then for the group, seconds; milliseconds where they are well
-
-
-class States(Protocol):
-    """Those of all keys. These calls come once, in this order."""
-
-    def ask_ends(self, timeout: float) -> Collection[Partition]:
-        """Ask how far the changelog goes, and wait so long for it. Returns the partitions that can be kept."""
-
-    def end(self, confirmed: Collection[Partition]) -> None:
-        """No state is written any more. These partitions were ours when the ends were asked for, and later."""
-
-    def keep(self, go_on: Callable[[], bool]) -> int | None:
-        """Leave the states to the next process. How many; None where `go_on` said no before that was done."""
 
 
 class Events(Protocol):
@@ -47,7 +35,7 @@ class Checkpoint:
     def __init__(
         self,
         *,
-        states: States,
+        states: KeyStates,
         offsets: Offsets,
         source: Source,
         ledger: OffsetLedger,
