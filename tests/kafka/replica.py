@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -106,10 +106,16 @@ class Replica:
         self.wait_until_counted("inference_worker_records_taken_total", count, timeout)
 
     def wait_until_counted(self, name: str, count: int, timeout: float = START_TIMEOUT, **labels: str) -> None:
-        """Until a metric has come so far; the page may be a quarter of a second behind the log."""
+        """Until a metric has come so far."""
+        self.wait_until(name, lambda counted: counted >= count, timeout, **labels)
+
+    def wait_until(
+        self, name: str, is_so: Callable[[float], bool], timeout: float = START_TIMEOUT, **labels: str
+    ) -> None:
+        """Until this is so of a metric; the page may be a quarter of a second behind the log."""
         deadline = time.monotonic() + timeout
-        while (counted := self.metric(name, **labels)) < count:
-            assert time.monotonic() < deadline, f"{name} is {counted:.0f} after {timeout} s, not {count}"
+        while not is_so(value := self.metric(name, **labels)):
+            assert time.monotonic() < deadline, f"{name} is {value:g} after {timeout} s"
             time.sleep(0.05)
 
     def wait_until_logged(self, event: str, timeout: float = START_TIMEOUT) -> None:

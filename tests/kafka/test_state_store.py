@@ -104,7 +104,7 @@ def test_a_store_that_is_away_is_waited_for(kafka: Cluster, tmp_path: Path, stor
             scene.wait_for_progress(50)
             acknowledged = load.stop()
         scene.expect_serial(acknowledged, mean_serial())
-        assert replica.metric("inference_worker_state_store_away_seconds") == 0
+        replica.wait_until("inference_worker_state_store_away_seconds", lambda seconds: seconds == 0)
         assert len(re.findall("state_store_away", replica.log)) == len(re.findall("state_store_back", replica.log)) == 1
 
 

@@ -8,6 +8,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from worker.state.layout import FIRST, StateLayout
 class RestoredRows(NamedTuple):
     """What the changelog has of some keys of one partition, in its order; `rows` None: these were forgotten.
 
+    `forgotten_by`: the offsets of the requests by which each of those was, -1 where that is not known.
     `is_last`: the partition's states are all there. The keys of the last are at least once: each had a state that was
     compacted away, and what is left was written by a request that will be read again. `extent` is the last's, too.
 
@@ -35,6 +37,7 @@ class RestoredRows(NamedTuple):
     is_last: bool = False
     extent: Extent | None = None
     anew: str = ""
+    forgotten_by: Sequence[int] = ()
 
 
 class Restoration:
@@ -71,11 +74,12 @@ class Restoration:
 
     def forgotten(self, keys: Sequence[bytes], offsets: Sequence[int]) -> RestoredRows:
         """A portion of keys that were forgotten, each with the offset of the request by which it was."""
-        ours = [k for k, at in zip(keys, offsets, strict=True) if self._committed is None or at < self._committed]
-        counting = self._counting(ours, None)
+        end = inf if self._committed is None else self._committed
+        ours = {key: at for key, at in zip(keys, offsets, strict=True) if at < end}
+        counting = self._counting(list(ours), None)
         for key in set(keys).difference(ours):
             self._doubt(key, has_before=True)
-        return counting
+        return counting._replace(forgotten_by=list(ours.values()))
 
     def last(self, extent: Extent | None = None) -> RestoredRows:
         """The last portion: where the state before is gone, what is left."""

@@ -394,14 +394,16 @@ class KeyStates:
 
     def _restore(self, found: RestoredRows) -> None:
         """The last of a key counts, but for those of the last portion."""
-        partition, _, keys, rows, is_last, extent, anew = found
+        partition, _, keys, rows, is_last, extent, anew, forgotten_by = found
         self._slots.begin()
         if anew:
             self._slots.forget(partition)
             self._tell_thrown_away(partition, anew)
         elif rows is None:
-            for key in keys:
-                self._slots.drop(partition, key)
+            slots = list(self._slots.find(partition, keys))
+            for key, slot, by in zip(keys, slots, forgotten_by, strict=True):
+                if not (slot and self._is_overtaken(slot, by)):
+                    self._slots.drop(partition, key)
         elif is_last:
             new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
             self._is_unsure |= {partition} if new else set()
@@ -414,13 +416,29 @@ class KeyStates:
             self._tell_restored(partition, self._slots.keys_of(partition), self._clock() - since)
 
     def _take_over(self, partition: Partition, keys: Sequence[bytes], rows: NDArray[Any]) -> None:
-        slots = np.empty(len(keys), np.intp)
+        slots = np.fromiter(self._slots.find(partition, keys), np.intp, len(keys))
+        if not self._can_take_back:
+            order = self._not_overtaken(slots, rows["offset"])
+            slots, rows, keys = slots[order], rows[order], [keys[at] for at in order.tolist()]
         added: dict[bytes, int] = {}  # a key may come twice
-        for at, (key, slot) in enumerate(zip(keys, self._slots.find(partition, keys), strict=True)):
-            slots[at] = slot or added.get(key) or added.setdefault(key, self._slots.add(partition, key))
+        for at in np.flatnonzero(slots == 0).tolist():
+            slots[at] = added.get(keys[at]) or added.setdefault(keys[at], self._slots.add(partition, keys[at]))
         if self._ttl_ms is not None and len(rows):
             self._newest[partition] = max(int(rows["time"].max()), self._newest.get(partition, NO_TIME))
         self._slots.put(slots, Rows.of(self.layout, rows))
+
+    def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:
+        """Which come after what is here, in the order of the requests that wrote them.
+
+        At least once, a replica that had stood still may have written behind its successor what that had written
+        before.
+        """
+        order = np.argsort(offsets, kind="stable")
+        return order[offsets[order] >= self._slabs.offsets[slots[order]]]
+
+    def _is_overtaken(self, slot: int, offset: int) -> bool:
+        """Whether a later request has written the state here."""
+        return not self._can_take_back and 0 <= offset < int(self._slabs.offsets[slot])
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more. What is about to be kept is left as it is."""

@@ -386,6 +386,34 @@ def test_a_key_that_was_deleted_is_gone_after_a_restore() -> None:
     assert in_memory(w) == kept(w) == {b"b": 2, b"c": 1}
 
 
+def test_at_least_once_an_old_state_behind_a_newer_one_does_not_count() -> None:
+    """A replica that stood still writes behind its successor what that had written, or forgotten, before."""
+    w = world()
+    served(w, of(0, 1), of(1, 1, key=b"b"), of(2, 1, key=b"b", state="delete"), of(3, 1, key=b"b"), of(4, 1))
+    written = [m for m in w.broker.answers if m.topic == CHANGELOG]
+    w.source.revoke(P0)
+    w.turn(2)
+    w.broker.answers += written[:3]
+    w.source.assign(P0)
+
+    found = served(w, of(5, 1), of(6, 1, key=b"b"))
+
+    assert (found[name(5)], found[name(6)]) == ([3], [2])
+
+
+def test_exactly_once_the_last_state_counts() -> None:
+    """Whatever its offset: none but the owner writes, and a request topic that was made anew begins at 0."""
+    w = world(exactly_once=True)
+    served(w, of(0, 1), of(1, 1))
+    written = [m for m in w.broker.answers if m.topic == CHANGELOG]
+    w.source.revoke(P0)
+    w.turn(2)
+    w.broker.answers += written[:1]
+    w.source.assign(P0)
+
+    assert served(w, of(2, 1))[name(2)] == [2]
+
+
 def test_while_states_are_read_back_no_poll_waits_for_long() -> None:
     """The loop takes them over between two polls: each that waited its full time would hold up some thousands."""
     w = World(has_state=True)
