@@ -336,13 +336,12 @@ def _outlet(
     """Where answers go: the one thing in which the guarantees differ."""
     kafka, delivery, logger = settings.kafka, settings.delivery, telemetry.kafka_logger()
     if delivery.guarantee == "at_least_once":
-        sink = KafkaSink(kafka, topics, logger, events)
+        sink = KafkaSink(kafka, topics, logger, events, on_error=source.hear_of_login)
         closing.callback(sink.close, GIVE_UP_TIMEOUT)
         return sink
     name = resolve_transactional_id(delivery.transactional_id, kafka.group_id, kafka.group_instance_id)
-    transactions = KafkaTransactions(
-        kafka, topics, name, delivery.transaction_timeout_ms, source.member, logger, events
-    )
+    timeout_ms, heard = delivery.transaction_timeout_ms, source.hear_of_login
+    transactions = KafkaTransactions(kafka, topics, name, timeout_ms, source.member, logger, events, on_error=heard)
     closing.callback(transactions.close, GIVE_UP_TIMEOUT)
     events.noted("transactions_opened", transactional_id=name.text)
     if not name.is_stable:

@@ -74,7 +74,7 @@ def by_the_sink(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
 def by_a_transaction(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
     config = transaction_config(settings(cluster, topic), fresh("id"), 10_000, 1_000_000, 1_000_000)
     log = ClientLog(logging.getLogger("librdkafka"))
-    producer = TransactionalProducer(config, {topic: PARTITIONS}, log, lambda _: None)
+    producer = TransactionalProducer(config, {topic: PARTITIONS}, log, {})
     assert producer.initialise(PATIENCE) is None
     producer.begin()
     producer.send(answers_to(topic, keys), places(1)[0])

@@ -303,11 +303,19 @@ class KafkaSource:
             if refusal(wrong) is not None:
                 self._hear(wrong)
 
-    def _on_error(self, error: KafkaError) -> None:
+    def hear_of_login(self, error: KafkaError) -> None:
+        """Hear what a client has heard, this one or the producer: all log in alike.
+
+        A consumer may stay without a connection for minutes after a broker's restart while its producer tries again and
+        again (seen 2026-11, librdkafka 2.16). Raises nothing, and may run in any thread.
+        """
         if (why := self._login_files.why_refused(error)) is not None:
             self._is_shut_out = True
             self._fail(KafkaFatal(why))
-        elif error.fatal() and not self._may_fall_back():
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.hear_of_login(error)
+        if self._failure is None and error.fatal() and not self._may_fall_back():
             self._hear(error)
 
     def __repr__(self) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
@@ -36,9 +36,15 @@ class KafkaSink:
     """The producer of answers and dead letters."""
 
     def __init__(
-        self, kafka: KafkaSettings, topics: Topics, logger: logging.Logger, watcher: ClientWatcher | None = None
+        self,
+        kafka: KafkaSettings,
+        topics: Topics,
+        logger: logging.Logger,
+        watcher: ClientWatcher | None = None,
+        *,
+        on_error: Callable[[KafkaError], None] = lambda _: None,
     ) -> None:
-        """`watcher` hears once a second what is not acknowledged yet."""
+        """`watcher` hears once a second what is not acknowledged yet, `on_error` what goes wrong with connections."""
         self._watcher = watcher
         self._unacknowledged = Unacknowledged()
         self._partitions: Mapping[str, int] = topics.partitions
@@ -48,7 +54,8 @@ class KafkaSink:
         self._overflow: deque[tuple[Message, Receipt]] = deque()
         config = producer_config(kafka, topics.largest_message, topics.largest_batch)
         with configuring("producer"):
-            self._producer = Producer({**config, "stats_cb": self._on_statistics}, logger=self._log)
+            callbacks = {"stats_cb": self._on_statistics, "error_cb": on_error}
+            self._producer = Producer({**config, **callbacks}, logger=self._log)
         self._producer.poll(0.0)  # what it says of its configuration would count as a message until it is heard
 
     @property

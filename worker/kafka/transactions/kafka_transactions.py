@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Ending, Message, Partition, Place
@@ -34,7 +34,7 @@ CLOSE_AT_ONCE = 1.0  # seconds, where nothing is open
 class KafkaTransactions:
     """The transactional producer of answers and dead letters, and the thread that ends its transactions."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a client, a transaction and those who hear of them need
         self,
         kafka: KafkaSettings,
         topics: Topics,
@@ -43,10 +43,13 @@ class KafkaTransactions:
         member: Callable[[], object],
         logger: logging.Logger,
         watcher: ClientWatcher | None = None,
+        *,
+        on_error: Callable[[KafkaError], None] = lambda _: None,
     ) -> None:
         """Begins at once to take back what a predecessor with this id has left open. Raises `BadConfiguration`.
 
         `member` gives the consumer's group metadata of that moment, by which the broker knows what it may commit.
+        `on_error` hears in any thread what goes wrong with connections.
         """
         self._kafka = kafka
         self._name = name
@@ -57,6 +60,7 @@ class KafkaTransactions:
         self._log = ClientLog(logger)
         self._partitions = topics.partitions
         self._changelog = topics.changelog
+        self._on_error = on_error
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
         self._statistics: str | None = None  # the last, not yet told
         self._is_ready = self._is_open = False
@@ -151,7 +155,8 @@ class KafkaTransactions:
         self._committer = self._new_committer(why)
 
     def _new_producer(self) -> TransactionalProducer:
-        return TransactionalProducer(self._config, self._partitions, self._log, self._on_statistics, self._changelog)
+        callbacks: dict[str, Callable[..., object]] = {"stats_cb": self._on_statistics, "error_cb": self._on_error}
+        return TransactionalProducer(self._config, self._partitions, self._log, callbacks, self._changelog)
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs in whichever thread serves the client; the loop's tells it."""

@@ -54,7 +54,7 @@ class TransactionalProducer:
         config: Config,
         partitions: Mapping[str, int],
         log: ClientLog,
-        on_statistics: Callable[[str], None],
+        callbacks: Mapping[str, Callable[..., object]],
         changelog: str | None = None,
     ) -> None:
         """Raises `BadConfiguration`."""
@@ -62,9 +62,8 @@ class TransactionalProducer:
         self._changelog = changelog
         self._found = _Found()
         self.opened_at = 0.0  # monotonic seconds
-        callbacks = {"on_delivery": self._found.on_report, "stats_cb": on_statistics}
         with configuring("producer"):
-            self._client = Producer({**config, **callbacks}, logger=log)
+            self._client = Producer({**config, **callbacks, "on_delivery": self._found.on_report}, logger=log)
 
     @property
     def failure(self) -> str | None:

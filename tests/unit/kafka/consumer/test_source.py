@@ -230,6 +230,21 @@ def test_a_login_that_was_changed_ends_the_worker(monkeypatch: pytest.MonkeyPatc
     assert not world.client.is_closed  # which would wait for brokers that do not let it in
 
 
+def test_a_login_that_the_producer_finds_refused_ends_the_worker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The consumer may have no connection to be refused, and nothing to try one for."""
+    certificate = tmp_path / "own.pem"
+    certificate.write_text("old")
+    world = new_world(monkeypatch, ssl_certificate_location=certificate)
+    certificate.write_text("new")
+
+    world.source.hear_of_login(KafkaError(KafkaError._SSL, "certificate expired"))
+
+    with pytest.raises(KafkaFatal, match=f"{certificate} changed since this worker started"):
+        world.polled()
+
+
 def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """The client connects again by itself; the log says that it tries."""
     away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")

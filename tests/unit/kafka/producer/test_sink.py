@@ -198,7 +198,7 @@ class Narrow(TransactionalProducer):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transactional_producer, "Producer", NarrowClient)
-        super().__init__({}, {"a": 4}, ClientLog(logging.getLogger("kafka")), lambda _: None)
+        super().__init__({}, {"a": 4}, ClientLog(logging.getLogger("kafka")), {})
 
     @property
     def client(self) -> NarrowClient:
