@@ -30,6 +30,7 @@ class Run(Request):
     sizes: Sequence[int] = ()
     timeouts: Sequence[Timeout | None] = ()
     _keys: list[bytes] | None = None
+    _largest: int = 0
 
     @property
     def keys(self) -> list[bytes]:
@@ -37,6 +38,13 @@ class Run(Request):
         if self._keys is None:
             self._keys = [record[2] or b"" for record in self.records]
         return self._keys
+
+    @property
+    def largest(self) -> int:
+        """The size of its largest record, in bytes."""
+        if not self._largest:
+            self._largest = max(self.sizes)
+        return self._largest
 
     def parts(self, at: int) -> Sequence[Tensor]:  # noqa: ARG002  # there is no other input
         """The tensors of all its records, in their order."""
@@ -46,14 +54,11 @@ class Run(Request):
     def rows_each(self) -> int:
         return self.rows // len(self.records)
 
-    def cut(self, records: int) -> tuple[Run, Run | None]:
-        """The run of the first so many records, and that of the others, if there are any."""
-        if records >= len(self.records):
-            return self, None
-        return self.part(slice(records)), self.part(slice(records, None))
-
-    def part(self, at: slice) -> Run:
-        """The run of these of its records, without a deadline."""
+    def part(self, start: int, stop: int) -> Run:
+        """The run of these of its records, without a deadline; itself where they are all of them."""
+        if stop - start == len(self.records):
+            return self
+        at = slice(start, stop)
         records, values, replies = self.records[at], self.values[at], self.replies[at]
         sizes, timeouts = self.sizes[at], self.timeouts[at]
         part = run_of(records, values, self.rows_each, self.shapes, replies, sizes, self.model, timeouts)
@@ -61,12 +66,11 @@ class Run(Request):
             part._keys = self._keys[at]  # noqa: SLF001  # another of this class
         return part
 
-    @property
-    def only(self) -> Request:
-        """Its only record as a request of its own, which can be cut into pieces as no run can."""
-        (single,) = self.singles()
-        single.deadline = self.deadline
-        return single
+    def single(self, at: int) -> Request:
+        """One of its records as a request of its own, without a deadline. It can be cut into pieces, as no run can."""
+        timeout = self.timeouts[at] if self.timeouts else None
+        record, value, reply, size = self.records[at], self.values[at], self.replies[at], self.sizes[at]
+        return Request(record, self.rows_each, (value,), self.shapes, reply, size, self.model, timeout=timeout)
 
     def singles(self) -> Iterator[Request]:
         """Its records as requests of their own, without places and deadlines."""

@@ -9,7 +9,7 @@ Called by `Admission`, which says how many and when. Owns nothing; what it hands
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from worker.core.batching.back_pressure import Intake
@@ -30,8 +30,8 @@ class Stage(Protocol):
     def backlog(self) -> int:
         """Full groups that wait for a lane."""
 
-    def room(self, run: Run) -> int:
-        """How many of the run's records to add at once."""
+    def stops(self, run: Run) -> Iterator[int]:
+        """Before which of the run's records to cut it; each part is to be added before the next is asked for."""
 
     def kind(self, request: Request) -> BatchKind:
         """That of the batch that the request will share."""
@@ -89,22 +89,34 @@ class Decoding:
 
     def _take_run(self, run: Run, now: float) -> None:
         """Take it in as few parts as there are batches that it fills."""
-        rest: Run | None = run
-        while rest is not None:
-            first, rest = rest.cut(self._stage.room(rest))
-            if not first.timeouts:
-                self._add_run(first, now)
-                continue
-            kind, backlog = self._stage.kind(first), self._stage.backlog
-            for part in self._punctuality.sifted(first, kind, backlog, now):
-                if isinstance(part, Run):
-                    self._add_run(part, now)
-                else:
-                    self._outcomes.refuse([(self._track_refused(request, now), why) for request, why in part])
+        start = 0
+        for stop in self._stage.stops(run):
+            if run.timeouts:
+                self._take_in_time(run.part(start, stop), now)
+            elif stop - start > 1:
+                self._add_run(run.part(start, stop), now)
+            else:
+                self._add_single(run.single(start), now)
+            start = stop
+
+    def _take_in_time(self, run: Run, now: float) -> None:
+        """Take what of it can be answered in time, and refuse the others."""
+        for part in self._punctuality.sifted(run, self._stage.kind(run), self._stage.backlog, now):
+            if not isinstance(part, Run):
+                self._outcomes.refuse([(self._track_refused(request, now), why) for request, why in part])
+            elif len(part.records) > 1:
+                self._add_run(part, now)
+            else:
+                single = part.single(0)
+                single.deadline = part.deadline
+                self._add_single(single, now)
 
     def _add_run(self, run: Run, now: float) -> None:
-        request = run if len(run.records) > 1 else run.only
-        request.place = self._ledger.track(run.records[-1], run.rows, run.size, now, len(run.records))
+        run.place = self._ledger.track(run.records[-1], run.rows, run.size, now, len(run.records))
+        self._stage.add(run, now)
+
+    def _add_single(self, request: Request, now: float) -> None:
+        request.place = self._ledger.track(request.record, request.rows, request.size, now)
         self._stage.add(request, now)
 
     def _is_in_time(self, request: Request, now: float) -> bool:

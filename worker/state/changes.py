@@ -1,7 +1,7 @@
 """The next states as messages for the changelog: they go the way of the answers, and with them.
 
-So exactly once the states, the answers and the offsets are in one transaction; at least once no offset is committed
-before its states are durable.
+Each goes to the partition with the number of its request's, whatever its key hashes to. Exactly once the states, the
+answers and the offsets are in one transaction; at least once no offset is committed before its states are durable.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class StatefulEncoder:
 
     def _forgotten(self, record: Record, keys: Iterable[bytes]) -> list[Message]:
         headers: list[tuple[str, bytes | None]] = [(OFFSET, b"%d" % record.offset)]
-        return [Message(self._topic, key, None, headers, record.partition.number) for key in keys]
+        number = record.partition.number
+        return [Message(self._topic, key, None, headers, number, number) for key in keys]
 
     def _changes(self, prediction: Prediction) -> Sequence[Message]:
         request, _, _, stop, states = prediction
@@ -49,7 +50,9 @@ class StatefulEncoder:
             return self._forgotten(request.record, [request.record.key or b""])
         assert states is not None
         number = request.record.partition.number
-        keys: Sequence[bytes | None] = request.keys if isinstance(request, Run) else (request.record.key,)
         last = len(states.values) if stop is None else stop
-        values = states.values[last - len(keys) : last]
-        return MessageRun(self._topic, keys, values, [None] * len(values), number)
+        if not isinstance(request, Run):
+            return [Message(self._topic, request.record.key, states.values[last - 1], [], number, number)]
+        count = len(request.records)
+        values = states.values[last - count : last]
+        return MessageRun(self._topic, request.keys, values, [None] * count, number, [number] * count)

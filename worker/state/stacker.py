@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,6 +30,15 @@ class StatefulStacker(Stacker):
     gives: tuple[TensorSpec, ...] = ()
     states: KeyStates = field(kw_only=True)
     refuse_missing: bool = False
+    # Which of the outputs, by their numbers: the next states, in the order of the layout, and what answers hold.
+    _next: tuple[int, ...] = field(init=False)
+    _visible: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Where each output stands."""
+        names = [spec.name for spec in self.gives]
+        object.__setattr__(self, "_next", tuple(names.index(tensor.output) for tensor in self.states.layout.tensors))
+        object.__setattr__(self, "_visible", tuple(names.index(spec.name) for spec in self.signature.outputs))
 
     def stack(self, requests: Sequence[Request], closed_by: ClosedBy) -> tuple[Batch | None, list[Refused]]:
         """One batch of these requests with their keys' states; rejections for those that may not run."""
@@ -39,22 +48,21 @@ class StatefulStacker(Stacker):
             gone = {id(request) for request, _ in unfit}
             requests = [r for r in requests if id(r) not in gone]
         batch, refused = super(StatefulStacker, self).stack(requests, closed_by)
-        if batch is not None:
-            batch = replace(batch, states=self.states.gather(batch.requests))
         return batch, unfit + refused
+
+    def _states_of(self, requests: Sequence[Request]) -> Mapping[str, Array]:
+        return self.states.gather(requests)
 
     def split(self, batch: Batch, outputs: Sequence[Array]) -> Split | RunFailure:
         """Each request's own part of every output, with its key's next state, or a rejection."""
-        by_name = dict(zip([spec.name for spec in self.gives], outputs, strict=True))
-        states = tuple([by_name[tensor.output] for tensor in self.states.layout.tensors])
-        for tensor, state in zip(self.states.layout.tensors, states, strict=True):
-            if state.shape != (batch.rows, *batch.states[tensor.spec.name].shape[1:]):
+        states = [outputs[at] for at in self._next]
+        for tensor, before, state in zip(self.states.layout.tensors, batch.states.values(), states, strict=True):
+            if state.shape != before.shape:
                 return RunFailure(
                     f"output {tensor.output}: expected the next {tensor.spec.name} of {batch.rows} rows, "
                     f"shape {state.shape} came out"
                 )
-        visible = [by_name[spec.name] for spec in self.signature.outputs]
-        split = super(StatefulStacker, self).split(batch, visible)
+        split = super(StatefulStacker, self).split(batch, [outputs[at] for at in self._visible])
         if isinstance(split, RunFailure):
             return split
         spoilt = self._spoilt(batch, states)
@@ -73,7 +81,12 @@ class StatefulStacker(Stacker):
 
     def _spoilt(self, batch: Batch, states: Sequence[Array]) -> dict[int, Refused]:
         """Requests that would leave NaN or infinity to the next of their key, by identity."""
-        if not self.refuse_non_finite_output or all(s.dtype.kind != "f" or np.isfinite(s).all() for s in states):
+        if not self.refuse_non_finite_output:
+            return {}
+        for state in states:
+            if state.dtype.kind == "f" and not np.isfinite(state).all():
+                break
+        else:
             return {}
         spoilt: dict[int, Refused] = {}
         start = 0

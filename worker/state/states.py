@@ -258,6 +258,7 @@ class KeyStates:
         rows: list[int] = []  # of the run
         times: list[int] = []
         before: list[int] = []  # slots
+        written_by: list[int] = []  # offsets
         for place, (request, _, start, stop, _) in group:
             if isinstance(request, Run):
                 records: Sequence[Record] = request.records
@@ -267,7 +268,8 @@ class KeyStates:
                 records, keys = (request.record,), (request.record.key or b"",)
                 rows.append(-1 if stop is None else stop - 1)
             offsets = [record[1] for record in records]
-            times += map(_time_of, records)
+            written_by += offsets
+            times += [NO_TIME if (time := record[5]) is None else time for record in records]
             is_deleted = request.state is StateUse.DELETE
             marks.append(_Mark(place.line, keys, offsets, len(before), len(before) + len(keys), is_deleted))
             before += self._slots.find(place.line.partition, keys)
@@ -282,7 +284,7 @@ class KeyStates:
                 partition = mark.line.partition
                 newest = max(times[mark.start : mark.stop])
                 self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
-        written = Rows(arrays, np.array([offset for mark in marks for offset in mark.offsets], np.int64), used)
+        written = Rows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
         values = self.layout.written(written.offsets, used, found == 0, arrays)
         if is_whole:

@@ -11,16 +11,25 @@ waits for no company: it has waited already.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
-from itertools import repeat
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from worker.core.records import BatchKind, Line, Partition, Request
 from worker.core.runs import Run
 from worker.core.tensors.stacking import cut
 
-# Keys of one partition that are taken, each with the requests that wait for it; None: none does.
-_Taken = dict[bytes, deque[Request] | None]
+
+@dataclass(slots=True)
+class _Turns:
+    """Of one partition during one assignment: the keys that are taken, and what waits for some of them."""
+
+    line: Line
+    taken: set[bytes] = field(default_factory=set)
+    waiting: dict[bytes, deque[Request]] = field(default_factory=dict)
+
+
+_NONE: frozenset[bytes] = frozenset()
 
 
 class Stage(Protocol):
@@ -41,7 +50,7 @@ class KeyTurns:
     def __init__(self, stage: Stage) -> None:
         """`stage`: the batcher, or what stands between."""
         self._batcher = stage
-        self._lines: dict[Partition, tuple[Line, _Taken]] = {}
+        self._lines: dict[Partition, _Turns] = {}
         self.waiting = 0  # requests, or rows of a sequence
 
     @property
@@ -53,91 +62,97 @@ class KeyTurns:
         """That of the batch that the request will share."""
         return self._batcher.kind(request)
 
-    def room(self, run: Run) -> int:
-        """How many of the run's records to add at once: up to the first whose key is taken. At least one."""
-        if run.rows_each > 1:
-            return 1
-        most = self._batcher.room(run)
-        keys = run.keys if most >= len(run.records) else run.keys[:most]
-        line = self._lines.get(run.record.partition)
-        taken: _Taken = line[1] if line is not None else {}
-        if len(set(keys)) == len(keys) and taken.keys().isdisjoint(keys):
-            return most
-        before: set[bytes] = set()
-        at = 0
-        while (key := keys[at]) not in taken and key not in before:
-            before.add(key)
-            at += 1
-        return max(1, at)
+    def stops(self, run: Run) -> Iterator[int]:
+        """Before which of the run's records to cut it: before each whose key is taken, and behind.
+
+        Each part is to be added before the next is asked for.
+        """
+        keys, count, stop = run.keys, len(run.records), 0
+        if run.rows_each > 1:  # each is a sequence
+            yield from range(1, count + 1)
+            return
+        taken = self._taken(run.record.partition)
+        are_free = len(set(keys)) == count and taken.isdisjoint(keys)
+        while stop < count:
+            start, most = stop, min(stop + self._batcher.room(run), count)
+            if are_free:
+                stop = most
+            else:
+                taken = self._taken(run.record.partition)
+                ours = set[bytes]()
+                while stop < most and (key := keys[stop]) not in taken and key not in ours:
+                    ours.add(key)
+                    stop += 1
+            stop = max(stop, start + 1)
+            yield stop
 
     def is_taken(self, partition: Partition, key: bytes) -> bool:
         """Whether a request of this key runs or waits."""
-        found = self._lines.get(partition)
-        return found is not None and key in found[1]
+        return key in self._taken(partition)
 
     def add(self, request: Request, now: float) -> None:
         """Find the request company, once its key is free."""
-        taken = self._taken(request)
+        turns = self._turns_of(request)
         if isinstance(request, Run):
-            taken.update(dict.fromkeys(request.keys))
+            turns.taken.update(request.keys)
             self._batcher.add(request, now)
             return
         key = request.record.key or b""
         first, *rest = [request] if request.rows == 1 else cut(request, 1)
-        if key in taken:
-            self._wait(taken, key, (first, *rest))
+        if key in turns.taken:
+            self._wait(turns, key, (first, *rest))
             return
-        taken[key] = None
+        turns.taken.add(key)
         if rest:
-            self._wait(taken, key, rest)
+            self._wait(turns, key, rest)
         self._batcher.add(first, now)
 
     def concluded(self, requests: Iterable[Request], now: float) -> None:
         """These have their outcomes: the next request of each of their keys may go on."""
         for request in requests:
             assert request.place is not None
-            found = self._lines.get(request.record.partition)
-            if found is None or found[0] is not request.place.line:
+            turns = self._lines.get(request.record.partition)
+            if turns is None or turns.line is not request.place.line:
                 continue
-            taken = found[1]
-            if isinstance(request, Run):
-                waiting = list(map(taken.pop, request.keys, repeat(None)))
-                if any(waiting):
-                    for key, queue in zip(request.keys, waiting, strict=True):
-                        if queue:
-                            taken[key] = queue
-                            self._release(taken, key, now)
-            else:
-                self._release(taken, request.record.key or b"", now)
+            keys = request.keys if isinstance(request, Run) else (request.record.key or b"",)
+            turns.taken.difference_update(keys)
+            if turns.waiting:
+                for key in filter(turns.waiting.__contains__, keys):
+                    self._release(turns, key, now)
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Drop what waits of these partitions."""
         for partition in partitions:
-            _, taken = self._lines.pop(partition, (None, {}))
-            self.waiting -= sum(len(waiting) for waiting in taken.values() if waiting)
+            turns = self._lines.pop(partition, None)
+            if turns is not None:
+                self.waiting -= sum(map(len, turns.waiting.values()))
         self._batcher.forget(partitions)
 
-    def _taken(self, request: Request) -> _Taken:
+    def _taken(self, partition: Partition) -> set[bytes] | frozenset[bytes]:
+        turns = self._lines.get(partition)
+        return _NONE if turns is None else turns.taken
+
+    def _turns_of(self, request: Request) -> _Turns:
         assert request.place is not None
         line = request.place.line
-        found = self._lines.get(line.partition)
-        if found is None or found[0] is not line:
-            found = self._lines[line.partition] = (line, {})
-        return found[1]
+        turns = self._lines.get(line.partition)
+        if turns is None or turns.line is not line:
+            turns = self._lines[line.partition] = _Turns(line)
+        return turns
 
-    def _wait(self, taken: _Taken, key: bytes, requests: Collection[Request]) -> None:
-        waiting = taken.get(key)
-        if waiting is None:
-            waiting = taken[key] = deque()
-        waiting.extend(requests)
+    def _wait(self, turns: _Turns, key: bytes, requests: Collection[Request]) -> None:
+        turns.waiting.setdefault(key, deque()).extend(requests)
         self.waiting += len(requests)
 
-    def _release(self, taken: _Taken, key: bytes, now: float) -> None:
-        waiting = taken.get(key)
-        while waiting:
-            request = waiting.popleft()
+    def _release(self, turns: _Turns, key: bytes, now: float) -> None:
+        """The key is free: its next request takes it, if one waits whose earlier rows have not failed."""
+        queue = turns.waiting[key]
+        while queue:
+            request = queue.popleft()
             self.waiting -= 1
-            if request.reassembly is None or not request.reassembly.is_over:  # else an earlier row of it failed
+            if not queue:
+                del turns.waiting[key]
+            if request.reassembly is None or not request.reassembly.is_over:
+                turns.taken.add(key)
                 self._batcher.add_late(request, now)
                 return
-        taken.pop(key, None)

@@ -46,19 +46,18 @@ def test_a_run_is_cut_between_records() -> None:
     """Both parts are runs that know what is theirs; of no more than there is nothing is left."""
     three = run(4, 5, 7, rows_each=2)
 
-    first, rest = three.cut(2)
+    first, rest = three.part(0, 2), three.part(2, 3)
 
-    assert rest is not None
     assert offsets([first, rest]) == [4, 7]
     assert (first.rows, first.size, first.parts(0)) == (4, 29, [bytes([4, 4]), bytes([5, 5])])
     assert (rest.rows, rest.size, rest.parts(0), list(rest.replies)) == (2, 17, [bytes([7, 7])], [REPLIES[1]])
-    assert three.cut(3) == three.cut(9) == (three, None)
+    assert three.part(0, 3) is three
 
 
 def test_unravelled_each_record_has_a_place_where_the_runs_was() -> None:
     """Requests that stand for themselves are left as they are."""
     ledger = OffsetLedger()
-    before, three, behind = (tracked(ledger, one) for one in (run(1).cut(1)[0], run(2, 3, 5), run(6)))
+    before, three, behind = (tracked(ledger, one) for one in (run(1), run(2, 3, 5), run(6)))
     single = tracked(ledger, next(run(7).singles()))
     held = ledger.records, ledger.rows, ledger.size
 

@@ -102,6 +102,17 @@ def test_of_requests_that_travel_as_one_each_frees_its_own_key() -> None:
 
 
 @joined
+def test_a_state_goes_to_the_partition_of_its_request(*, joins: bool) -> None:
+    """That it was deleted, too. Another client may have chosen that partition for the key."""
+    w = world(P0, P1, joins=joins)
+
+    served(w, record(0, 1, key=b"k", partition=P1), record(1, 1, key=b"b", partition=P1), of(0, 1, state="delete"))
+
+    changes = [m for m in w.broker.answers if m.topic == CHANGELOG]
+    assert sorted((m.key, m.partition) for m in changes) == [(b"b", 1), (b"k", 0), (b"k", 1)]
+
+
+@joined
 def test_no_batch_has_a_key_twice(*, joins: bool) -> None:
     """However many of its requests wait."""
     w = world(joins=joins)

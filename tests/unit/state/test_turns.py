@@ -28,6 +28,16 @@ class Rig:
         self.turns.add(made, 1.0)
         return made
 
+    def add_parts(self, run: Run) -> list[int]:
+        """Where it was cut."""
+        stops = [0]
+        for stop in self.turns.stops(run):
+            part = run.single(stops[-1]) if stop - stops[-1] == 1 else run.part(stops[-1], stop)
+            part.place = self.ledger.track(run.records[stop - 1], part.rows, part.size, 0.0, stop - stops[-1])
+            self.turns.add(part, 1.0)
+            stops.append(stop)
+        return stops[1:]
+
     def running(self) -> list[int]:
         """The offsets that the batcher gives away."""
         found: list[int] = []
@@ -97,25 +107,28 @@ def test_a_line_that_is_new_has_its_keys_free() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "taken", "room"),
+    ("keys", "taken", "stops"),
     [
-        ([b"a", b"b", b"c"], [], 4),
-        ([b"a", b"b", b"a", b"c"], [], 2),
-        ([b"a", b"b", b"c"], [b"c"], 2),
-        ([b"a", b"b"], [b"a"], 1),
-        ([b"a", b"b", b"c", b"d", b"e"], [], 4),
+        ([b"a", b"b", b"c"], [], [3]),
+        ([b"a", b"b", b"a", b"c"], [], [2, 3, 4]),
+        ([b"a", b"b", b"a", b"c", b"d"], [], [2, 3, 5]),
+        ([b"a", b"b", b"c"], [b"c"], [2, 3]),
+        ([b"a", b"b"], [b"a"], [1, 2]),
+        ([b"a", b"b", b"c", b"d", b"e"], [], [4, 5]),
+        ([b"a", b"b", b"c", b"d", b"e", b"e"], [b"e"], [3, 4, 5, 6]),
     ],
 )
-def test_a_run_is_taken_up_to_the_first_key_that_is_taken(keys: list[bytes], taken: list[bytes], room: int) -> None:
-    """Or as far as a batch goes; at least one of it, which waits then."""
+def test_a_run_is_cut_before_each_key_that_is_taken(keys: list[bytes], taken: list[bytes], stops: list[int]) -> None:
+    """By an earlier request, or by one of its own; and where a batch is full. What waits, waits alone."""
     rig = Rig()
     for offset, key in enumerate(taken):
         rig.add(offset, key, partition=P1)
 
-    assert rig.turns.room(run(*keys)) == room
+    assert rig.add_parts(run(*keys)) == stops
+    assert rig.turns.waiting == len(keys) + len(taken) - len({*keys, *taken})
     assert rig.turns.kind(run(*keys)) == BatchKind(MODEL, ((1,),))
 
 
 def test_of_requests_of_several_rows_each_goes_alone() -> None:
     """Their rows wait for one another."""
-    assert Rig().turns.room(run(b"a", b"b", rows_each=2)) == 1
+    assert Rig().add_parts(run(b"a", b"b", rows_each=2)) == [1, 2]

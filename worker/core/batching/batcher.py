@@ -21,7 +21,7 @@ or not, so that a rare bucket never starves behind a common one. Nothing here re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -162,6 +162,13 @@ class Batcher:
         if (group := bucket.group) is not None and now < group.due_at:
             self._bring_forward(group, now)
 
+    def stops(self, run: Run) -> Iterator[int]:
+        """Before which of the run's records to cut it; each part is to be added before the next is asked for."""
+        count, stop = len(run.records), 0
+        while stop < count:
+            stop = min(stop + self.room(run), count)
+            yield stop
+
     def room(self, run: Run) -> int:
         """How many of the run's records to add at once: what the open group still takes, else as many as a batch does.
 
@@ -170,7 +177,7 @@ class Batcher:
         bucket = self._bucket_of(run)
         group, limit, max_bytes = bucket.group, bucket.limit, bucket.policy.max_bytes
         rows, size = (group.rows, group.size) if group is not None else (0, 0)
-        rows_each, size_each = run.rows_each, max(run.sizes)
+        rows_each, size_each = run.rows_each, run.largest
         if size + size_each > max_bytes or rows + rows_each > limit.rows:
             rows = size = 0  # it opens a group of its own
         return max(1, min((limit.rows - rows) // rows_each, (max_bytes - size) // size_each))

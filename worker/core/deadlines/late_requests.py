@@ -40,7 +40,7 @@ def parts_in_time(run: Run, now: float, wall: float, earliest: float) -> Iterato
     start = 0
     for is_in_time, neighbours in groupby(lasts):
         stop = start + len(list(neighbours))
-        yield run.part(slice(start, stop)), is_in_time
+        yield run.part(start, stop), is_in_time
         start = stop
 
 

@@ -125,12 +125,17 @@ class Stacker:
         shapes = requests[0].shapes
         if self.signature.axes:
             shapes = self.signature.buckets.padded(shapes)
-            return Batch(requests, padded(self.signature, requests, rows, shapes), rows, closed_by)
+            feeds = padded(self.signature, requests, rows, shapes)
+            return Batch(requests, feeds, rows, closed_by, self._states_of(requests))
         feeds = {
             spec.name: _join_tensors(spec, [part for r in requests for part in r.parts(at)], (rows, *shapes[at]))
             for at, spec in enumerate(self.signature.inputs)
         }
-        return Batch(requests, feeds, rows, closed_by)
+        return Batch(requests, feeds, rows, closed_by, self._states_of(requests))
+
+    def _states_of(self, requests: Sequence[Request]) -> Mapping[str, Array]:  # noqa: ARG002  # a stateful one has some
+        """What else their rows run on, by the name of the input."""
+        return {}
 
     @staticmethod
     def _non_finite(batch: Batch, specs: Iterable[TensorSpec], arrays: Sequence[Array]) -> dict[int, str]:

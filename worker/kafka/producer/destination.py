@@ -12,16 +12,12 @@ from worker.kafka.client.errors import GONE
 ANY_PARTITION = -1  # the partitioner's choice
 
 
-def partition_of(
-    topic: str, key: bytes | None, source: int, partitions: Mapping[str, int], changelog: str | None = None
-) -> int:
+def partition_of(topic: str, key: bytes | None, source: int, partitions: Mapping[str, int]) -> int:
     """The partition that a message goes to; `partitions` counts those of each topic, `source` is the request's own.
-
-    A state goes to that one, whatever its key hashes to.
 
     An empty key goes by the request's partition too: not every client counts it as a key, order holds either way.
     """
-    return ANY_PARTITION if key and topic != changelog else source % partitions[topic]
+    return ANY_PARTITION if key else source % partitions[topic]
 
 
 def is_too_large(error: KafkaError) -> bool:

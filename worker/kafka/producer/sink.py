@@ -48,7 +48,6 @@ class KafkaSink:
         self._watcher = watcher
         self._unacknowledged = Unacknowledged()
         self._partitions: Mapping[str, int] = topics.partitions
-        self._changelog = topics.changelog
         self._log = ClientLog(logger)
         self._receipts = Receipts()
         self._overflow: deque[tuple[Message, Receipt]] = deque()
@@ -119,13 +118,13 @@ class KafkaSink:
 
     def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
         """Hand them to the client. Returns those that its queue has no room for. Raises `KafkaFatal` as `send` does."""
-        produce, partitions, changelog = self._producer.produce, self._partitions, self._changelog
+        produce, partitions = self._producer.produce, self._partitions
         waiting = iter(fields_of(messages))
         for topic, key, value, headers, source, chosen in waiting:
             # Nearly every answer goes where its key belongs: decided here, without a call for each.
-            partition = ANY_PARTITION if chosen is None and key and topic != changelog else chosen
+            partition = ANY_PARTITION if chosen is None and key else chosen
             if partition is None:
-                partition = partition_of(topic, key, source, partitions, changelog)
+                partition = partition_of(topic, key, source, partitions)
             try:
                 produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:

@@ -59,7 +59,6 @@ class KafkaTransactions:
         self._unacknowledged = Unacknowledged()
         self._log = ClientLog(logger)
         self._partitions = topics.partitions
-        self._changelog = topics.changelog
         self._on_error = on_error
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
         self._statistics: str | None = None  # the last, not yet told
@@ -156,7 +155,7 @@ class KafkaTransactions:
 
     def _new_producer(self) -> TransactionalProducer:
         callbacks: dict[str, Callable[..., object]] = {"stats_cb": self._on_statistics, "error_cb": self._on_error}
-        return TransactionalProducer(self._config, self._partitions, self._log, callbacks, self._changelog)
+        return TransactionalProducer(self._config, self._partitions, self._log, callbacks)
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs in whichever thread serves the client; the loop's tells it."""

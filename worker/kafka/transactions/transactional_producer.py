@@ -55,11 +55,9 @@ class TransactionalProducer:
         partitions: Mapping[str, int],
         log: ClientLog,
         callbacks: Mapping[str, Callable[..., object]],
-        changelog: str | None = None,
     ) -> None:
         """Raises `BadConfiguration`."""
         self._partitions = partitions
-        self._changelog = changelog
         self._found = _Found()
         self.opened_at = 0.0  # monotonic seconds
         with configuring("producer"):
@@ -84,14 +82,13 @@ class TransactionalProducer:
     def send(self, messages: Sequence[Message], place: Place) -> None:
         """Put a place's messages into the transaction; dropped when that has failed already."""
         produce, partitions, found = self._client.produce, self._partitions, self._found
-        changelog = self._changelog
         for topic, key, value, headers, source, chosen in fields_of(messages):
             if found.failure is not None:
                 return
             # Nearly every answer goes where its key belongs: decided here, without a call for each.
-            partition = ANY_PARTITION if chosen is None and key and topic != changelog else chosen
+            partition = ANY_PARTITION if chosen is None and key else chosen
             if partition is None:
-                partition = partition_of(topic, key, source, partitions, changelog)
+                partition = partition_of(topic, key, source, partitions)
             try:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:

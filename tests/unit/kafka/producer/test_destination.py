@@ -19,11 +19,6 @@ def test_a_key_decides() -> None:
     assert partition_of("answers", b"k", 5, {"answers": 4}) == ANY_PARTITION
 
 
-def test_a_state_goes_where_its_request_came_from() -> None:
-    """Another client may have chosen that partition for the key."""
-    assert partition_of("states", b"k", 5, {"states": 8}, "states") == 5
-
-
 @pytest.mark.parametrize("key", [None, b""])
 def test_without_a_key_the_request_s_partition_decides(key: bytes | None) -> None:
     """Order holds there too, though the topics differ in size; not every client counts an empty key as one."""
