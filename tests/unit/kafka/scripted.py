@@ -199,6 +199,8 @@ class FurtherClient:
         self._first = first
         self._at: TopicPartition | None = None
 
+    def list_topics(self, timeout: float) -> None: ...
+
     def get_watermark_offsets(self, _at: TopicPartition, _timeout: float) -> tuple[int, int]:
         return self._first.first, self._first.end
 

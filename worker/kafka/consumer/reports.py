@@ -16,7 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 from worker.core.records import Partition, Standing
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import ClientWatcher, read_consumer
+from worker.kafka.client.statistics import ClientWatcher, ConsumerStatistics, read_consumer
 
 _LEFT = re.compile(r"(?P<topic>[\w.-]+) \[(?P<number>\d+)\]: offset reset \(at offset (?P<offset>\d+)")
 
@@ -43,8 +43,8 @@ class Reports:
         if facility == "OFFSET" and (left := _LEFT.search(text)) is not None:
             self._lost.setdefault(Partition(left["topic"], int(left["number"])), int(left["offset"]))
 
-    def heard(self, consumer: Consumer, report: str, begun: Callable[[Partition], int]) -> str | None:
-        """Tell the watcher. Returns the coordinator's state, None for a report not understood; raises nothing.
+    def heard(self, consumer: Consumer, report: str, begun: Callable[[Partition], int]) -> ConsumerStatistics | None:
+        """Tell the watcher. Returns what the report says, None for one not understood; raises nothing.
 
         `begun`: where the group stood when the partition was assigned.
         """
@@ -57,7 +57,7 @@ class Reports:
             return None
         if self._watcher is not None and self._lost and self._clock() >= self._ask_at:
             self._tell_lost(consumer, self._watcher)
-        return seen.coordinator
+        return seen
 
     def _tell_lost(self, consumer: Consumer, watcher: ClientWatcher) -> None:
         """Tell of the places that were lost since, with the offset at which each one's log begins now."""

@@ -29,6 +29,7 @@ from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.rebalances import Rebalances
 from worker.kafka.consumer.reports import Reports
+from worker.kafka.consumer.stranded import Stranded
 from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
 from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
@@ -57,6 +58,7 @@ class KafkaSource:
         self._log = ClientLog(logger)
         self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
+        self._stranded = Stranded(self._new_asking_client, clock)
         self._failure: Exception | None = None
         self._flowing = Flowing()
         self._is_shut_out = False
@@ -294,9 +296,13 @@ class KafkaSource:
     # Other callbacks of the client: they run inside `poll` and `close`, and never raise
 
     def _on_statistics(self, report: str) -> None:
-        coordinator = self._reports.heard(self._consumer, report, self._gates.begun)
-        if coordinator is not None and self.membership.protocol == "consumer":
-            self._rebalances.coordinator_seen(coordinator)
+        seen = self._reports.heard(self._consumer, report, self._gates.begun)
+        if seen is None:
+            return
+        if self.membership.protocol == "consumer":
+            self._rebalances.coordinator_seen(seen.coordinator)
+        if (why := self._stranded.why(seen.connections)) is not None:
+            self._shut_out(f"{why}; start again")
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         for wrong in self._offsets.heard(error, positions):
@@ -310,8 +316,11 @@ class KafkaSource:
         again (seen 2026-11, librdkafka 2.16). Raises nothing, and may run in any thread.
         """
         if (why := self._login_files.why_refused(error)) is not None:
-            self._is_shut_out = True
-            self._fail(KafkaFatal(why))
+            self._shut_out(why)
+
+    def _shut_out(self, why: str) -> None:
+        self._is_shut_out = True
+        self._fail(KafkaFatal(why))
 
     def _on_error(self, error: KafkaError) -> None:
         self.hear_of_login(error)

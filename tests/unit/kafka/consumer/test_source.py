@@ -15,6 +15,7 @@ from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
 from worker.core.records import UNREADABLE_HEADERS, CommitResult, Standing
 from worker.kafka import Membership
+from worker.kafka.consumer.stranded import STRANDED_AFTER
 
 NOT_YET = {"app_offset": -1001, "next_offset": -1001}
 
@@ -242,6 +243,22 @@ def test_a_login_that_the_producer_finds_refused_ends_the_worker(
     world.source.hear_of_login(KafkaError(KafkaError._SSL, "certificate expired"))
 
     with pytest.raises(KafkaFatal, match=f"{certificate} changed since this worker started"):
+        world.polled()
+
+
+def test_a_consumer_that_connects_no_more_ends_the_worker(world: World) -> None:
+    """Though the brokers answer any other client: a new start is one."""
+
+    def fetch() -> list[Incoming]:
+        world.client.config["stats_cb"](json.dumps({"brokers": {}}))
+        return []
+
+    world.client.script.append(fetch)
+    world.polled()
+    world.clock.now += STRANDED_AFTER
+    world.client.script.append(fetch)
+
+    with pytest.raises(KafkaFatal, match="no connection for 45 s"):
         world.polled()
 
 
