@@ -49,9 +49,8 @@ NEEDED = {
 }
 BLOCK_TIMEOUT = 240.0  # `profile` takes 19 s of a core, which is two minutes beside thirty waiting processes
 
-_NAMES = re.compile(
-    r'(?<=TOPICS=)requests\b|(?<=_TOPIC=)(?:answers|rejected)\b|(?<=GROUP_ID=)digits\b|(?<=")(?:requests|answers)\b'
-)
+_NAMES = re.compile(r'(?<=")(?:requests|answers)\b')
+_EXPORT = re.compile(r"^export WORKER_KAFKA__BOOTSTRAP_SERVERS=.*\n", re.MULTILINE)
 _FIGURE = re.compile(r"\d[\d,.]*")
 
 
@@ -61,13 +60,20 @@ def block(name: str) -> Block:
 
 
 class Reader:
-    """Someone who types what the pages say into a terminal of its own, with the README's settings."""
+    """Someone who types what the pages say into a terminal of its own, beside the README's model and settings file.
 
-    def __init__(self, kafka: Cluster, folder: Path) -> None:
+    `init` finds this run's names in its environment; every later command finds them in the file alone.
+    """
+
+    def __init__(self, kafka: Cluster, folder: Path, model: Path) -> None:
         self.kafka = kafka
-        self.topics = {name: kafka.create_topic(name) for name in ("requests", "answers", "rejected")}
+        self.topics = {name: fresh(name) for name in ("requests", "answers", "rejected")}
         self._names = {**self.topics, "digits": fresh("digits")}
         self._folder = folder
+        (folder / "worker").symlink_to(ROOT / "worker")  # pages name files from the clone's root
+        shutil.copy(model, folder)
+        self.type("init")
+        self.type("check")
 
     def text(self, name: str) -> str:
         """A block, with this run's address and topics."""
@@ -77,14 +83,26 @@ class Reader:
     def begin(self, name: str) -> subprocess.Popen[bytes]:
         """Type a block and leave it running."""
         # The worker in the place of the shell, so that it gets its signals.
-        typed = re.sub(r"^(inference-worker run)$", r"exec \1", self.text(name), flags=re.MULTILINE)
-        script = "\n".join(["set -e", self.text("settings"), typed])
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        environment = {"PATH": path, "HOME": str(self._folder), "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
+        typed = re.sub(r"^inference-worker run\b", r"exec \g<0>", self.text(name), flags=re.MULTILINE)
         with (self._folder / name).open("wb") as out:
             return subprocess.Popen(
-                ["sh", "-c", script], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+                ["sh", "-ec", typed],
+                cwd=self._folder,
+                env=in_a_terminal(self._folder) | (self._found if name == "init" else {}),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
             )
+
+    @property
+    def _found(self) -> dict[str, str]:
+        return {
+            "WORKER_KAFKA__BOOTSTRAP_SERVERS": self.kafka.bootstrap_servers,
+            "WORKER_KAFKA__REQUEST_TOPICS": self.topics["requests"],
+            "WORKER_KAFKA__RESPONSE_TOPIC": self.topics["answers"],
+            "WORKER_KAFKA__DEAD_LETTER_TOPIC": self.topics["rejected"],
+            "WORKER_KAFKA__GROUP_ID": self._names["digits"],
+        }
 
     def type(self, name: str) -> str:
         """Type a block and wait for its end: what it prints. Fails the test when it fails."""
@@ -117,10 +135,35 @@ class Reader:
         return found
 
 
+def in_a_terminal(folder: Path) -> dict[str, str]:
+    """The environment where `.venv/bin/activate` was read, with nothing of ours."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {"PATH": path, "HOME": str(folder), "LC_ALL": "C.UTF-8", "COLUMNS": "80"}
+
+
+def run_program(name: str, text: str, folder: Path) -> str:
+    """Save a block as a file and run it, as the page says: what it prints."""
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    ran = subprocess.run(
+        ["python", f"{name}.py"],
+        cwd=folder, env=in_a_terminal(folder), capture_output=True, text=True, check=False, timeout=BLOCK_TIMEOUT,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
 @pytest.fixture(scope="module")
-def reader(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that the README's program writes."""
+    folder = tmp_path_factory.mktemp("model")
+    run_program("model", block("model").text, folder)
+    return folder / "digits.onnx"
+
+
+@pytest.fixture(scope="module")
+def reader(kafka: Cluster, tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Reader]:
     """A reader whose worker runs."""
-    reader = Reader(kafka, tmp_path_factory.mktemp("readme"))
+    reader = Reader(kafka, tmp_path_factory.mktemp("readme"), model)
     with serving(reader, "run"):
         yield reader
 
@@ -159,8 +202,20 @@ def test_every_make_target_named_exists() -> None:
 
 
 def test_check_finds_nothing_wrong(reader: Reader) -> None:
-    """With the page's settings and topics a worker starts."""
+    """With the file that `init` wrote a worker starts, and the topics that were missing are there."""
+    first = reader.printed("check")
+
     assert "A worker with these settings starts." in reader.type("check")
+    assert "Topics created" in first
+    assert "Topics created" not in reader.printed("check")
+    assert set(reader.topics.values()) <= reader.kafka.admin.list_topics(timeout=TIMEOUT).topics.keys()
+
+
+def test_init_ends_with_the_next_two_commands(reader: Reader) -> None:
+    """Those of the page."""
+    following = [line.strip() for line in reader.printed("init").splitlines()[-2:]]
+
+    assert following == [block("check").text.strip(), block("run").text.strip()]
 
 
 def test_a_first_try_is_answered(reader: Reader) -> None:
@@ -168,22 +223,16 @@ def test_a_first_try_is_answered(reader: Reader) -> None:
     assert reader.type("publish") == reader.shown("publish-printed")
 
 
-def test_a_client_of_one_s_own_is_answered(reader: Reader, capsys: pytest.CaptureFixture[str]) -> None:
-    """The README's Python asks and prints what the page shows, figures apart."""
-    exec(reader.text("ask"), {})  # noqa: S102  # the page's own words
-
-    start, _, end = block("ask-printed").text.partition("0.1,…")
-    printed = capsys.readouterr().out
-    assert printed.startswith(start)
-    assert printed.endswith(end)
-    assert len(re.findall(r"\d\.\d+e?[-+]?\d*", printed)) == 10
+def test_a_client_of_one_s_own_is_answered(reader: Reader, tmp_path: Path) -> None:
+    """The README's program asks and prints what the page shows: what the model says of three digits."""
+    assert run_program("ask", reader.text("ask"), tmp_path) == block("ask-printed").text
 
 
 def test_the_client_s_page_asks_and_names_the_model(
-    kafka: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kafka: Cluster, tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its programs print what it shows, with asyncio too. Topics of their own: other tests count what is in theirs."""
-    reader, names = Reader(kafka, tmp_path), dict[str, Any]()
+    reader, names = Reader(kafka, tmp_path, model), dict[str, Any]()
     printed = {
         "client-ask": block("client-ask-printed").text,
         "client-signature": block("client-signature-printed").text,
@@ -211,18 +260,19 @@ def test_the_client_installs_by_itself(tmp_path: Path) -> None:
 
 
 def test_rows_are_answered_with_rows(reader: Reader) -> None:
-    """The page's Python publishes plain rows; the answer has the key, the id and ten numbers."""
+    """The page's Python publishes plain rows; the answer has the key, the id, a label and ten numbers."""
     exec(reader.text("ask-rows"), {})  # noqa: S102  # the page's own words
 
     answer = next(found for found in reader.answers(1002) if dict(found.headers() or ()).get("request-id") == b"a1")
 
+    head = int(dict(answer.headers() or ())["Inference-Header-Content-Length"] or 0)
     assert answer.key() == b"customer-17"
-    assert len(answer.value() or b"") == 40
+    assert len((answer.value() or b"")[head:]) == 8 + 40
 
 
-def test_exactly_once_is_a_setting_away(kafka: Cluster, tmp_path: Path) -> None:
+def test_exactly_once_is_a_setting_away(kafka: Cluster, tmp_path: Path, model: Path) -> None:
     """The page's next worker answers in transactions, and the rest of the page works as it stands."""
-    reader = Reader(kafka, tmp_path)
+    reader = Reader(kafka, tmp_path, model)
 
     with serving(reader, "exactly-once"):
         published = reader.type("publish")
@@ -349,23 +399,25 @@ def test_an_exported_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(shutil.which("mvn") is None, reason="no Maven: the page's broker is not tried")
-def test_a_broker_without_docker_has_the_topics(tmp_path: Path) -> None:
-    """It prints its address, and has the three topics when it does."""
-    typed = re.sub(r"^\S+/python", f"exec {sys.executable}", block("broker-java").text)
+def test_a_broker_without_docker_tells_its_address(tmp_path: Path) -> None:
+    """As the line that sets it, which a shell takes; it answers there."""
+    typed = re.sub(r"^python", f"exec {sys.executable}", block("broker-java").text)
     with (tmp_path / "printed").open("wb") as out:
         broker = subprocess.Popen(["sh", "-c", typed], cwd=ROOT, stdout=out, stderr=out)
     try:
         deadline = time.monotonic() + TIMEOUT
-        while not (address := re.search(r"[\w.]+:\d+", (tmp_path / "printed").read_text())):
+        while not (line := _EXPORT.search((tmp_path / "printed").read_text())):
             assert broker.poll() is None, (tmp_path / "printed").read_text()
             assert time.monotonic() < deadline, (tmp_path / "printed").read_text()
             time.sleep(0.05)
-        topics = AdminClient({"bootstrap.servers": address[0]}).list_topics(timeout=TIMEOUT).topics
+        pasted = f'{line[0]}printf %s "$WORKER_KAFKA__BOOTSTRAP_SERVERS"'
+        told = subprocess.run(["sh", "-c", pasted], capture_output=True, text=True, check=True).stdout
+        brokers = AdminClient({"bootstrap.servers": told}).list_topics(timeout=TIMEOUT).brokers
     finally:
         broker.send_signal(signal.SIGINT)
         broker.wait(TIMEOUT)
 
-    assert {"requests", "answers", "rejected"} <= topics.keys()
+    assert [f"{broker.host}:{broker.port}" for broker in brokers.values()] == [told]
 
 
 def test_what_is_installed_is_what_the_images_have() -> None:

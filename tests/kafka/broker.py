@@ -1,7 +1,8 @@
 """A real Apache Kafka for tests: one that is given, or one under Docker, or one under the local JVM.
 
 `JvmBroker` can be stopped, killed and started again on the same port and data, which fault tests need. All bind to
-127.0.0.1 alone. By hand: `python -m tests.kafka.broker TOPIC…` starts one, prints its address and stays until Ctrl-C.
+127.0.0.1 alone. By hand: `python -m tests.kafka.broker TOPIC…` starts one, at Kafka's usual port where that is free,
+prints the line that sets a worker's address, and stays until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ HERE = Path(__file__).parent / "jvm"
 JARS = Path(__file__).parents[2] / ".cache" / "kafka" / VERSION
 
 PARTITIONS = 12  # of a topic made by hand: as those of docker-compose.yml
+USUAL_PORT = 9092  # where people, and pages, look for a Kafka
 START_TIMEOUT = 90.0  # 3 s on an idle machine of two cores; a busy one takes many times that
 STOP_TIMEOUT = 30.0
 HEAP = "-Xmx512m"
@@ -351,21 +353,36 @@ def dying_with_us() -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
+def usual_port(wanted: int = USUAL_PORT) -> int:
+    """That one, or another if something listens there."""
+    with suppress(OSError), socket.create_server(("127.0.0.1", wanted)):
+        return wanted
+    return free_port()
+
+
 def main() -> None:
     """Start a broker with the topics that are named, and stay until Ctrl-C."""
     began = time.monotonic()
-    broker = JvmBroker().start()
-    if topics := [NewTopic(name, num_partitions=PARTITIONS) for name in sys.argv[1:]]:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        for made in admin.create_topics(topics).values():
-            made.result(START_TIMEOUT)
-    sys.stdout.write(f"{broker.bootstrap_servers}\n")
+    sys.stderr.write(f"Starting Kafka {VERSION}; the first time, Maven fetches it (43 MB)\n")
+    try:
+        broker = JvmBroker(seat=seats(1)[0]._replace(port=usual_port())).start()
+    except NoBrokerError as reason:
+        sys.exit(f"No Kafka: {reason}")
+    if sys.argv[1:]:
+        _create(broker, sys.argv[1:])
+    sys.stderr.write(f"It is up after {time.monotonic() - began:.1f} s; Ctrl-C stops it, and its topics go with it\n")
+    sys.stdout.write(f"export WORKER_KAFKA__BOOTSTRAP_SERVERS={broker.bootstrap_servers}\n")
     sys.stdout.flush()
-    sys.stderr.write(f"Kafka {VERSION} up in {time.monotonic() - began:.1f} s; Ctrl-C stops it\n")
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
     broker.stop()
     broker.remove()
+
+
+def _create(broker: Broker, topics: Sequence[str]) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for made in admin.create_topics([NewTopic(name, num_partitions=PARTITIONS) for name in topics]).values():
+        made.result(START_TIMEOUT)
 
 
 if __name__ == "__main__":

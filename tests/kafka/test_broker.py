@@ -1,11 +1,12 @@
 """The broker of these tests does what the tests take for granted."""
 
+import socket
 import subprocess
 import sys
 
 import pytest
 
-from tests.kafka.broker import JvmBroker
+from tests.kafka.broker import JvmBroker, free_port, usual_port
 from tests.kafka.cluster import Cluster, Sent, fresh
 
 
@@ -27,6 +28,15 @@ def test_a_topic_that_nobody_made_does_not_appear(kafka: Cluster) -> None:
     """A mistyped topic is an error, not a new topic."""
     with pytest.raises(AssertionError, match="UNKNOWN_TOPIC_OR_PART"):
         kafka.produce(fresh("mistyped"), [Sent(None, b"v")], {"topic.metadata.propagation.max.ms": "500"})
+
+
+def test_a_broker_by_hand_takes_the_usual_port_where_it_is_free() -> None:
+    """Where something listens there, it takes another."""
+    wanted = free_port()
+
+    assert usual_port(wanted) == wanted
+    with socket.create_server(("127.0.0.1", wanted)):
+        assert usual_port(wanted) != wanted
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 _CALLED = {
+    "init": "new setup configure quickstart",
     "run": "serve start up worker",
     "check": "validate verify doctor test lint",
     "score": "predict infer eval",

@@ -15,6 +15,7 @@ from worker.tools.bench.options import BenchOrder
 from worker.tools.consume.options import ConsumeOrder
 from worker.tools.dead_letters import options as dead_letters
 from worker.tools.demo.options import DemoOrder
+from worker.tools.init.options import InitOrder
 from worker.tools.profile.options import ProfileOrder
 from worker.tools.publish.options import PublishOrder
 from worker.tools.score.options import ScoreOrder
@@ -28,6 +29,7 @@ def register(app: typer.Typer, end: End) -> None:
     )
     states = typer.Typer(no_args_is_help=True, help="What the model remembers of each key: shown, saved, forgotten.")
 
+    add_command(app, "init", InitOrder, _init, end)
     add_command(app, "score", ScoreOrder, _score, end)
     app.add_typer(letters, name="dead-letters")
     add_command(letters, "list", dead_letters.ListLettersOrder, _list_letters, end)
@@ -44,6 +46,12 @@ def register(app: typer.Typer, end: End) -> None:
     add_command(app, "demo", DemoOrder, _demo, end)
     add_command(app, "profile", ProfileOrder, _profile, end)
     add_command(app, "bench", BenchOrder, _bench, end)
+
+
+def _init(order: InitOrder) -> int:
+    from worker.tools.init.command import init
+
+    return init(order)
 
 
 def _score(order: ScoreOrder) -> int:

@@ -72,7 +72,8 @@ def show_reasons(order: ListLettersOrder) -> int:
 
 
 def reasons(found: Iterable[Letter]) -> list[Reason]:
-    """One entry for each code, message (numbers aside) and request topic: the commonest code first, then message."""
+    """One entry for each code, message (numbers aside) and request topic: the commonest code first, then message,
+    then the oldest: partitions are read in no order."""
     kept: dict[tuple[str, str, str], Reason] = {}
     for letter in found:
         key = (letter.code, blurred(letter.message), request_topic(letter))
@@ -85,7 +86,9 @@ def reasons(found: Iterable[Letter]) -> list[Reason]:
     totals: dict[str, int] = {}
     for reason in kept.values():
         totals[reason.code] = totals.get(reason.code, 0) + reason.letters
-    return sorted(kept.values(), key=lambda reason: (-totals[reason.code], reason.code, -reason.letters))
+    return sorted(
+        kept.values(), key=lambda reason: (-totals[reason.code], reason.code, -reason.letters, reason.first_ms or 0)
+    )
 
 
 @lru_cache(4096)

@@ -102,3 +102,12 @@ def test_the_newest_come_last() -> None:
     found = [letter(at, time_ms=ms) for at, ms in enumerate([30, 10, 40, 20])]
 
     assert [one.record.timestamp_ms for one in newest(iter(found), 2)] == [30, 40]
+
+
+def test_reasons_as_common_are_told_from_the_oldest_on() -> None:
+    """In whatever order the partitions of the topic were read."""
+    older, newer = of("a", ms=1), of("b", ms=2)
+
+    orders = [[reason.message for reason in reasons(found)] for found in ([older, newer], [newer, older])]
+
+    assert orders == [["a", "b"]] * 2

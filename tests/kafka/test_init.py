@@ -1,0 +1,119 @@
+"""`inference-worker init` on a real cluster: its file, the command that it ends with, and a worker that starts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests import models
+from tests.kafka.broker import free_port
+from tests.kafka.cluster import Cluster, fresh
+from worker import cli
+from worker.settings import load
+
+
+def told(*words: str, **environment: str) -> Result:
+    """A command, with these variables and no others of ours."""
+    return CliRunner().invoke(cli.app, words, env=environment)
+
+
+def init(kafka: Cluster, model: Path, folder: Path, *words: str) -> Result:
+    """The command, for this model and topics whose names begin with the folder's."""
+    brokers = ("--bootstrap-servers", kafka.bootstrap_servers)
+    return told("init", "--model", str(model), *brokers, "--config", str(folder / "worker.toml"), *words)
+
+
+def topics(**words: str) -> Sequence[str]:
+    return [word for name, value in words.items() for word in (f"--{name.replace('_', '-')}", value)]
+
+
+def test_the_file_and_the_next_command_make_a_worker_that_starts(kafka: Cluster, tmp_path: Path) -> None:
+    """One topic is there; the others are made by the command that is printed, with as many partitions."""
+    requests, answers = kafka.create_topic("requests", partitions=3), fresh("answers")
+    model = models.save(models.mlp(4, (8,), 3), tmp_path, "scores")
+
+    made = init(kafka, model, tmp_path, *topics(requests=requests, answers=answers, dead_letters=f"{answers}.rejected"))
+
+    assert made.exit_code == 0, made.output
+    text = (tmp_path / "worker.toml").read_text()
+    assert "# Found: it takes x FP32[batch, 4].\n# Found: it gives y FP32[batch, 3].\n" in text
+    assert f"# Found: {requests} has 3 partitions.\n" in text
+    assert f"# Found: {answers} is not there yet.\n" in text
+    assert 'group_id = "scores"' in text
+    check, run = (shlex.split(line) for line in made.stdout.splitlines()[-2:])
+    assert run == ["inference-worker", "run", "--config", str(tmp_path / "worker.toml")]
+    checked = told(*check[1:], "--json")
+    assert checked.exit_code == 0, checked.output
+    assert json.loads(checked.stdout)["created"] == {answers: 3, f"{answers}.rejected": 3}
+
+
+def test_where_all_topics_are_there_none_is_made(kafka: Cluster, tmp_path: Path) -> None:
+    """The next command is a plain check, and it finds nothing wrong."""
+    names = {name: kafka.create_topic(name) for name in ("requests", "answers", "dead_letters")}
+    made = init(kafka, models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path, *topics(**names))
+
+    check = made.stdout.splitlines()[-2]
+
+    assert check.split() == ["inference-worker", "check", "--config", str(tmp_path / "worker.toml")]
+    assert told(*check.split()[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize(("rows", "setting"), [(1, "max_batch_size = 1"), (8, 'fixed_batch = "pad"')])
+def test_a_model_of_fixed_rows_is_served_as_it_is(kafka: Cluster, tmp_path: Path, rows: int, setting: str) -> None:
+    """The file has what its rows want, and says which they are."""
+    names = {name: kafka.create_topic(name) for name in ("requests", "answers", "dead_letters")}
+    model = models.save(models.fixed_batch(rows), tmp_path)
+
+    made = init(kafka, model, tmp_path, *topics(**names))
+
+    text = (tmp_path / "worker.toml").read_text()
+    assert f"\n{setting}\n" in text
+    assert f"it runs exactly {rows} row" in text
+    assert told(*made.stdout.splitlines()[-2].split()[1:]).exit_code == 0, made.output
+
+
+def test_a_file_that_is_there_stays(kafka: Cluster, tmp_path: Path) -> None:
+    """Unless it is said to write over it."""
+    model, file = models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path / "worker.toml"
+    file.write_text("mine")
+
+    refused = init(kafka, model, tmp_path)
+
+    assert (refused.exit_code, file.read_text()) == (2, "mine")
+    assert refused.stderr == (
+        f"inference-worker: {file} is there already; --force writes over it, --config names another\n"
+    )
+    assert init(kafka, model, tmp_path, "--force").exit_code == 0
+    assert load(file, {}).kafka.group_id == "model"
+
+
+def test_without_a_broker_there_is_a_file_all_the_same(tmp_path: Path) -> None:
+    """It says that none answered, and so does the command, with the reason."""
+    model, file = models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path / "worker.toml"
+    environment = {"WORKER_KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}", "WORKER_MODEL__PATH": str(model)}
+
+    made = told("init", "--config", str(file), "--set", "BATCHING.LANES=2", **environment)
+
+    assert made.exit_code == 0, made.output
+    assert "connection refused" in made.stdout
+    assert "# Found: none answered when this was written.\n" in file.read_text()
+    settings = load(file, {})
+    assert settings.kafka.bootstrap_servers == environment["WORKER_KAFKA__BOOTSTRAP_SERVERS"]
+    assert (settings.kafka.request_topics, settings.kafka.response_topic) == (("requests",), "answers")
+    assert settings.batching.lanes == 2
+
+
+def test_what_is_needed_is_asked_for(tmp_path: Path) -> None:
+    """A model, and one that can be served; no file is written without."""
+    without = told("init", "--config", str(tmp_path / "worker.toml"))
+    absent = told("init", "--config", str(tmp_path / "worker.toml"), "--model", str(tmp_path / "absent.onnx"))
+
+    assert (without.exit_code, absent.exit_code) == (2, 2)
+    assert "which model? `inference-worker init --model model.onnx` names its file" in without.stderr
+    assert f"{tmp_path / 'absent.onnx'}" in absent.stderr
+    assert not (tmp_path / "worker.toml").exists()

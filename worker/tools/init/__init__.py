@@ -1,0 +1,1 @@
+"""A settings file to begin with, for the model and the cluster at hand."""

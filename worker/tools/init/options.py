@@ -1,0 +1,24 @@
+"""What can be asked of `init` on the command line. Imported with the command line: nothing heavy in here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from worker.terminal.command_options import flag
+from worker.terminal.worker_options import WorkerOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitOrder(WorkerOptions):
+    """Write a settings file for the model and the cluster at hand: what matters of it, and what was found.
+
+    What options, environment and `.env` set goes into it, but no secret. Topics that are not named are requests,
+    answers and rejected; the group is called as the model.
+    """
+
+    config: Annotated[Path, typer.Option("--config", help="The file to write.", metavar="FILE")] = Path("worker.toml")
+    force: bool = flag("--force", "Write over a file that is there already.")
