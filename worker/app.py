@@ -41,14 +41,14 @@ GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-def run(settings: Settings, dotenv: Collection[str] = ()) -> NoReturn:
+def run(settings: Settings, dotenv: Collection[str] = (), explained_by: str | None = None) -> NoReturn:
     """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
 
-    `dotenv` names what `.env` has set.
+    `dotenv` names what `.env` has set. `explained_by`: the command that takes a rejected request's place and shows why.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
     telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
-    events = telemetry.WorkerEvents(settings.batching.max_batch_size)
+    events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
     if dotenv:
         events.noted("dotenv_read", names=list(dotenv))
     run_timeout = settings.model.run_timeout_s
