@@ -102,5 +102,6 @@ def _number(value: float) -> str:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return _NONE
-    digits = 2 if seconds < 0.001 else 1 if seconds < 0.01 else 0
-    return f"{seconds * 1000:,.{digits}f} ms"
+    if seconds >= 1:
+        return f"{seconds:.{1 if seconds < 10 else 0}f} s"
+    return f"{seconds * 1000:.{2 if seconds < 0.001 else 1 if seconds < 0.01 else 0}f} ms"

@@ -14,6 +14,7 @@ from typing import Any
 from structlog.typing import EventDict, WrappedLogger
 
 _PLACED = ("at", "level", "event", "exception")  # fields that have a place of their own
+_MOST = 4  # of a list, in a terminal: of more, the first two and the last
 _INDENT = " " * len("12:34:56  ")
 _YELLOW, _RED, _DIM, _RESET = "\x1b[33m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
 _COLOURS = {"warning": _YELLOW, "error": _RED, "critical": _RED}
@@ -26,7 +27,10 @@ class ReadableLines:
         self._in_terminal = in_terminal
 
     def __call__(self, _: WrappedLogger, __: str, event: EventDict) -> str:
-        fields = {name: _told(value) for name, value in event.items() if name not in _PLACED and value is not None}
+        most = _MOST if self._in_terminal else None
+        fields = {
+            name: _told(value, most) for name, value in event.items() if name not in _PLACED and value is not None
+        }
         sentences = {name: text for name, text in fields.items() if self._in_terminal and " " in text}
         short = " ".join(f"{name}={text}" for name, text in fields.items() if name not in sentences)
         head = [self._at(event["at"]), self._fact(event["level"], escaped(str(event["event"])))]
@@ -49,11 +53,13 @@ def escaped(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def _told(value: Any) -> str:
+def _told(value: Any, most: int | None) -> str:
+    """`most`: of a list, what is told of it; None: all."""
     if isinstance(value, dict):
-        return ",".join(f"{escaped(str(name))}:{_told(held)}" for name, held in value.items())
+        return ",".join(f"{escaped(str(name))}:{_told(held, most)}" for name, held in value.items())
     if isinstance(value, list | tuple | set):
-        return ",".join(_told(held) for held in value)
+        told = [_told(held, most) for held in value]
+        return ",".join(told if most is None or len(told) <= most else [*told[:2], "…", told[-1]])
     return escaped(str(value))
 
 

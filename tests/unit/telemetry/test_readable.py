@@ -93,6 +93,17 @@ def test_a_fact_that_is_only_information_needs_no_level(screen: Screen) -> None:
     assert "\x1b" not in screen.getvalue()
 
 
+def test_a_long_list_is_told_by_its_ends(screen: Screen) -> None:
+    """Its length stands beside it, in the facts that have one. Out of a terminal it is whole."""
+    file = io.StringIO()
+    for stream in (screen, file):
+        configure("console", "INFO", stream)
+        structlog.get_logger().info("partitions_assigned", partitions=[f"requests/{n}" for n in range(12)], held=12)
+
+    assert screen.plain[0].endswith("  partitions=requests/0,requests/1,…,requests/11 held=12")
+    assert "requests/9,requests/10,requests/11 held=12" in file.getvalue()
+
+
 def test_elsewhere_a_fact_keeps_to_its_line_with_date_and_zone() -> None:
     """A file is searched line by line, and read on another day."""
     stream = io.StringIO()

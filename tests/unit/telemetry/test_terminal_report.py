@@ -119,6 +119,17 @@ def test_small_rates_have_a_fraction(report: Report) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "told"), [(0.0004, "0.38 ms"), (0.004, "3.8 ms"), (0.3, "375 ms"), (4.0, "3.8 s"), (20.0, "20 s")]
+)
+def test_a_latency_has_two_figures_or_three(seconds: float, told: str, report: Report) -> None:
+    """In the unit in which they are short."""
+    report.ready()
+    report.work(seconds_each=seconds)
+
+    assert f"  {told}  " in report.turn()[1]
+
+
+@pytest.mark.parametrize(
     ("counts", "share", "found"),
     [
         ([0, 0, 0, 0], 0.5, None),
