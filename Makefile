@@ -12,7 +12,7 @@ READY := .venv/.ready
 
 help:
 	@echo "make setup   the environment in .venv, from the locks"
-	@echo "make demo    see it work, on a mock broker: a minute, after setup"
+	@echo "make demo    see it work, on a mock broker: half a minute, after setup"
 	@echo "make test    everything below, and the tests on a real Kafka"
 	@echo "make lint | types | rooms | unit | system   one part of it"
 	@echo "make mutants plant every known bug, and see which test catches it"

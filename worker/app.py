@@ -41,14 +41,14 @@ GC_THRESHOLDS = (50_000, 20, 100)
 SWITCH_INTERVAL = 0.0005
 
 
-def run(settings: Settings, dotenv: Collection[str] = ()) -> NoReturn:
+def run(settings: Settings, dotenv: Collection[str] = (), explained_by: str | None = None) -> NoReturn:
     """Serve until told to stop, and end the process. Raises `BadConfiguration` when it cannot start.
 
-    `dotenv` names what `.env` has set.
+    `dotenv` names what `.env` has set. `explained_by`: the command that takes a rejected request's place and shows why.
     """
     sys.setswitchinterval(SWITCH_INTERVAL)
-    telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
-    events = telemetry.WorkerEvents(settings.batching.max_batch_size)
+    is_watched = telemetry.configure(settings.telemetry.log_format, settings.telemetry.log_level)
+    events = telemetry.WorkerEvents(settings.batching.max_batch_size, explained_by=explained_by)
     if dotenv:
         events.noted("dotenv_read", names=list(dotenv))
     run_timeout = settings.model.run_timeout_s
@@ -58,7 +58,7 @@ def run(settings: Settings, dotenv: Collection[str] = ()) -> NoReturn:
         stop=settings.delivery.drain_timeout_s + CLOSE_TIMEOUT,
     )
     with stop_signals() as signals:
-        exit_code = _ended(settings, signals, events, limits)
+        exit_code = _ended(settings, signals, events, limits, is_watched=is_watched)
     # All is closed. The interpreter's own end would destroy the clients, and so wait a minute for a broker that refuses
     # our login (measured 2026), and kill a lane in the middle of native code (SIGABRT).
     sys.stderr.flush()
@@ -66,7 +66,12 @@ def run(settings: Settings, dotenv: Collection[str] = ()) -> NoReturn:
 
 
 def _ended(
-    settings: Settings, signals: StopSignals, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits
+    settings: Settings,
+    signals: StopSignals,
+    events: telemetry.WorkerEvents,
+    limits: telemetry.TimeLimits,
+    *,
+    is_watched: bool,
 ) -> int:
     """The exit code of a worker that ended: why is logged, once. What keeps it from starting is left to the caller."""
     try:
@@ -75,7 +80,10 @@ def _ended(
             _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
         ):
             tracing = _tracing(settings, events, closing)
-            _listen(settings, events, limits, closing)
+            page = _listen(settings, events, limits, closing)
+            if is_watched:
+                report = telemetry.TerminalReport(lambda: events.latest, events.noted, page)
+                closing.callback(report.close)
             topics: Topics | None = _examined_beside_imports(settings, events)
             while topics is not None:
                 topics = _served(settings, topics, signals, events, tracing, watchdog, closing)
@@ -100,12 +108,15 @@ def _watchdog(signals: StopSignals, events: telemetry.WorkerEvents, limits: tele
 
 def _listen(
     settings: Settings, events: telemetry.WorkerEvents, limits: telemetry.TimeLimits, closing: ExitStack
-) -> None:
+) -> str | None:
+    """Where the live page is, if there is one. Raises `BadConfiguration`."""
     address, port = settings.telemetry.http_address, settings.telemetry.http_port
     page_of = _deployment(settings) if settings.telemetry.page else None
     health = telemetry.HealthServer(address, port, latest=lambda: events.latest, limits=limits, page_of=page_of)
     closing.callback(health.close)
-    events.noted("http_listening", url=health.url, page=f"{health.url}/" if page_of else None)
+    page = f"{health.url}/" if page_of else None
+    events.noted("http_listening", url=health.url, page=page)
+    return page
 
 
 def _deployment(settings: Settings) -> telemetry.Deployment:

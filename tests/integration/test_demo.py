@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
 
 import pytest
 
@@ -10,13 +17,16 @@ from worker.core.failures import BadConfiguration
 from worker.tools.demo.command import demo
 from worker.tools.load.replica import Replica
 
+PATIENCE = 60.0  # longer than any machine needs, seconds
+UNBUFFERED = {**os.environ, "PYTHONUNBUFFERED": "1"}
+
 
 def test_the_demo_answers_everything_and_compares_two_workers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every request has one answer, both workers leave with exit code 0, and the table shows both.
+    """Every request has one answer, both workers leave with exit code 0, and the table shows both, below the verdict.
 
-    Their live pages are named, and opened on request.
+    Their live pages are named, and opened on request. It ends with what to type next.
     """
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -31,6 +41,38 @@ def test_the_demo_answers_everything_and_compares_two_workers(
     assert "latency p99" in shown
     assert len(opened) == len(set(opened)) == 2
     assert all(f"{url}/" in shown for url in opened)
+    assert shown.index("at once") < shown.index("Batching answers") < shown.index("MAX_BATCH_SIZE=1 ")
+    assert " profile " in shown.splitlines()[-3]
+    assert " check --model " in shown.splitlines()[-1]
+
+
+STAYS = "from worker.tools.demo.command import demo; raise SystemExit(demo(at_once=200, seconds=0.5, stay=True))"
+
+
+def test_pages_stay_up_until_ctrl_c() -> None:
+    """With something to see on both. Ctrl-C, which all processes of a terminal hear, is a good end."""
+    command = [sys.executable, "-c", STAYS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, env=UNBUFFERED, text=True) as demo:
+        assert demo.stdout is not None
+        try:
+            while "Until Ctrl-C" not in (line := demo.stdout.readline()):
+                assert line or demo.poll() is None
+            pages = [re.findall(r"http://\S+/", demo.stdout.readline())[0] for _ in range(2)]
+            before = [settled(page) for page in pages]
+            deadline = time.monotonic() + PATIENCE
+            while not all(settled(page) > first for page, first in zip(pages, before, strict=True)):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            os.killpg(demo.pid, signal.SIGINT)
+            assert demo.wait(PATIENCE) == 0
+        finally:
+            if demo.poll() is None:
+                os.killpg(demo.pid, signal.SIGKILL)
+
+
+def settled(page: str) -> float:
+    with urllib.request.urlopen(f"{page}status", timeout=PATIENCE) as answer:  # noqa: S310 - a worker's loopback address
+        return float(json.load(answer)["settled"])
 
 
 def test_a_worker_that_does_not_start_is_told_with_the_end_of_its_log() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import typer
 
 from worker.terminal.command_options import End, add_command
 from worker.terminal.worker_options import WorkerOptions
+
+if TYPE_CHECKING:
+    from worker.settings import KafkaSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,4 +34,21 @@ def _act(order: RunOrder) -> int:
     from worker.settings.dotenv import read_dotenv  # noqa: PLC0415 - the same
 
     dotenv = read_dotenv(os.environ)
-    run(load(order.config, order.over({**dotenv, **os.environ})), dotenv)
+    settings = load(order.config, order.over({**dotenv, **os.environ}))
+    run(settings, dotenv, explained_by(order, settings.kafka))
+
+
+def explained_by(order: RunOrder, kafka: KafkaSettings) -> str:
+    """The command that shows why a request was rejected, but for the request's place.
+
+    What was given to this command as an option is given to that one, too: all else both read from where it is set.
+    """
+    has_letters, given = kafka.dead_letter_topic is not None, order.over({})
+    options = {
+        "--topic": given.get("WORKER_KAFKA__DEAD_LETTER_TOPIC" if has_letters else "WORKER_KAFKA__RESPONSE_TOPIC"),
+        "--bootstrap-servers": given.get("WORKER_KAFKA__BOOTSTRAP_SERVERS"),
+        "--config": order.config,
+    }
+    words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
+    command = ["dead-letters", "show", *words] if has_letters else ["consume", "--last", "1", *words, "--request-id"]
+    return shlex.join(["inference-worker", *command])

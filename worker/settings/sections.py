@@ -292,7 +292,11 @@ class TelemetrySettings(Section):
     replicas: Texts = Field(
         (), description="Addresses of the other replicas' pages, comma-separated, to be linked from this one's."
     )
-    log_format: Literal["json", "console"] = Field("json", description="One JSON object per line, or text for people.")
+    log_format: Literal["auto", "json", "console"] = Field(
+        "auto",
+        description="One JSON object per line (`json`), or text for people (`console`). `auto`: text where standard "
+        "error is a terminal, else JSON.",
+    )
     log_level: LogLevel = Field("INFO", description="The least level logged.")
     tracing: bool = Field(
         False, description="Spans for requests that carry a sampled `traceparent`, exported as OTEL_* variables say."

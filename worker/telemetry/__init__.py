@@ -13,12 +13,14 @@ from worker.telemetry.events import WorkerEvents
 from worker.telemetry.health import HealthServer, try_address
 from worker.telemetry.logs import configure, kafka_logger
 from worker.telemetry.page.status import Deployment
+from worker.telemetry.terminal_report import TerminalReport
 from worker.telemetry.watchdog import TimeLimits, Watchdog
 from worker.telemetry.watched_parts import WatchedParts
 
 __all__ = [
     "Deployment",
     "HealthServer",
+    "TerminalReport",
     "TimeLimits",
     "Watchdog",
     "WatchedParts",

@@ -43,11 +43,15 @@ class WorkerEvents:
         max_batch_size: int,
         clock: Callable[[], float] = time.monotonic,
         date: Callable[[], float] = time.time,
+        explained_by: str | None = None,
     ) -> None:
-        """`date` is seconds since the epoch, by which publishers stamp their requests."""
+        """`date` is seconds since the epoch, by which publishers stamp their requests. `explained_by`: a command that
+        takes a rejected request's place.
+        """
         self._max_batch_size = max_batch_size
         self._clock = clock
         self._date = date
+        self._explained_by = explained_by
         self._log = structlog.get_logger().bind()
         self._values = MetricValues(metrics.METRICS)
         self._values.set(metrics.BUILD, 1, VERSION, platform.python_version())
@@ -358,8 +362,13 @@ class WorkerEvents:
         for failure in (self._rejections, self._failed_runs, self._failed_commits, self._failed_transactions):
             if (fields := failure.summary(now)) is not None:
                 if failure is self._rejections:
-                    fields["why"] = max((kept[-1] for kept in self._rejected.values()), key=attrgetter("date")).reason
+                    fields |= self._last_reason()
                 self._log.warning(failure.fact, **fields)
+
+    def _last_reason(self) -> dict[str, str]:
+        """Of the last rejection, and the command to type next."""
+        last = max((kept[-1] for kept in self._rejected.values()), key=attrgetter("date"))
+        return {"why": last.reason} | ({"next": f"{self._explained_by} {last.source}"} if self._explained_by else {})
 
 
 def _named(partitions: Sequence[Partition]) -> list[str]:

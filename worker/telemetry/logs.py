@@ -1,4 +1,4 @@
-"""Log lines: short past-tense facts with fields, as one JSON object per line or as text for people.
+"""Log lines: short past-tense facts with fields, as one JSON object per line or as text for people (`readable.py`).
 
 Everything goes through here, librdkafka's lines and other libraries' too, so that all are formatted alike and no
 secret leaves the process: a field with a secret's name is blanked, and what looks like a secret inside a text.
@@ -16,8 +16,10 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from worker.core import secrets
+from worker.telemetry.readable import ReadableLines, escaped
 
 REDACTED = "[redacted]"
+LogFormat = Literal["auto", "json", "console"]
 SUM_UP_EVERY = 10.0  # seconds between two lines: soon enough for an operator, six a minute in the log
 LONGEST_ID = 128  # a request id is whatever the publisher sent; a line must stay a line
 
@@ -28,9 +30,14 @@ _SECRETS_IN_TEXT = (
 )
 
 
-def configure(log_format: Literal["json", "console"], level: str, stream: TextIO | None = None) -> None:
-    """Send all log lines of this level and above to `stream`, standard error unless given. Called once, before any."""
+def configure(log_format: LogFormat, level: str, stream: TextIO | None = None) -> bool:
+    """Send all log lines of this level and above to `stream`, standard error unless given. Called once, before any.
+
+    `auto`: readable in a terminal, JSON elsewhere. Whether a person reads along is returned: readable, in a terminal.
+    """
     out = stream or sys.stderr
+    in_terminal = out.isatty()
+    is_readable = log_format == "console" or (log_format == "auto" and in_terminal)
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
@@ -49,13 +56,16 @@ def configure(log_format: Literal["json", "console"], level: str, stream: TextIO
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _headed,
-                _renderer(log_format, out),
+                ReadableLines(in_terminal=in_terminal)
+                if is_readable
+                else structlog.processors.JSONRenderer(default=str),
             ],
         )
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    return is_readable and in_terminal
 
 
 class RecurringFailure:
@@ -92,8 +102,7 @@ def kafka_logger() -> logging.Logger:
 
 def printable(text: str, longest: int = LONGEST_ID) -> str:
     """A publisher's or a library's text, fit for a line: control characters escaped, cut at `longest` characters."""
-    cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in cut)
+    return escaped(text if len(text) <= longest else f"{text[: longest - 1]}…")
 
 
 def redact(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
@@ -129,9 +138,3 @@ def cleaned(text: str) -> str:
     for pattern, replacement in _SECRETS_IN_TEXT:
         text = pattern.sub(replacement, text)
     return text
-
-
-def _renderer(log_format: Literal["json", "console"], out: TextIO) -> Processor:
-    if log_format == "json":
-        return structlog.processors.JSONRenderer(default=str)
-    return structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="at")

@@ -452,7 +452,21 @@ def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: lis
         (100, {"NOT_FOUND": 100}, "requests/0/99"),
     ]
     assert {line["why"] for line in lines} == {"expected FP32, got '…'"}
+    assert not any("next" in line for line in lines)
     assert {line["log_level"] for line in lines} == {"warning"}
+
+
+def test_rejections_name_the_command_that_shows_the_last_one(log: list[Any]) -> None:
+    """Beside the reason, where such a command is known."""
+    events = WorkerEvents(32, explained_by="inference-worker dead-letters show")
+    for offset in range(3):
+        events.rejected(rejection(offset))
+
+    events.turned(1000.0, 0)
+
+    line = log[-1]
+    assert line["next"] == f"inference-worker dead-letters show {line['last']}"
+    assert line["last"] == "requests/0/2"
 
 
 def test_failed_transactions_are_told_with_their_reason_and_committed_ones_are_not(

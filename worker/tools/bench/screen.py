@@ -1,4 +1,4 @@
-"""What `bench` shows people: the figures as tables.
+"""What `bench` shows people: the figures as tables, and in the end what they say of batching.
 
 Fits 80 columns and a pipe; a wide terminal also gets what each load cost. Names come from the command line and nothing
 is read as markup.
@@ -16,6 +16,7 @@ from rich.text import Text
 from worker.terminal.terminal import count, page, printable, write
 from worker.tools.bench.columns import ContenderKind
 from worker.tools.bench.report import Account, LoadLine, Spread, warnings
+from worker.tools.bench.verdict import verdict
 from worker.tools.load.figures import QUANTILES
 
 MIB = 1024 * 1024
@@ -39,6 +40,9 @@ def show(accounts: Sequence[Account], facts: Mapping[str, Any]) -> None:
         screen.print(Text(sentence))
     for warning in warnings(accounts):
         screen.print(Text(printable(warning), "yellow"))
+    if (told := verdict(accounts, facts["request"]["rows"])) is not None:
+        screen.print()
+        screen.print(Text(printable(told), "bold"))
 
 
 def _subject(facts: Mapping[str, Any]) -> Iterator[str]:

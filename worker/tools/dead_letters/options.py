@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from worker.terminal.command_options import Config, argument, flag, option
+from worker.terminal.command_options import Brokers, Config, argument, flag, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,7 @@ class WhereLetters:
     topic: str | None = option(None, "The dead-letter topic, if not the settings'.", "TOPIC")
     as_json: bool = flag("--json", "One JSON object a line, with everything.")
     config: Config = None
+    bootstrap_servers: Brokers = None
 
 
 @dataclass(frozen=True, kw_only=True)

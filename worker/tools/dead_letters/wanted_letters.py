@@ -41,7 +41,10 @@ def wanted_of(which: WhichLetters) -> Wanted:
 
 def topic_of(where: WhereLetters) -> tuple[ClientKafkaSettings, str]:
     """The connection and the dead-letter topic. Raises `BadConfiguration`."""
-    kafka = load_client(where.config, with_options(os.environ, WORKER_KAFKA__DEAD_LETTER_TOPIC=where.topic)).kafka
+    given = with_options(
+        os.environ, WORKER_KAFKA__DEAD_LETTER_TOPIC=where.topic, WORKER_KAFKA__BOOTSTRAP_SERVERS=where.bootstrap_servers
+    )
+    kafka = load_client(where.config, given).kafka
     if kafka.dead_letter_topic is None:
         raise BadConfiguration("WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic")
     return kafka, kafka.dead_letter_topic

@@ -13,3 +13,6 @@ class DemoOrder:
     """Classify handwritten digits, batched and one by one, on a mock broker inside this process."""
 
     open_pages: Annotated[bool, typer.Option("--open", help="Open both workers' live pages in the browser.")] = False
+    stay: Annotated[bool, typer.Option("--stay", help="Keep both workers and their live pages up until Ctrl-C.")] = (
+        False
+    )

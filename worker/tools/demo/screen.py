@@ -1,8 +1,8 @@
-"""What the demo shows: progress while it runs, a few of the digits it reads, and the table at the end."""
+"""What the demo shows: progress while it runs, a few of the digits that a worker reads, and the table at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from worker.tools.demo.digits import SIDE, Images, ReadDigit
 
 # Each digit stays long enough to be read.
 _REFRESH_PER_SECOND = 5
+CAPTION = "Digits just answered: what the model takes each for, and how sure it is"
 
 
 class DemoScreen:
@@ -39,6 +40,7 @@ class DemoScreen:
         self._live = Live(
             console=console, get_renderable=self._picture, refresh_per_second=_REFRESH_PER_SECOND, transient=False
         )
+        self._bars: dict[Hashable, TaskID] = {}
         self._task = TaskID(0)
 
     def __enter__(self) -> Self:
@@ -49,8 +51,13 @@ class DemoScreen:
         self._latest = ()
         self._live.stop()
 
-    def begin(self, title: str, requests: int) -> None:
-        self._task = self._progress.add_task(title, total=requests)
+    def begin(self, phase: Hashable, title: str, requests: int) -> None:
+        """A bar below the others, or that of this phase from its beginning."""
+        if phase in self._bars:
+            self._progress.reset(self._bars[phase], total=requests, description=title)
+        else:
+            self._bars[phase] = self._progress.add_task(title, total=requests)
+        self._task = self._bars[phase]
 
     def show(self, answered: int, latest: Sequence[ReadDigit]) -> None:
         """How many answers there are, and what the newest of them say."""
@@ -58,7 +65,10 @@ class DemoScreen:
         self._latest = latest
 
     def _picture(self) -> Group:
-        return Group(self._progress, Columns([self._drawn(guess) for guess in self._latest], padding=(1, 1)))
+        if not self._latest:
+            return Group(self._progress)
+        digits = Columns([self._drawn(guess) for guess in self._latest], padding=(1, 1))
+        return Group(self._progress, Text(f"\n{CAPTION}", style="dim"), digits)
 
     def _drawn(self, guess: ReadDigit) -> Text:
         """An image in half blocks, two rows of pixels to a line, and what the worker takes it for."""

@@ -60,6 +60,12 @@ def test_a_load_that_was_not_tried_is_told(shown: str) -> None:
     assert "Not measured (–)" in shown
 
 
+def test_it_ends_with_a_verdict(shown: str) -> None:
+    """In words, below all figures and warnings."""
+    last = " ".join(shown.rstrip().rpartition("\n\n")[2].split())
+    assert last.startswith("Batch: MAX_BATCH_SIZE=64 LINGER_MS=5 answers 5.0 times as many requests a second")
+
+
 def test_what_was_interrupted_is_shown_as_far_as_it_went(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a line for a contender that had no turn."""
     show(accounts_of(Findings({WORKER.name: [measured(8000.0)]}, {}, ()), PARTS), FACTS)
