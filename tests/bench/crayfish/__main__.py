@@ -84,11 +84,12 @@ def sides(networks: Iterable[Network]) -> list[Side]:
 
 
 def _rounds(cluster: Cluster, models: Mapping[Network, Path], asked: argparse.Namespace, console: Console) -> Rounds:
-    """Every side once a round, in an order that rotates. A run before is not counted: it warms up the broker."""
+    """Every side once a round, in an order that rotates. A short run before is not counted: it warms up the broker."""
     wanted = sides(models)
+    first = [side for side in wanted if side.batch == 1][:1]
     found: dict[Side, list[Found]] = {side: [] for side in wanted}
     for at in range(asked.rounds + 1):
-        for side in [*wanted[at:], *wanted[:at]] if at else wanted[:1]:
+        for side in [*wanted[at:], *wanted[:at]] if at else first:
             count = min(asked.count or side.network.count, side.network.count)
             run = _measured(cluster, models[side.network], side, asked.seconds, count)
             console.print(f"round {at}: {side.name}: {_told(run)}", style="dim", highlight=False)
