@@ -85,17 +85,18 @@ class Load:
 
     def answers(self, dues: Floats, check: Callable[[], None] = lambda: None) -> Answers:
         """Every answer to requests that are due at these ascending seconds from now. `check` may fail meanwhile."""
-        sent, heard = self._run(dues, check)
+        sent, heard = self.run(dues, check)
         return Answers(heard.instants - sent.began - dues[heard.numbers], heard.instants, heard.findings)
 
     def latencies(self, dues: Floats, check: Callable[[], None] = lambda: None) -> Floats:
         """Seconds from due to read of each request, in the order of the requests."""
-        sent, heard = self._run(dues, check)
+        sent, heard = self.run(dues, check)
         found = np.empty(len(dues))
         found[heard.numbers] = heard.instants - sent.began
         return found - dues
 
-    def _run(self, dues: Floats, check: Callable[[], None]) -> tuple[Sent, Heard]:
+    def run(self, dues: Floats, check: Callable[[], None] = lambda: None) -> tuple[Sent, Heard]:
+        """What was sent, due at these ascending seconds from now, and its answers, every one of them."""
         sent, heard = self._generator.run(Timetable(dues), check, GIVE_UP)
         assert len(heard.numbers) == len(dues), f"{len(heard.numbers)} of {len(dues)} answers after {GIVE_UP:.0f} s"
         return sent, heard
@@ -104,9 +105,9 @@ class Load:
         """A contender that has only just joined its group is no measure of anything."""
         self.latencies(steady(10, 0.5))
 
-    def most(self, seconds: float) -> float:
-        """Answers per second over so many seconds in which some requests are always outstanding."""
-        pace = Window(OUTSTANDING, OUTSTANDING, seconds)
+    def most(self, seconds: float, outstanding: int = OUTSTANDING) -> float:
+        """Answers per second over so many seconds in which so many requests are always outstanding."""
+        pace = Window(outstanding, outstanding, seconds)
         return window_flow(pace, *self._generator.run(pace, lambda: None, GIVE_UP)).rate
 
     def __enter__(self) -> Self:

@@ -82,7 +82,7 @@ def write(
     kept = _sections_by_case(RESULTS.read_text()) if RESULTS.exists() else {}
     label = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {rounds} rounds, at {_commit()}"
     now = {
-        case: [line for section in sections for line in _markdown(section, f"_{case}: {label}_")]
+        case: [line for section in sections for line in markdown(section, f"_{case}: {label}_")]
         for case, sections in measured.items()
     }
     parts = [_HEAD, *_about(broker, load), *(line for case in cases for line in now.get(case) or kept.get(case, []))]
@@ -116,7 +116,7 @@ def _about(broker: str, load: float) -> list[str]:
     ours = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in OURS if _has(name))
     peers = ", ".join(f"{name} {version}" for name, version in peer_versions().items())
     return [
-        f"- {os.cpu_count()} cores ({_processor()}), {platform.system()} {platform.release()}, load average {load:.1f}",
+        f"- {os.cpu_count()} cores ({processor()}), {platform.system()} {platform.release()}, load average {load:.1f}",
         "  before; broker, contenders and clocks share them: compare ratios, not rows/s",
         f"- {broker}, Python {platform.python_version()}, {ours}",
         f"- peers, in an environment of their own as its lock has it: {peers}",
@@ -131,12 +131,14 @@ def _has(name: str) -> bool:
         return False
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Its name, by Linux."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
 
 
-def _markdown(section: Section, label: str) -> list[str]:
+def markdown(section: Section, label: str) -> list[str]:
+    """Its lines; `label` says which run it is of."""
     rows = [section.columns, ["---", *["---:"] * (len(section.columns) - 1)], *section.lines]
     said = [f"- {each}" for each in [*section.bars, *section.notes]]
     return [

@@ -1,0 +1,7 @@
+"""The worker on a real GPU: `make test-gpu`. Skipped, with the reason, where there is none.
+
+nets.py                networks, what they are fed, and their forms in FP16 and in eight bits
+test_right_answers.py  what CUDA gives is what the CPU gives, whatever shares the batch
+test_device.py         CUDA is what runs; a batch that does not fit; two lanes
+test_whole_worker.py   the same through a worker, between topics of a real Kafka
+"""

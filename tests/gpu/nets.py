@@ -1,0 +1,124 @@
+"""Networks of the kinds that a GPU is bought for, what they are fed, and their forms in FP16 and in eight bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.models import encoder, gru, mlp, save
+from tests.residual import CHANNELS, SIDE, resnet50
+from worker.core.failures import RunFailure
+from worker.core.records import Array
+from worker.inference import Model, load
+from worker.settings import ModelSettings
+
+WIDTH = 256
+STEP = 1 / 32  # of the numbers in eight bits, on either side of `eight_bits`
+Feeds = Mapping[str, Array]
+
+
+class Net(NamedTuple):
+    """How it is built, and so many rows for it. `is_half`: whether `in_half` can write it."""
+
+    build: Callable[[], bytes]
+    feeds: Callable[[int], Feeds]
+    is_half: bool = False
+
+
+def _rows(*shape: int) -> Callable[[int], Feeds]:
+    return lambda rows: {"x": np.random.default_rng(rows).random((rows, *shape), np.float32)}
+
+
+def _texts(rows: int) -> Feeds:
+    """Texts of 32 tokens and fewer, padded."""
+    rng = np.random.default_rng(rows)
+    lengths = rng.integers(4, 33, (rows, 1))
+    mask = (np.arange(32) < lengths).astype(np.int64)
+    return {"input_ids": rng.integers(0, 100, (rows, 32)) * mask, "attention_mask": mask}
+
+
+def _steps(rows: int) -> Feeds:
+    rng = np.random.default_rng(rows)
+    return {"x": rng.random((rows, 4), np.float32), "h_in": rng.random((rows, 16), np.float32)}
+
+
+NETS = {
+    "small MLP": Net(lambda: mlp(WIDTH, (WIDTH,), 16), _rows(WIDTH), is_half=True),
+    "large MLP": Net(lambda: mlp(WIDTH, (2048, 2048, 2048), 16), _rows(WIDTH), is_half=True),
+    "ResNet-50": Net(resnet50, _rows(CHANNELS, SIDE, SIDE), is_half=True),
+    "encoder": Net(lambda: encoder(layers=4, width=256, heads=4), _texts),
+    "GRU": Net(gru, _steps),
+}
+
+
+def on_gpu(folder: Path, model: bytes, *, has_tf32: bool = False, rows: int = 8, **settings: Any) -> Model:
+    """The model as the worker loads it on CUDA. Its runs are bound: a plain one would not be what is to be tested."""
+    options = {"CUDAExecutionProvider.use_tf32": str(int(has_tf32))}
+    chosen = ModelSettings(path=save(model, folder), device="cuda", provider_options=options, **settings)
+    loaded = load(chosen, max_batch_size=rows)
+    assert "plain runs" not in loaded.device.reason, loaded.device
+    return loaded
+
+
+def outputs(model: Model, feeds: Feeds) -> Sequence[Array]:
+    """What it gives, its first output first."""
+    found = model.run(feeds)
+    assert not isinstance(found, RunFailure), found
+    return found
+
+
+def on_cpu(model: bytes, feeds: Feeds) -> Sequence[Array]:
+    """What ONNX Runtime alone gives on the CPU."""
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    found: Sequence[Array] = session.run(None, dict(feeds))
+    return found
+
+
+def in_half(model: bytes) -> bytes:
+    """The same with weights, inputs and outputs in FP16, where all of them are FP32."""
+    made = onnx.load_from_string(model)
+    for value in [*made.graph.input, *made.graph.output]:
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for weight in made.graph.initializer:
+        weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float16), weight.name))
+    return bytes(made.SerializeToString())
+
+
+def eight_bits(inputs: int = WIDTH, outputs: int = 16, seed: int = 0) -> bytes:
+    """x FP32 (batch, inputs) → y FP32 (batch, outputs): one dense layer, statically quantised (QDQ, one scale each)."""
+    weights = np.random.default_rng(seed).integers(-127, 128, (inputs, outputs), np.int8)
+    constants = {
+        "w": weights,
+        "zero": np.array(0, np.int8),
+        "step": np.array(STEP, np.float32),
+        "fine": np.array(inputs**-0.5 / 64, np.float32),
+    }
+
+    def rounded(of: str, gives: str) -> list[onnx.NodeProto]:
+        return [
+            helper.make_node("QuantizeLinear", [of, "step", "zero"], [f"{of}8"]),
+            helper.make_node("DequantizeLinear", [f"{of}8", "step", "zero"], [gives]),
+        ]
+
+    nodes = [
+        *rounded("x", "x32"),
+        helper.make_node("DequantizeLinear", ["w", "fine", "zero"], ["w32"]),
+        helper.make_node("MatMul", ["x32", "w32"], ["product"]),
+        *rounded("product", "y"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "eight_bits",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", inputs])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", outputs])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    )

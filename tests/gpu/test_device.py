@@ -1,0 +1,94 @@
+"""CUDA is what runs, a batch that does not fit fails alone, and two lanes do not mix their batches."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.builders import request
+from tests.fakes import MODEL
+from tests.gpu.nets import NETS, on_cpu, on_gpu, outputs
+from tests.models import hungry, save
+from worker.core.failures import Code, RunFailure
+from worker.core.records import Batch, ClosedBy, Finished
+from worker.inference import InferenceLanes
+
+ROW_BYTES = 32 << 20  # what one row of `hungry` takes on the device
+CUDA = "CUDAExecutionProvider"
+PATIENCE = 60.0
+
+
+@pytest.mark.parametrize("name", ["small MLP", "ResNet-50", "encoder"])
+def test_every_kernel_runs_on_cuda(name: str, gpu: str, tmp_path: Path) -> None:
+    """By ONNX Runtime's own profile: none is left for the CPU but what reads shapes."""
+    net = NETS[name]
+    model, feeds = net.build(), net.feeds(4)
+    assert on_gpu(tmp_path, model).device.name == gpu
+    options = onnxruntime.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    session = onnxruntime.InferenceSession(save(model, tmp_path), options, providers=[CUDA, "CPUExecutionProvider"])
+
+    session.run(None, dict(feeds))
+
+    events = json.loads(Path(session.end_profiling()).read_text())
+    ran = Counter((each["args"]["provider"], each["args"]["op_name"]) for each in events if each.get("cat") == "Node")
+    elsewhere = {kind for provider, kind in ran if provider != CUDA}
+    assert ran
+    assert elsewhere <= {"Shape", "Slice", "Unsqueeze", "Gather", "Concat"}, ran
+
+
+def test_a_batch_that_does_not_fit_fails_alone(tmp_path: Path) -> None:
+    """The loop tries its halves; the memory of what failed is there again."""
+    model = on_gpu(tmp_path, hungry(4, ROW_BYTES // 4), gpu_mem_limit=20 * ROW_BYTES)
+    rows = np.arange(256, dtype=np.float32).reshape(64, 4)
+
+    starved = model.run({"x": rows})
+    (found,) = outputs(model, {"x": rows[:4]})
+
+    assert isinstance(starved, RunFailure)
+    assert starved.code is Code.RESOURCE_EXHAUSTED
+    assert found.ravel().tolist() == rows[:4].sum(axis=1).tolist()
+
+
+def test_two_models_on_one_device_keep_out_of_each_others_memory(tmp_path: Path) -> None:
+    """As two workers would: what does not fit beside the one fails in the other, and both go on."""
+    limit, rows = 20 * ROW_BYTES, np.ones((64, 4), np.float32)
+    first, second = (on_gpu(tmp_path, hungry(4, ROW_BYTES // 4), gpu_mem_limit=limit) for _ in range(2))
+
+    assert isinstance(first.run({"x": rows}), RunFailure)
+
+    for model in (second, first):
+        (found,) = outputs(model, {"x": rows[:8]})
+        assert found.ravel().tolist() == [4.0] * 8
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_each_batch_gets_its_own_answers_whatever_runs_beside(lanes: int, tmp_path: Path) -> None:
+    """Each lane has a binding, buffers and a stream of its own."""
+    net = NETS["large MLP"]
+    model = on_gpu(tmp_path, net.build(), rows=64)
+    running = InferenceLanes({MODEL: model}, lanes)
+    running.probe_each()
+    batches = [
+        Batch((request(),), net.feeds(rows), rows, ClosedBy.SIZE) for rows in (1 + at * 7 % 64 for at in range(60))
+    ]
+
+    for batch in batches:
+        running.submit(batch)
+    done: list[Finished] = []
+    while len(done) < len(batches):
+        newest = running.finished(PATIENCE)
+        assert newest, "one is not returned"
+        done += newest
+
+    assert running.close(PATIENCE)
+    for item in done:
+        assert item.batch is not None
+        assert item.outputs is not None, item.failure
+        assert np.allclose(item.outputs[0], on_cpu(net.build(), item.batch.feeds)[0], rtol=1e-3, atol=1e-4)

@@ -1,0 +1,96 @@
+"""A ResNet-50 for images of 224 × 224, its weights drawn by a seed: its answers mean nothing, what they cost is real.
+
+The layers are those of He et al. (2015), table 1, 50 layers, with the stride on the 3 × 3 convolution as torchvision
+has it, and each batch normalisation folded into its convolution, as ONNX Runtime does it when it loads an export.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+SIDE, CHANNELS, CLASSES = 224, 3, 1000
+STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # inner channels and blocks
+WIDENED = 4  # a block gives so many times its inner channels
+# Opset 22 and IR 10 (2024): what ONNX Runtime 1.22, the oldest that we allow, can read.
+OPSET, IR = 22, 10
+# Of a block's last weights. At 1 each block would double the numbers' variance.
+QUIET = 0.3
+
+
+def resnet50(seed: int = 0) -> bytes:
+    """x FP32 (batch, 3, 224, 224) → y FP32 (batch, 1000): 25.5 million weights, 102 MB. Same seed, same weights."""
+    net = _Net(np.random.default_rng(seed))
+    last = net.conv("x", CHANNELS, 64, kernel=7, stride=2)
+    last = net.node("MaxPool", last, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    channels = 64
+    for stage, (inner, blocks) in enumerate(STAGES):
+        for block in range(blocks):
+            last = net.block(last, channels, inner, stride=2 if stage and not block else 1)
+            channels = WIDENED * inner
+    last = net.node("Flatten", net.node("GlobalAveragePool", last), axis=1)
+    weights = net.weights(channels, CLASSES, scale=channels**-0.5)
+    net.node("Gemm", last, weights, net.zeros(CLASSES), gives="y")
+    return net.model()
+
+
+class _Net:
+    """Nodes and weights with names of their own, in the order in which they are asked for."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: list[TensorProto] = []
+
+    def block(self, of: str, channels: int, inner: int, stride: int) -> str:
+        """1 × 1, 3 × 3, 1 × 1, and what went in beside it; that is fitted where its shape is another."""
+        outer = WIDENED * inner
+        deep = self.conv(self.conv(of, channels, inner), inner, inner, kernel=3, stride=stride)
+        deep = self.conv(deep, inner, outer, scale=QUIET, has_relu=False)
+        if channels != outer:
+            of = self.conv(of, channels, outer, stride=stride, has_relu=False)
+        return self.node("Relu", self.node("Add", deep, of))
+
+    def conv(
+        self,
+        of: str,
+        channels: int,
+        outputs: int,
+        *,
+        kernel: int = 1,
+        stride: int = 1,
+        scale: float = 1.0,
+        has_relu: bool = True,
+    ) -> str:
+        """A convolution that keeps the numbers' size (He initialisation), padded so that only the stride shrinks."""
+        weights = self.weights(outputs, channels, kernel, kernel, scale=scale * (2 / (channels * kernel**2)) ** 0.5)
+        sizes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        found = self.node("Conv", of, weights, self.zeros(outputs), gives=None, **sizes)
+        return self.node("Relu", found) if has_relu else found
+
+    def node(self, kind: str, *inputs: str, gives: str | None = None, **attributes: Any) -> str:
+        """The name of its output: `gives`, or a fresh one."""
+        output = gives or f"n{len(self._nodes)}"
+        self._nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def weights(self, *shape: int, scale: float) -> str:
+        return self._constant(self._rng.standard_normal(shape, np.float32) * np.float32(scale))
+
+    def zeros(self, count: int) -> str:
+        return self._constant(np.zeros(count, np.float32))
+
+    def _constant(self, value: np.ndarray) -> str:
+        name = f"w{len(self._weights)}"
+        self._weights.append(numpy_helper.from_array(value, name))
+        return name
+
+    def model(self) -> bytes:
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", CHANNELS, SIDE, SIDE])
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", CLASSES])
+        graph = helper.make_graph(self._nodes, "resnet50", [x], [y], self._weights)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR)
+        return bytes(made.SerializeToString())
