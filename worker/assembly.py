@@ -471,5 +471,6 @@ def _wire_contract(settings: Settings, topics: Topics) -> Wire:
         null_value=kafka.null_value,
         non_finite_output=settings.model.non_finite_output,
         has_state=bool(settings.state.tensors),
+        must_state_rows=kafka.rows_headers == "required",
         reply_topics={topic: topics.partitions[topic] for topic in answered},
     )
