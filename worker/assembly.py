@@ -108,6 +108,7 @@ def assemble(
     ledger = LEDGERS[settings.delivery.order]()
     stateful = _stateful(settings, model, ledger, events, closing)
     signature = model.signature if stateful is None else stateful.signature
+    events.serves(signature)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
     policy = batch_policy(batching, model)
