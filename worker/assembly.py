@@ -108,6 +108,7 @@ def assemble(
     ledger = LEDGERS[settings.delivery.order]()
     stateful = _stateful(settings, model, ledger, events, closing)
     signature = model.signature if stateful is None else stateful.signature
+    events.serves(signature)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
     policy = batch_policy(batching, model)
@@ -471,5 +472,6 @@ def _wire_contract(settings: Settings, topics: Topics) -> Wire:
         null_value=kafka.null_value,
         non_finite_output=settings.model.non_finite_output,
         has_state=bool(settings.state.tensors),
+        must_state_rows=kafka.rows_headers == "required",
         reply_topics={topic: topics.partitions[topic] for topic in answered},
     )

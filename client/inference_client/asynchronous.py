@@ -15,7 +15,7 @@ from inference_client.errors import Full
 from inference_client.exchange import ROOM_SLICE
 from inference_client.kafka import ReplyPartition
 from inference_client.pending import Answer
-from inference_client.signature import Inputs, Result, Signature
+from inference_client.signature import Given, Inputs, Result
 
 
 class AsyncInferenceClient:
@@ -27,7 +27,7 @@ class AsyncInferenceClient:
         *,
         requests: str,
         answers: str,
-        signature: Signature | Mapping[str, Any] | None = None,
+        signature: Given = None,
         timeout: float = 30.0,
         in_flight: int = 1000,
         reply_partition: ReplyPartition = None,

@@ -20,7 +20,7 @@ from inference_client.errors import ClientClosed
 from inference_client.exchange import Exchange, Route, Trouble
 from inference_client.kafka import ReplyPartition, Topics, connect
 from inference_client.pending import Answer
-from inference_client.signature import Inputs, Result, Signature
+from inference_client.signature import Given, Inputs, Result, signature_of
 
 Key = str | bytes | None
 
@@ -50,7 +50,7 @@ class InferenceClient:
         *,
         requests: str,
         answers: str,
-        signature: Signature | Mapping[str, Any] | None = None,
+        signature: Given = None,
         timeout: float = 30.0,
         in_flight: int = 1000,
         when_full: Literal["wait", "raise"] = "wait",
@@ -59,19 +59,19 @@ class InferenceClient:
     ) -> None:
         """Connect, and note where the answers end now. Raises `Unavailable`.
 
-        `signature`: the model's, or its Open Inference Protocol metadata; None: the worker judges each tensor.
+        `signature`: the model's, its Open Inference Protocol metadata, or where a worker tells it,
+        `http://…/v2/models/NAME`; None: the worker judges each tensor.
         `timeout`: seconds that a request may take if it does not say, and at most. `in_flight`: requests at once; one
         more waits for a place, or raises `Full`. `reply_partition`: read answers there alone, `any` picks one; None:
         read all partitions of `answers`, and leave out what is not ours. `config`: librdkafka's, for both clients.
         """
         if timeout <= 0 or in_flight < 1:
             raise ValueError("timeout must be above 0, and in_flight at least 1")
-        if signature is not None and not isinstance(signature, Signature):
-            signature = Signature.of(signature)
+        known = signature_of(signature)
         trouble = Trouble(time.monotonic)
         both = {**(config or {}), "bootstrap.servers": bootstrap}
         clients = connect(both, Topics(requests, answers, reply_partition), timeout, trouble.hear)
-        self._encoder = Encoder(signature)
+        self._encoder = Encoder(known)
         self._timeout = timeout
         self._in_flight = in_flight
         self._exchange = Exchange(

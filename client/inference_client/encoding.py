@@ -23,7 +23,6 @@ Header = tuple[str, bytes]
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 _OCTETS: Header = ("content-type", b"application/octet-stream")
-_ROWS: Sequence[Header] = (_OCTETS,)
 _LENGTH = struct.Struct("<I")
 _KNOWN = 1024  # heads that are remembered: a program sends a handful of shapes
 
@@ -50,17 +49,22 @@ class Encoder:
         if self._rows_in is not None and len(named) == 1:
             ((name, given),) = named.items()
             if self._is_plain(given, name):
-                return Encoded(given.tobytes(), _ROWS)
+                return self._as_rows(given.tobytes())
             _, array = typed(name, given, self._signature)
             _check_rows([array])
-            return Encoded(array.tobytes(), _ROWS)
+            return self._as_rows(array.tobytes())
         return self._binary_data({name: typed(name, given, self._signature) for name, given in named.items()})
+
+    def _as_rows(self, value: bytes) -> Encoded:
+        """With what the worker checks: bytes do not say what they are, and its model may be another one by now."""
+        assert self._form_in is not None
+        return Encoded(value, _rows_headers(self._form_in.datatype, len(value) // self._form_in.row_bytes))
 
     def _is_plain(self, given: ArrayLike, name: str) -> TypeGuard[Array]:
         """Whether these are rows as the model takes them: most often so, and known in 0.5 µs, not 4 (measured 2026)."""
         if self._form_in is None or type(given) is not np.ndarray or given.size == 0:
             return False
-        taken, dtype, dims, _ = self._form_in
+        taken, _, dtype, dims, _ = self._form_in
         return name == taken and given.dtype == dtype and (given.shape[1:] == dims or given.shape == dims)
 
     def _only_input(self) -> str:
@@ -88,21 +92,24 @@ class Encoder:
                 return error_of(code, orjson.loads(value)["error"], source)
             if HEAD_LENGTH in headers:
                 return _tensors(value, int(headers[HEAD_LENGTH]))
-            return self._rows(value)
+            return self._rows(headers, value)
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
             return Internal(f"the answer cannot be read: {error!r}", source)
 
-    def _rows(self, value: bytes) -> Result:
+    def _rows(self, headers: Mapping[str, bytes], value: bytes) -> Result:
         if self._form is None:
             raise ValueError("rows came, and the signature does not say of what")
-        name, dtype, dims, row_bytes = self._form
-        return {name: np.frombuffer(value, dtype).reshape(len(value) // row_bytes, *dims)}
+        name, _, dtype, dims, row_bytes = self._form
+        rows = len(value) // row_bytes
+        _check_stated(headers, self._form, rows)
+        return {name: np.frombuffer(value, dtype).reshape(rows, *dims)}
 
 
 class _Form(NamedTuple):
     """What rows of an output are."""
 
     name: str
+    datatype: bytes
     dtype: np.dtype[Any]
     dims: tuple[int, ...]
     row_bytes: int
@@ -110,7 +117,23 @@ class _Form(NamedTuple):
 
 def _form(spec: TensorSpec) -> _Form:
     dtype = np.dtype(DTYPES[spec.datatype])
-    return _Form(spec.name, dtype, spec.shape[1:], prod(spec.shape[1:]) * dtype.itemsize)
+    return _Form(spec.name, spec.datatype.encode(), dtype, spec.shape[1:], prod(spec.shape[1:]) * dtype.itemsize)
+
+
+@lru_cache(maxsize=_KNOWN)
+def _rows_headers(datatype: bytes, rows: int) -> Sequence[Header]:
+    return (_OCTETS, ("datatype", datatype), ("rows", b"%d" % rows))
+
+
+def _check_stated(headers: Mapping[str, bytes], form: _Form, rows: int) -> None:
+    """Raises `ValueError` where the answer says that its rows are others. A worker of an older version says nothing."""
+    stated = headers.get("datatype"), headers.get("rows")
+    if stated != (form.datatype, b"%d" % rows) and stated != (None, None):
+        datatype, count = [(text or b"?").decode(errors="replace") for text in stated]
+        raise ValueError(
+            f"{count} rows of {datatype} came, by the signature they are {rows} of {form.datatype.decode()}: the "
+            "worker serves another one"
+        )
 
 
 def _only_rows(signature: Signature | None) -> tuple[TensorSpec | None, TensorSpec | None]:

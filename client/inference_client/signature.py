@@ -7,6 +7,7 @@ one every tensor travels with its own type and shape, and the worker judges them
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -70,11 +71,25 @@ class Signature(NamedTuple):
 
     @classmethod
     def fetch(cls, url: str, timeout: float = 5.0) -> Self:
-        """From a server's `http://…/v2/models/NAME`. Raises `OSError` and `ValueError`."""
+        """From a server's `http://…/v2/models/NAME`, a worker's. Raises `OSError` and `ValueError`."""
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"expected an address that begins with http:// or https://, got {url!r}")
-        with urllib.request.urlopen(url, timeout=timeout) as answer:  # noqa: S310  # the scheme is checked above
-            return cls.of(json.load(answer))
+        try:
+            with urllib.request.urlopen(url, timeout=timeout) as answer:  # noqa: S310  # the scheme is checked above
+                return cls.of(json.load(answer))
+        except urllib.error.HTTPError as error:
+            why = error.read(1000).decode(errors="replace").strip()
+            raise ValueError(f"{url}: {error.code} {error.reason}: {why}") from error
+
+
+Given = Signature | Mapping[str, Any] | str | None
+
+
+def signature_of(given: Given) -> Signature | None:
+    """A program's signature: as it is, of metadata, or fetched from an address. Raises `OSError` and `ValueError`."""
+    if given is None or isinstance(given, Signature):
+        return given
+    return Signature.fetch(given) if isinstance(given, str) else Signature.of(given)
 
 
 def _spec(entry: Mapping[str, Any]) -> TensorSpec:

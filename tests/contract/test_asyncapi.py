@@ -18,6 +18,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 
 from tests.builders import record, rejection
 from tests.contract.exchanges import EXCHANGES, SCHEMAS, Side, arrays, codecs, side, signature
+from tests.contract.exchanges import record as golden
 from worker.codecs import Codecs, Wire, dead_letters
 from worker.codecs import request_headers as envelope
 from worker.codecs.wire_contract import CONTENT_TYPES
@@ -185,8 +186,12 @@ def test_the_headers_written_are_those_of_the_document() -> None:
     narrow = Codecs([signature("json")], Wire("responses", "group", max_answer_bytes=1000), tell=lambda _: None)
     large = rejection()._replace(record=exchange._replace(key=b"k" * 1000))
 
+    rows = codecs("rows").decode(golden("rows"))
+    assert isinstance(rows, Request)
+
     messages = [
         *codec.encode(Prediction(request, outputs)),
+        *codecs("rows").encode(Prediction(rows, tuple(arrays("rows", signature("rows").outputs)))),
         *codec.encode(Prediction(binary, outputs)),
         *narrow.encode(large),
     ]

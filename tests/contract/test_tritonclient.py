@@ -11,7 +11,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import Default, DescriptorPool
 from tritonclient import grpc, http
 from tritonclient.grpc import service_pb2
-from tritonclient.utils import serialize_byte_tensor, triton_to_np_dtype
+from tritonclient.utils import InferenceServerException, serialize_byte_tensor, triton_to_np_dtype
 
 from tests.builders import record as a_record
 from tests.contract.exchanges import arrays, side, signature
@@ -22,6 +22,7 @@ from worker.core.records import Array, ClosedBy, Headers, Prediction, Request
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
+from worker.telemetry import HealthServer, TimeLimits, WorkerEvents
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 JSON = ("content-type", b"application/json")
@@ -209,3 +210,23 @@ def test_our_messages_are_not_in_the_pool_of_everybody_else() -> None:
     assert Default().FindMessageTypeByName("inference.ModelInferRequest") is theirs
     assert oip_protobuf._InferRequest.DESCRIPTOR is not theirs
     assert oip_protobuf._InferRequest.DESCRIPTOR.full_name == theirs.full_name
+
+
+def test_a_worker_tells_what_it_serves() -> None:
+    """Server, health and model, over its own HTTP port; ready is another thing than live."""
+    events, taking = WorkerEvents(32), Signature("a b", "2", (TensorSpec("x", "FP16", (3, None)),), ())
+    server = HealthServer("127.0.0.1", 0, latest=lambda: events.latest, limits=TimeLimits(60.0, 60.0, 60.0))
+    client = http.InferenceServerClient(server.url.removeprefix("http://"))
+
+    with pytest.raises(InferenceServerException, match="the model is not loaded yet"):
+        client.get_model_metadata("a b")
+    events.serves(taking)
+    told = client.get_model_metadata("a b", "2")
+    lives, is_ready = client.is_server_live(), client.is_server_ready()
+    models_ready, name = client.is_model_ready("a b"), client.get_server_metadata()["name"]
+    client.close()
+    server.close()
+
+    assert told["inputs"] == [{"name": "x", "datatype": "FP16", "shape": [-1, 3, -1]}]
+    assert (told["name"], told["versions"]) == ("a b", ["2"])
+    assert (lives, is_ready, models_ready, name) == (True, False, False, "inference-worker")

@@ -39,6 +39,7 @@ SET = {
     "WORKER_KAFKA__DEFAULT_CONTENT_TYPE": "application/octet-stream",
     "WORKER_KAFKA__MAX_REQUEST_BYTES": "70000",
     "WORKER_KAFKA__NULL_VALUE": "skip",
+    "WORKER_KAFKA__ROWS_HEADERS": "required",
     "WORKER_KAFKA__CONFIG": '{"max.poll.interval.ms": "20000"}',
     "WORKER_MODEL__NON_FINITE_INPUT": "allow",
     "WORKER_MODEL__NON_FINITE_OUTPUT": "error",
@@ -257,6 +258,7 @@ def test_requests_are_read_and_answered_as_was_set(assembled: Assembled) -> None
         max_answer_bytes=ANSWERS_TAKE,
         max_dead_letter_bytes=LETTERS_TAKE,
         null_value="skip",
+        must_state_rows=True,
         non_finite_output="error",
         reply_topics={"answers": 4, "replies": 5},
     )

@@ -1,7 +1,8 @@
 """Answers as records to produce: a result or an error, in the encoding its requester wants.
 
 An answer carries the request's key and the headers `content-type`, `status`, `error-code` for errors, `source`,
-`request-id` when that is another name than the source, and the echoes. The caller decides what is too large, but for
+`request-id` when that is another name than the source, and the echoes; plain rows also `datatype` and `rows`, where the
+request had them. The caller decides what is too large, but for
 JSON that need not be written to know it.
 """
 
@@ -15,7 +16,17 @@ import numpy as np
 from worker.codecs.encodings import oip_json
 from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Output, chosen
-from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_MESSAGE, OCTETS, PROTOBUF, Wire
+from worker.codecs.wire_contract import (
+    CONTENT_TYPES,
+    DATATYPE,
+    HEAD_LENGTH,
+    JSON,
+    MAX_MESSAGE,
+    OCTETS,
+    PROTOBUF,
+    ROWS,
+    Wire,
+)
 from worker.core.failures import Code, Reject
 from worker.core.message_runs import MessageRun
 from worker.core.records import Array, Message, ModelKey, Prediction, Record, Rejection, Reply, ReplyTo
@@ -68,10 +79,19 @@ class Answers:
     def _body(self, prediction: Prediction, reply: Reply) -> tuple[list[Header], bytes]:
         headers = [_CONTENT_TYPE[reply.content_type], _OK]
         if reply.content_type == OCTETS and not reply.outputs:
+            if reply.states_rows:
+                headers += self._statement(prediction)
             return headers, self._rows(prediction)
         model = prediction[0].model
         outputs = chosen(self._signatures[model], prediction.outputs, reply)
         return headers, self._oip(model, outputs, reply, headers)
+
+    def _statement(self, prediction: Prediction) -> Iterable[Header]:
+        """What the rows of the only output are. A reader with another signature would take them for something else."""
+        request, run, start, stop, _ = prediction
+        rows = (len(run[0]) if stop is None else stop) - start
+        (spec,) = self._signatures[request.model].outputs
+        return (DATATYPE, spec.datatype.encode()), (ROWS, b"%d" % rows)
 
     def rows_of_run(self, run: Run, prediction: Prediction) -> MessageRun | None:
         """The answers to the records of a run, in order, each as `result` would write it: they differ in their end.
@@ -170,7 +190,7 @@ def _address(headers: list[Header], record: Record, reply: Reply) -> None:
     """Add what a requester finds its answer by."""
     source = record.source
     headers.append(("source", source.encode()))
-    _, request_id, _, _, echo, _ = reply
+    _, request_id, _, _, echo, _, _ = reply
     if request_id is not None and request_id != source:
         headers.append(("request-id", request_id.encode()))
     if echo:

@@ -15,7 +15,7 @@ import numpy as np
 from worker.codecs.encodings import oip_json, oip_protobuf
 from worker.codecs.encodings.elements import to_bytes
 from worker.codecs.encodings.oip import Output
-from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS, PROTOBUF
+from worker.codecs.wire_contract import DATATYPE, HEAD_LENGTH, JSON, OCTETS, PROTOBUF, ROWS
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -77,11 +77,18 @@ def encode_request(signature: Signature, feeds: Feeds, encoding: Encoding) -> En
     binary = [Output(spec, array, to_bytes(array)) for spec, array in inputs]
     tail = b"".join(output.raw for output in binary if output.raw is not None)
     if encoding is Encoding.ROWS:
-        return _encoded(OCTETS, tail)
+        ((spec, array),) = inputs
+        return EncodedRequest(rows_headers(spec.datatype, len(array)), tail)
     if encoding is Encoding.PROTOBUF:
         return _encoded(PROTOBUF, oip_protobuf.request(binary))
     head = oip_json.request(binary)
     return _encoded(OCTETS, head + tail, (HEAD_LENGTH, b"%d" % len(head)))
+
+
+def rows_headers(datatype: str | None, rows: int) -> tuple[tuple[str, bytes], ...]:
+    """Of a request as plain rows, which say themselves neither what nor how many they are. None: of no datatype."""
+    said = () if datatype is None else ((DATATYPE, datatype.encode()),)
+    return (("content-type", OCTETS.encode()), *said, (ROWS, b"%d" % rows))
 
 
 def _encoded(content_type: str, value: bytes, *more: tuple[str, bytes]) -> EncodedRequest:

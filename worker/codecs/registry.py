@@ -56,7 +56,7 @@ class Codecs:
             reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics),
         )
         self._has_state = wire.has_state
-        self._rows = Rows(self._first)  # which have no place for a name
+        self._rows = Rows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
         self._bounds = TensorCounts.of(*signatures)
         self._answers = Answers(signatures, wire)
         topic = wire.dead_letter_topic
@@ -78,7 +78,7 @@ class Codecs:
             is_keyless = self._has_state and record.key is None
             if not value or is_keyless or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
                 raise self._refusal_of(record, envelope)
-            if envelope.is_rows:
+            if envelope.rows is not None:
                 return self._rows.request(record, value, envelope)
             body = _body(record, value, envelope, self._bounds)
             reply = _named(reply, body.body_id)
@@ -316,7 +316,7 @@ def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:
 
 def readable_id(value: bytes | None, envelope: Envelope, bounds: TensorCounts = ANY_MODEL) -> str | None:
     """The body's id, where the headers say how to read it, whatever else is wrong with them; None without one."""
-    if not value or not envelope.content_type or envelope.is_rows:
+    if not value or not envelope.content_type or envelope.rows is not None:
         return None
     try:
         return parse(value, envelope, bounds).body_id

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from worker.codecs.accept import admitted
 from worker.codecs.reply_to import REPLY_NAMES, ReplyTopics
-from worker.codecs.wire_contract import CONTENT_TYPES, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS
+from worker.codecs.wire_contract import CONTENT_TYPES, DATATYPE, HEAD_LENGTH, JSON, MAX_TEXT, OCTETS, ROWS
 from worker.core.failures import Reject
 from worker.core.records import UNREADABLE_HEADERS, Headers, Reply, ReplyTo, StateUse, Timeout
 
@@ -24,16 +24,20 @@ TIMEOUT, DEADLINE = "timeout-ms", "deadline"
 STATE = "state"
 _STATE_USES = tuple(use.value for use in StateUse)
 _HEAD_LENGTH = HEAD_LENGTH.lower()
-_READ = frozenset({CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, _HEAD_LENGTH, *ECHOED, *REPLY_NAMES})
+_READ = frozenset(
+    {CONTENT_TYPE, ACCEPT, REQUEST_ID, TIMEOUT, DEADLINE, STATE, DATATYPE, ROWS, _HEAD_LENGTH, *ECHOED, *REPLY_NAMES}
+)
 
 # The headers that mean something, as they were sent, by their names in lower case.
 Found = dict[str, tuple[str, bytes]]
 
 # What says how a request is encoded and its answer wanted: publishers agree on a handful of values.
-_FORM = frozenset({CONTENT_TYPE, ACCEPT, *REPLY_NAMES})
+_FORM = frozenset({CONTENT_TYPE, ACCEPT, DATATYPE, ROWS, *REPLY_NAMES})
 # Milliseconds: up to 115 days to answer in; and from 1973 on, so that seconds and microseconds since 1970, which have
 # other lengths, are errors and no instants far away.
 _TIMEOUT_DIGITS, _DEADLINE_DIGITS = range(1, 11), range(12, 15)
+_ROWS_DIGITS = range(1, 10)
+_LONGEST_DATATYPE = 20  # characters that are kept of what may be none: no datatype has so many
 # A header takes two bytes of a record, and 0.7 µs to be read. Publishers, tracing and replays add ten or twenty.
 MAX_HEADERS = 1000
 
@@ -47,17 +51,28 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
+class StatedRows(NamedTuple):
+    """What the headers say of a value that is nothing but rows; None: not said."""
+
+    datatype: str | None = None
+    rows: int | None = None
+
+
+# By far most requests', and found by its identity.
+NOTHING_STATED = StatedRows()
+
+
 class Envelope(NamedTuple):
     """The headers of one request, read. `reply` is complete for requests whose body says nothing about the answer.
 
-    `is_rows`: the value is nothing but rows. `admitted` are the content types the answer may have; `head_length` the
-    bytes of the JSON head of the binary-data form, None without one; `size` the bytes of all headers; `fault` what is
-    wrong with them; `timeout` when an answer is useless, None for never; `state` what becomes of the key's state, None
-    for what becomes of it by itself, or where the model has none.
+    `rows`: what is said of plain rows, None where the value is something else. `admitted` are the content types the
+    answer may have; `head_length` the bytes of the JSON head of the binary-data form, None without one; `size` the
+    bytes of all headers; `fault` what is wrong with them; `timeout` when an answer is useless, None for never; `state`
+    what becomes of the key's state, None for what becomes of it by itself, or where the model has none.
     """
 
     content_type: str
-    is_rows: bool
+    rows: StatedRows | None
     reply: Reply
     admitted: tuple[str, ...]
     head_length: int | None
@@ -138,7 +153,7 @@ class Envelopes:
         request_id = None
         if layout.request_id is not None:
             request_id = _text(values[layout.request_id]) or None  # type: ignore[arg-type]  # as above
-        content_type, is_rows, reply, accepted, head_length, _, fault, timeout, state = form
+        content_type, rows, reply, accepted, head_length, _, fault, timeout, state = form
         if layout.timeout is not None:
             asked = values[layout.timeout]
             timeout = self._timeouts.get(asked) or self._learn_timeout(asked)  # type: ignore[arg-type]  # as above
@@ -151,8 +166,8 @@ class Envelopes:
             timeout = Timeout(timeout.seconds if timeout else None, until)
         size = layout.size + sum(map(len, values))  # type: ignore[arg-type]  # as above
         # Both are built once per record: this saves 0.2 µs over the classes' own constructors.
-        reply = tuple.__new__(Reply, (reply.content_type, request_id, None, (), echo, reply.to))
-        whole = (content_type, is_rows, reply, accepted, head_length, size, fault, timeout, state)
+        reply = tuple.__new__(Reply, (reply.content_type, request_id, None, (), echo, reply.to, reply.states_rows))
+        whole = (content_type, rows, reply, accepted, head_length, size, fault, timeout, state)
         return tuple.__new__(Envelope, whole)
 
     def _learn_layout(self, names: tuple[str, ...]) -> _Layout | None:
@@ -204,11 +219,12 @@ class Envelopes:
         timeout = self._asked(found, faults) if TIMEOUT in found or DEADLINE in found else self._timeout
         to = self._reply_to(found, faults)
         accept, echo = accepted[0] if accepted else JSON, tuple(_echoes(found))
-        reply = Reply(accept, request_id=_request_id(found), echo=echo, to=to)
-        is_rows = content_type == OCTETS and head_length is None
+        rows = _stated_rows(found, faults) if content_type == OCTETS and head_length is None else None
+        states_rows = rows is not None and rows is not NOTHING_STATED
+        reply = Reply(accept, request_id=_request_id(found), echo=echo, to=to, states_rows=states_rows)
         state = _state(found, faults) if self._reads_state else None
         fault = faults[0] if faults else None
-        return Envelope(content_type, is_rows, reply, accepted, head_length, size, fault, timeout, state)
+        return Envelope(content_type, rows, reply, accepted, head_length, size, fault, timeout, state)
 
     def _reply_to(self, found: Found, faults: list[str]) -> ReplyTo | None:
         """What cannot be is a fault, which is answered where all are."""
@@ -250,7 +266,7 @@ class Envelopes:
 
 def _crowded(count: int) -> Envelope:
     fault = f"{count} headers, at most {MAX_HEADERS} are read"
-    return Envelope("", False, Reply(JSON), (), None, 0, fault, None)
+    return Envelope("", None, Reply(JSON), (), None, 0, fault, None)
 
 
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
@@ -290,6 +306,16 @@ def _head_length(found: Found, faults: list[str]) -> int | None:
         return int(digits)
     faults.append(f"{HEAD_LENGTH}: expected a number of bytes, got {_shown(found, _HEAD_LENGTH)}")
     return None
+
+
+def _stated_rows(found: Found, faults: list[str]) -> StatedRows:
+    if DATATYPE not in found and ROWS not in found:
+        return NOTHING_STATED
+    datatype = found[DATATYPE][1].decode(errors="replace")[:_LONGEST_DATATYPE] if DATATYPE in found else None
+    rows = _digits(found[ROWS][1], _ROWS_DIGITS) if ROWS in found else None
+    if rows == 0:
+        faults.append(f"{ROWS}: expected a number of rows, 1 to 999999999, got {_shown(found, ROWS)}")
+    return StatedRows(datatype, rows)
 
 
 def _state(found: Found, faults: list[str]) -> StateUse | None:

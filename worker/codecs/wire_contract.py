@@ -15,6 +15,7 @@ OCTETS = "application/octet-stream"
 CONTENT_TYPES = (JSON, PROTOBUF, OCTETS)
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
+DATATYPE, ROWS = "datatype", "rows"  # of plain rows
 
 MIB = 1024 * 1024
 
@@ -35,7 +36,8 @@ class Wire:
     are what the two topics take as one record. `null_value` "skip": a record whose value is null is settled without an
     answer. `non_finite_output`: what becomes of NaN and infinity in an answer as JSON, which has neither; "error" means
     that none gets so far. `has_state`: the model remembers something of each key, so that each request needs one.
-    `reply_topics`: how many partitions the response topic has, and each other topic that requesters may name.
+    `must_state_rows`: plain rows without the headers `datatype` and `rows` are refused. `reply_topics`: how many
+    partitions the response topic has, and each other topic that requesters may name.
     """
 
     response_topic: str
@@ -49,4 +51,5 @@ class Wire:
     null_value: Literal["reject", "skip"] = "reject"
     non_finite_output: Literal["error", "allow", "null"] = "error"
     has_state: bool = False
+    must_state_rows: bool = False
     reply_topics: Mapping[str, int] = field(default_factory=dict)

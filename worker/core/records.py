@@ -100,7 +100,8 @@ class Reply(NamedTuple):
     """How a requester wants its answer.
 
     `request_id` None stands for the record's source; `body_id` is echoed in the answer's body as it was sent;
-    `outputs` empty means all; `echo` are request headers that go back unchanged; `to` None is where all answers go.
+    `outputs` empty means all; `echo` are request headers that go back unchanged; `to` None is where all answers go;
+    `states_rows`: an answer of plain rows says in headers what they are, as its request did.
     """
 
     content_type: str
@@ -109,6 +110,7 @@ class Reply(NamedTuple):
     outputs: tuple[RequestedOutput, ...] = ()
     echo: tuple[tuple[str, bytes], ...] = ()
     to: ReplyTo | None = None
+    states_rows: bool = False
 
 
 class StateUse(StrEnum):

@@ -128,6 +128,11 @@ class KafkaSettings(Connection):
     default_content_type: ContentType = Field(
         "application/json", description="How a request without the header `content-type` is read."
     )
+    rows_headers: Literal["optional", "required"] = Field(
+        "optional",
+        description="Whether plain rows must say what they are, in the headers `datatype` and `rows`. Both are checked "
+        "where they are there. Without them a row of another type is taken for rows of the model's if it is as long.",
+    )
     null_value: Literal["reject", "skip"] = Field(
         "reject", description="What a request without a value gets: an error answer, or (compacted topics) nothing."
     )

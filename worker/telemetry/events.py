@@ -19,6 +19,7 @@ import structlog
 
 from worker.core.records import Batch, CommitResult, Ending, Partition, Record, Rejection, Standing, Suspect
 from worker.core.tensors.buckets import NO_BUCKETS, Buckets, filled
+from worker.core.tensors.signature import Signature
 from worker.telemetry.logs import RecurringFailure, printable
 from worker.telemetry.memory_limit import memory_limit
 from worker.telemetry.metrics import declared as metrics
@@ -57,6 +58,7 @@ class WorkerEvents:
         self._values.set(metrics.BUILD, 1, VERSION, platform.python_version())
         self._values.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
         self._watched: WatchedParts | None = None
+        self._served: Signature | None = None
         self._buckets = NO_BUCKETS
         self._partitions = HeldPartitions()
         self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
@@ -96,6 +98,11 @@ class WorkerEvents:
         self._is_warm = True
         self._publish()
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
+
+    def serves(self, signature: Signature) -> None:
+        """What requests and answers are, without what is state."""
+        self._served = signature
+        self._publish()
 
     def watch(self, parts: WatchedParts) -> None:
         self._watched = parts
@@ -343,7 +350,7 @@ class WorkerEvents:
         self._values.set(metrics.READY, unready is None)
         rejected = tuple(chain.from_iterable(self._rejected.values()))
         self._latest = Snapshot(
-            unready, self.heartbeat, None, self._values.numbers(), self._values.histograms(), rejected
+            unready, self.heartbeat, None, self._values.numbers(), self._values.histograms(), rejected, self._served
         )
 
     def _unready(self) -> str | None:

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz`, `/metrics` and the live page over HTTP, on loopback unless told otherwise.
+"""`/healthz`, `/readyz`, `/metrics`, `/v2` and the live page over HTTP, on loopback unless told otherwise.
 
 Its thread answers from the latest snapshot and touches no other state. Alive means that the loop turns and no inference
 hangs. An absent broker does not count: a restart would not bring it back, and all replicas would restart at once.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from worker.core.failures import BadConfiguration
 from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.model_pages import ROOT, model_page
 from worker.telemetry.page.live_page import LivePage
 from worker.telemetry.page.status import Deployment
 from worker.telemetry.watchdog import TimeLimits
@@ -128,9 +129,13 @@ class Pages:
                 return _verdict(self._latest().unready)
             case "/metrics":
                 return HTTPStatus.OK, *self._metrics.render(accept)
+        if path == ROOT or path.startswith(f"{ROOT}/"):
+            snapshot = self._latest()
+            return model_page(path, snapshot, self._dead(snapshot))
         if self._page is not None and (found := self._page.answer(path)) is not None:
             return HTTPStatus.OK, *found
-        return HTTPStatus.NOT_FOUND, f"{'' if self._page is None else '/ '}/healthz /readyz /metrics\n".encode(), TEXT
+        known = f"{'' if self._page is None else '/ '}/healthz /readyz /metrics {ROOT}\n"
+        return HTTPStatus.NOT_FOUND, known.encode(), TEXT
 
     def _dead(self, snapshot: Snapshot) -> str | None:
         return liveness(snapshot, self._clock(), self._limits)

@@ -11,7 +11,7 @@ import pytest
 
 from inference_client.encoding import HEAD_LENGTH, Encoded, Encoder
 from inference_client.errors import Internal, InvalidArgument
-from inference_client.signature import DTYPES, Signature
+from inference_client.signature import DTYPES, Signature, signature_of
 from tests.unit.client.builders import METADATA, ROW, SIGNATURE
 
 
@@ -41,12 +41,14 @@ def answer(outputs: dict[str, np.ndarray], datatypes: list[str]) -> tuple[dict[s
 
 
 def test_rows_of_the_only_input_say_all() -> None:
-    """With a signature; an array alone stands for that input, and one row needs no dimension for the rows."""
+    """With their headers, with a signature; an array alone stands for that input, and one row needs no dimension."""
     encoder = Encoder(SIGNATURE)
 
     forms = [encoder.encode(given) for given in ({"x": ROW}, ROW, {"x": ROW[0]}, {"x": [1, 2, 3]}, [[1.0, 2.0, 3.0]])]
 
-    assert forms == [Encoded(ROW.tobytes(), (("content-type", b"application/octet-stream"),))] * 5
+    stated = ("content-type", b"application/octet-stream"), ("datatype", b"FP32"), ("rows", b"1")
+    assert forms == [Encoded(ROW.tobytes(), stated)] * 5
+    assert dict(encoder.encode(np.zeros((7, 3), "f4")).headers)["rows"] == b"7"
 
 
 def test_without_a_signature_each_tensor_says_what_it_is() -> None:
@@ -84,6 +86,32 @@ def test_every_datatype_comes_back_as_it_went(datatype: str) -> None:
         assert isinstance(found, dict)
         assert found["y"].dtype == array.dtype
         assert found["y"].tolist() == array.tolist()
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"datatype": b"FP64", "rows": b"1"}, "1 rows of FP64 came, by the signature they are 2 of FP32"),
+        ({"datatype": b"FP32", "rows": b"1"}, "1 rows of FP32 came, by the signature they are 2 of FP32"),
+        ({"rows": b"2"}, "2 rows of ? came, by the signature they are 2 of FP32"),
+    ],
+)
+def test_rows_that_say_that_they_are_others_are_not_read(stated: dict[str, bytes], said: str) -> None:
+    """A model that was exchanged may answer with another type, or with one row as long as two."""
+    found = Encoder(SIGNATURE).decode({"status": b"ok", "source": b"r/0/1", **stated}, np.zeros(4, "f4").tobytes())
+
+    assert isinstance(found, Internal)
+    assert said in str(found)
+
+
+def test_rows_that_say_what_the_signature_says_are_read() -> None:
+    """As those that say nothing, an older worker's."""
+    row = np.ones((1, 2), "f4")
+
+    for stated in ({}, {"datatype": b"FP32", "rows": b"1"}):
+        found = Encoder(SIGNATURE).decode({"status": b"ok", **stated}, row.tobytes())
+        assert isinstance(found, dict), found
+        assert found["y"].tolist() == [[1, 1]]
 
 
 def test_strings_travel_with_their_lengths() -> None:
@@ -224,7 +252,17 @@ def test_a_signature_is_fetched(tmp_path: Any) -> None:
     (tmp_path / "m").write_text(json.dumps(METADATA))
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        fetched = Signature.fetch(f"http://127.0.0.1:{server.server_port}/m")
+        address = f"http://127.0.0.1:{server.server_port}/"
+        fetched, known = Signature.fetch(f"{address}m"), signature_of(f"{address}m")
+        with pytest.raises(ValueError, match=r"/none: 404 File not found: <!DOCTYPE HTML>"):
+            Signature.fetch(f"{address}none")
         server.shutdown()
 
-    assert fetched == SIGNATURE
+    assert fetched == known == SIGNATURE
+
+
+def test_a_program_gives_a_signature_in_any_form() -> None:
+    """As it is, as metadata, or none."""
+    assert signature_of(SIGNATURE) is SIGNATURE
+    assert signature_of(METADATA) == SIGNATURE
+    assert signature_of(None) is None

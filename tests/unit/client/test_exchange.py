@@ -37,6 +37,8 @@ def test_a_request_says_who_asks_and_how_long_it_waits() -> None:
     assert (sent.topic, sent.value, sent.key) == ("requests", ROW.tobytes(), b"k")
     assert sent.headers == {
         "content-type": b"application/octet-stream",
+        "datatype": b"FP32",
+        "rows": b"1",
         "request-id": first.request_id,
         "timeout-ms": b"500",
     }

@@ -24,6 +24,7 @@ Y = TensorSpec("y", "FP32", (2,))
 AS_JSON = ("content-type", JSON.encode())
 AS_PROTOBUF = ("content-type", PROTOBUF.encode())
 AS_ROWS = ("content-type", OCTETS.encode())
+OF_FP32, OF_FP64 = ("datatype", b"FP32"), ("datatype", b"FP64")
 
 
 def model(*inputs: TensorSpec, outputs: Sequence[TensorSpec] = (Y,), max_rows: int = 100) -> Signature:

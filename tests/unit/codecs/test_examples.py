@@ -39,6 +39,7 @@ def test_every_encoding_that_a_model_can_be_asked_in_is_taken(signature: Signatu
     request = decoded(signature, example(signature, encoding))
 
     assert request.rows == 3
+    assert request.reply.states_rows == (encoding is Encoding.ROWS)
 
 
 def test_what_was_made_up_is_what_arrives() -> None:

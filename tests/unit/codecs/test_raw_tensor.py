@@ -11,9 +11,12 @@ import pytest
 from tests.unit.codecs.builders import (
     AS_JSON,
     AS_ROWS,
+    OF_FP32,
+    OF_FP64,
     X,
     answer,
     as_binary,
+    as_json,
     codecs,
     document,
     elements,
@@ -73,6 +76,118 @@ def test_rows_must_be_whole(length: int) -> None:
     assert refused.code == Code.INVALID_ARGUMENT
     assert "expected rows of 12 bytes" in refused.message
     assert f"got {length} bytes" in refused.message
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [OF_FP32],
+        [("rows", b"2")],
+        [OF_FP32, ("rows", b"2")],
+        [("DataType", b"FP32"), ("Rows", b" 02 ")],
+        [OF_FP64, OF_FP32],
+    ],
+)
+def test_what_the_headers_say_of_rows_may_be_so(said: list[tuple[str, bytes]]) -> None:
+    """Then the request is what it is without them; of a name that comes twice the last counts."""
+    assert request(codecs(), record(floats(*range(6)), AS_ROWS, *said)).rows == 2
+
+
+def test_rows_of_another_datatype_are_refused_though_they_fit() -> None:
+    """A row of FP64 is as long as two of FP32, and would have two confident answers."""
+    row = np.zeros(3).tobytes()
+
+    refused = rejection(codecs(), record(row, AS_ROWS, OF_FP64))
+
+    assert request(codecs(), record(row, AS_ROWS)).rows == 2
+    assert refused.code == Code.INVALID_ARGUMENT
+    assert refused.message == (
+        "input x: expected FP32, got 'FP64' in the header datatype: convert the elements to FP32 before they are sent"
+    )
+
+
+@pytest.mark.parametrize("said", [b"", b"fp32", b"\xff", b"FP32" * 1000])
+def test_no_other_spelling_is_a_datatype(said: bytes) -> None:
+    """It is quoted, as far as a line goes."""
+    refused = rejection(codecs(), record(floats(1, 2, 3), AS_ROWS, ("datatype", said)))
+
+    assert refused.message.startswith("input x: expected FP32, got '")
+    assert len(refused.message) < 140
+
+
+@pytest.mark.parametrize(
+    ("value", "stated", "said"),
+    [
+        (
+            np.zeros(3).tobytes(),
+            1,
+            "1 row (header rows), got 24 bytes, 2 rows of x FP32[batch, 3]; 1 row of FP64 would be",
+        ),
+        (
+            np.zeros(6, "<f2").tobytes(),
+            2,
+            "2 rows (header rows), got 12 bytes, 1 row of x FP32[batch, 3]; 2 rows of FP16",
+        ),
+        (floats(*range(9)), 1, "1 row (header rows), got 36 bytes, 3 rows of x FP32[batch, 3]"),
+    ],
+)
+def test_another_number_of_rows_than_the_headers_say_is_refused(value: bytes, stated: int, said: str) -> None:
+    """With what it may have been meant for."""
+    refused = rejection(codecs(), record(value, AS_ROWS, ("rows", b"%d" % stated)))
+
+    assert refused.code == Code.INVALID_ARGUMENT
+    assert refused.message.startswith(f"input x: expected {said}")
+    assert ("convert the elements to FP32" in refused.message) == ("would be" in refused.message)
+
+
+@pytest.mark.parametrize("said", [b"0", b"-1", b"two", b"1.0", b"1234567890", b"\xff"])
+def test_a_number_of_rows_is_a_whole_one(said: bytes) -> None:
+    """In decimal digits."""
+    refused = rejection(codecs(), record(floats(1, 2, 3), AS_ROWS, ("rows", said)))
+
+    assert refused.message.startswith("rows: expected a number of rows, 1 to 999999999, got '")
+
+
+@pytest.mark.parametrize("said", [[], [OF_FP32], [("rows", b"2")]])
+def test_a_deployment_may_want_rows_to_say_what_they_are(said: list[tuple[str, bytes]]) -> None:
+    """Both of it: another number of FP32 may be another row. The message has what to send."""
+    strict = codecs(must_state_rows=True)
+    given = record(floats(*range(6)), AS_ROWS, *said)
+
+    assert request(strict, record(floats(*range(6)), AS_ROWS, OF_FP32, ("rows", b"2"))).rows == 2
+    assert rejection(strict, given).message == (
+        "plain rows must say here what they are; if these are 2 rows of x FP32[batch, 3], send the headers "
+        "datatype: FP32 and rows: 2"
+    )
+
+
+def test_what_is_no_plain_rows_says_itself_what_it_is() -> None:
+    """There the headers mean nothing, whatever a deployment wants."""
+    said = [OF_FP64, ("rows", b"none")]
+
+    assert request(codecs(must_state_rows=True), as_json(document(), *said)).rows == 1
+    assert request(codecs(), as_binary({"inputs": [sized(12)]}, floats(1, 2, 3), *said)).rows == 1
+
+
+def test_a_model_that_rows_cannot_feed_looks_at_no_header_of_them() -> None:
+    """What is wrong is the form."""
+    refused = rejection(codecs(taking("FP32", None)), record(floats(1, 2, 3), AS_ROWS, OF_FP64))
+
+    assert refused.message.startswith("raw rows need a model with one numeric input")
+
+
+@pytest.mark.parametrize("said", [OF_FP32, ("rows", b"2")])
+def test_rows_that_say_what_they_are_get_an_answer_that_does(said: tuple[str, bytes]) -> None:
+    """Of its own datatype; one in another form needs no such headers."""
+    output = np.array([[1, 2], [3, 4]], "<f8")
+    six = floats(*range(6))
+
+    message = answer(codecs(model(outputs=[TensorSpec("y", "FP64", (2,))])), record(six, AS_ROWS, said), output)
+    in_json = answer(codecs(), record(six, AS_ROWS, said, ("accept", b"application/json")), output.astype("<f4"))
+
+    assert {"datatype": "FP64", "rows": "2"}.items() <= headers_of(message).items()
+    assert not {"datatype", "rows"} & set(headers_of(in_json))
+    assert not {"datatype", "rows"} & set(headers_of(answer(codecs(), record(six, AS_ROWS), output.astype("<f4"))))
 
 
 def test_too_many_rows_are_refused() -> None:

@@ -23,7 +23,7 @@ def test_without_headers_the_deployment_decides(default: str) -> None:
     envelope = read(default=default)
 
     assert envelope.content_type == envelope.reply.content_type == default
-    assert envelope.is_rows == (default == OCTETS)
+    assert (envelope.rows is not None) == (default == OCTETS)
     assert envelope.fault is None
     assert envelope.size == 0
 
@@ -160,7 +160,7 @@ def test_the_head_length_makes_rows_the_binary_data_form() -> None:
     envelope = read(AS_ROWS, (HEAD_LENGTH.lower(), b" 17 "))
 
     assert envelope.head_length == 17
-    assert not envelope.is_rows
+    assert envelope.rows is None
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"many", b"\xff", b"9" * 11, "٣".encode()])
@@ -308,7 +308,7 @@ HEADER = st.tuples(
                 "x",
                 HEAD_LENGTH,
             ),
-            *("timeout-ms", "Deadline"),
+            *("timeout-ms", "Deadline", "datatype", "Rows"),
         ]
     ),
     st.one_of(
@@ -327,6 +327,7 @@ RIGHT = st.lists(
             *[("content-type", OCTETS.encode()), ("content-type", JSON.encode()), ("accept", b"*/*")],
             *[("timeout-ms", b"17"), ("timeout-ms", b"250"), ("Deadline", b"1700000000250")],
             *[("request-id", b"r-1"), ("correlation-id", b"c"), ("x", b"")],
+            *[("datatype", b"FP32"), ("rows", b"1"), ("rows", b"17")],
         ]
     ),
     min_size=2,

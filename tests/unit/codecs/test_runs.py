@@ -18,6 +18,8 @@ from tests.unit.codecs.builders import (
     AS_JSON,
     AS_PROTOBUF,
     AS_ROWS,
+    OF_FP32,
+    OF_FP64,
     PLAIN_WIRE,
     X,
     Y,
@@ -127,6 +129,26 @@ def test_what_is_odd_stands_alone_and_its_neighbours_do_not() -> None:
     assert sum(isinstance(one, Rejection) for one in decoded) == 1
 
 
+def test_rows_that_say_what_they_are_come_as_one() -> None:
+    """Whether all say the same, or some say less; those that say nothing are answered in other words."""
+    full, ids = [AS_ROWS, OF_FP32, ("rows", b"1")], [[("request-id", b"%d" % at)] for at in range(4)]
+    (alike,) = codecs().decode_all([rows(at, headers=full) for at in range(4)])
+    (differing,) = codecs().decode_all([rows(at, headers=full + ids[at] if at else full[:2]) for at in range(4)])
+    halves = codecs().decode_all([rows(at, headers=full if at < 4 else [AS_ROWS]) for at in range(8)])
+
+    assert isinstance(alike, Run)
+    assert isinstance(differing, Run)
+    assert [len(run.records) for run in halves if isinstance(run, Run)] == [4, 4]
+
+
+@pytest.mark.parametrize("said", [OF_FP64, ("rows", b"2")])
+def test_rows_that_are_not_what_they_say_are_refused_one_by_one(said: tuple[str, bytes]) -> None:
+    """No run is looked for among them in vain."""
+    decoded = codecs().decode_all([rows(at, headers=[AS_ROWS, said]) for at in range(8)])
+
+    assert [type(one) for one in decoded] == [Rejection] * 8
+
+
 @pytest.mark.parametrize("value", [b"of no row", ROW * 101])
 def test_values_that_are_no_rows_or_too_many_never_run(value: bytes) -> None:
     """Each is refused for itself."""
@@ -164,6 +186,11 @@ HEADERS = st.sampled_from(
         [AS_ROWS, ("timeout-ms", b"250"), ("request-id", b"r")],
         [AS_ROWS, ("deadline", b"1700000000250")],
         [AS_ROWS, ("accept", b"application/json")],
+        [AS_ROWS, OF_FP32],
+        [AS_ROWS, OF_FP32, ("rows", b"1")],
+        [AS_ROWS, ("rows", b"1"), ("request-id", b"r")],
+        [AS_ROWS, ("rows", b"2")],
+        [AS_ROWS, OF_FP64],
         [AS_ROWS, ("content-type", b"nonsense")],
         [AS_JSON],
         [],
@@ -209,10 +236,11 @@ def runs_among(decoded: Sequence[Request | Rejection], met: Counter[str]) -> lis
 def test_together_or_alone_the_same_is_answered() -> None:
     """Topic, key, value, headers and partition of each message, in order."""
     met: Counter[str] = Counter()
-    some = st.lists(HEADERS.filter(lambda headers: AS_ROWS in headers), min_size=4, max_size=20)
+    some = st.tuples(HEADERS.filter(lambda headers: AS_ROWS in headers), st.integers(1, 9))
 
-    @given(some, st.sampled_from([1, 2]))
-    def check(headers: list[Headers], rows_each: int) -> None:
+    @given(st.lists(some, min_size=1, max_size=8), st.sampled_from([1, 2]))
+    def check(parts: list[tuple[Headers, int]], rows_each: int) -> None:
+        headers = [alike for alike, count in parts for _ in range(count)]
         codec = codecs()
         outputs = np.random.default_rng(1).standard_normal((rows_each * len(headers), 2), dtype=np.float32)
         start = 0

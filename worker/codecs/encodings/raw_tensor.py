@@ -15,24 +15,28 @@ from operator import add
 
 from worker.codecs.encodings.elements import check_booleans
 from worker.codecs.encodings.oip import check_inline, memory
-from worker.codecs.request_headers import Envelope
-from worker.codecs.wire_contract import HEAD_LENGTH, JSON, OCTETS
+from worker.codecs.request_headers import NOTHING_STATED, Envelope, StatedRows
+from worker.codecs.wire_contract import DATATYPE, HEAD_LENGTH, JSON, OCTETS, ROWS
 from worker.core.failures import Reject
 from worker.core.records import Record, Reply, Request, Tensor
 from worker.core.runs import Run, run_of
 from worker.core.tensors.signature import Judged, Signature
-from worker.core.tensors.specs import NamedTensor
+from worker.core.tensors.specs import DTYPES, NamedTensor, TensorSpec
 
 
 class Rows:
-    """Rows of the only input required in, rows of the only output out. Knows one model."""
+    """Rows of the only input required in, rows of the only output out. Knows one model.
 
-    def __init__(self, signature: Signature) -> None:
+    Bytes do not say what they are: a row of FP64 is as long as two of FP32, and would be answered twice. What the
+    headers say of them is checked; `must_state`: they must say it.
+    """
+
+    def __init__(self, signature: Signature, *, must_state: bool = False) -> None:
         self._signature = signature
+        self._must_state = must_state
         self._model = signature.key
         spec = signature.raw_input
         self._shapes: tuple[tuple[int, ...], ...] = (tuple(d for d in spec.dims if d is not None),) if spec else ()
-        self._row_bytes = spec.row_bytes if spec else None
         self._boolean = spec if spec and spec.datatype == "BOOL" else None
         # What rows cannot say, several outputs or strings, the binary-data form can.
         is_plain = len(signature.outputs) == 1 and not signature.outputs[0].is_text
@@ -43,7 +47,8 @@ class Rows:
 
     def request(self, record: Record, value: bytes, envelope: Envelope) -> Request:
         """The record's value as so many rows. Raises `Reject` when it is no whole number of them."""
-        rows = self._signature.raw_rows(len(value))
+        assert envelope.rows is not None
+        rows = self._count(len(value), envelope.rows)
         if self._boolean is not None:
             check_booleans(self._boolean, value)
         shapes, size = self._shapes, len(value)
@@ -60,24 +65,56 @@ class Rows:
         (spec,), (dims,) = self._signature.required, self._shapes
         return self._signature.judge([NamedTensor(spec.name, spec.datatype, (rows, *dims), value)])
 
+    def _count(self, length: int, stated: StatedRows) -> int:
+        """How many rows so many bytes are. Raises `Reject` where they are none, or not what the headers say."""
+        if stated is NOTHING_STATED and not self._must_state:
+            return self._signature.raw_rows(length)
+        spec = self._signature.raw_input
+        if spec is not None and stated.datatype not in {None, spec.datatype}:
+            raise Reject(_other_datatype(spec, stated.datatype))
+        rows = self._signature.raw_rows(length)
+        assert spec is not None
+        if stated.rows is not None and stated.rows != rows:
+            raise Reject(_other_rows(spec, stated.rows, rows, length))
+        if self._must_state and None in stated:
+            raise Reject(
+                f"plain rows must say here what they are; if these are {_in_words(rows)} of {spec}, send the headers "
+                f"{DATATYPE}: {spec.datatype} and {ROWS}: {rows}"
+            )
+        return rows
+
     def may_begin(self, length: int, envelope: Envelope) -> bool:
         """Whether a value of so many bytes may be the first of a run."""
-        is_plain = envelope.is_rows and envelope.fault is None and envelope.reply.content_type == OCTETS
-        return is_plain and length > 0 and self._row_bytes is not None and length % self._row_bytes == 0
+        if envelope.rows is None or envelope.fault is not None or envelope.reply.content_type != OCTETS:
+            return False
+        return self._counted(length, [envelope.rows]) is not None
+
+    def _counted(self, length: int, stated: Sequence[StatedRows]) -> int | None:
+        """How many rows each of these values is, all so long; None where one of them is none, or says otherwise.
+
+        None also where some state nothing and others do: their answers differ in their headers.
+        """
+        differing = stated[:1] if stated.count(stated[0]) == len(stated) else set(stated)
+        if len(differing) > 1 and NOTHING_STATED in differing:
+            return None
+        try:
+            (rows,) = {self._count(length, each) for each in differing}
+        except Reject:
+            return None
+        return rows
 
     def run(self, records: Sequence[Record], values: Sequence[bytes], envelopes: Sequence[Envelope]) -> Run | None:
         """All of these, whose values are equally long, as one; None when they are no rows that are answered by rows.
 
         `envelopes` holds one for each record, or a single one for all of them.
         """
-        length = len(values[0])
-        try:
-            rows = self._signature.raw_rows(length)
-        except Reject:
-            return None
         # All fields at once, each with those of its kind: half the time that asking each envelope takes.
-        _, are_rows, replies, _, _, sizes_of_headers, faults, timeouts, states = zip(*envelopes, strict=True)
-        if not all(are_rows) or any(faults) or any([reply.content_type != OCTETS for reply in replies]):  # noqa: C419
+        _, stated, replies, _, _, sizes_of_headers, faults, timeouts, states = zip(*envelopes, strict=True)
+        if not all(stated) or any(faults) or any([reply.content_type != OCTETS for reply in replies]):  # noqa: C419
+            return None
+        length = len(values[0])
+        rows = self._counted(length, stated)
+        if rows is None:
             return None
         if any(states):
             return None
@@ -105,3 +142,24 @@ def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
         raise Reject(f"{HEAD_LENGTH}: {head_length} bytes announced, the value has {len(value)}")
     view = memoryview(value)
     return view[:head_length], view[head_length:]
+
+
+def _other_datatype(spec: TensorSpec, stated: str | None) -> str:
+    return (
+        f"input {spec.name}: expected {spec.datatype}, got {stated!r} in the header {DATATYPE}: convert the elements "
+        f"to {spec.datatype} before they are sent"
+    )
+
+
+def _other_rows(spec: TensorSpec, stated: int, rows: int, length: int) -> str:
+    """Most often the elements are of another size: numpy makes FP64 of a list."""
+    assert spec.row_bytes is not None
+    wanted, came = _in_words(stated), f"{length} bytes, {_in_words(rows)} of {spec}"
+    size = length * spec.element_bytes / (stated * spec.row_bytes)
+    alike = [name for name, dtype in DTYPES.items() if (dtype.kind, dtype.itemsize) == (spec.dtype.kind, size)]
+    cure = f"; {wanted} of {alike[0]} would be as long: convert the elements to {spec.datatype}" if alike else ""
+    return f"input {spec.name}: expected {wanted} (header {ROWS}), got {came}{cure}"
+
+
+def _in_words(rows: int) -> str:
+    return f"{rows} row{'' if rows == 1 else 's'}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from worker.core.tensors.signature import Signature
 from worker.telemetry.reasons import RecentRejection
 
 Labels = tuple[str, ...]
@@ -51,7 +52,7 @@ class Snapshot:
     """The numbers at one instant, `turned_at` (monotonic seconds; None before the loop's first turn).
 
     `unready` says why no request should be expected to be answered now; None means ready. `rejected` has the last few
-    of each code.
+    of each code. `served` is what requests and answers are, once that is known.
     """
 
     unready: str | None = "starting"
@@ -60,6 +61,7 @@ class Snapshot:
     numbers: Mapping[Metric, Mapping[Labels, float]] = field(default_factory=dict)
     histograms: Mapping[Metric, HistogramState] = field(default_factory=dict)
     rejected: Sequence[RecentRejection] = ()
+    served: Signature | None = None
 
 
 class MetricValues:

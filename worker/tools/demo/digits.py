@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.codecs.examples import EncodedRequest
-from worker.codecs.wire_contract import OCTETS
+from worker.codecs.examples import EncodedRequest, rows_headers
 from worker.core.records import Record
 
 SIDE = 8
@@ -43,7 +42,8 @@ class ReadDigit(NamedTuple):
 
 
 def requests(images: Images) -> list[EncodedRequest]:
-    return [EncodedRequest((("content-type", OCTETS.encode()),), row.astype("<f4").tobytes()) for row in images.pixels]
+    headers = rows_headers("FP32", 1)
+    return [EncodedRequest(headers, row.astype("<f4").tobytes()) for row in images.pixels]
 
 
 def guess(number: int, answer: Record) -> ReadDigit:

@@ -15,12 +15,12 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from worker.codecs.examples import Encoding, encode_request, example_feeds
-from worker.codecs.wire_contract import OCTETS
+from worker.codecs.examples import Encoding, encode_request, example_feeds, rows_headers
 from worker.core.damaged_files import DAMAGED
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
+from worker.core.tensors.specs import DTYPES
 from worker.tools.publish.lines import Publishable, read_line
 
 BLOCK = 1024 * 1024
@@ -28,7 +28,6 @@ LONGEST_LINE = 100 * BLOCK  # more no broker takes as one record
 # How long a pipe may be silent before the publisher looks after its other work, seconds.
 _GLANCE = 0.05
 _NUMPY, _ZIP = b"\x93NUMPY", b"PK\x03\x04"
-_AS_ROWS = (("content-type", OCTETS.encode()),)
 
 
 class Requests(Protocol):
@@ -109,12 +108,14 @@ class RowRequests:
 
     def __iter__(self) -> Iterator[Publishable | None]:
         row_bytes = self._array[:1].nbytes
+        datatype = _datatype(self._array)
         request_bytes = self._rows * row_bytes
         requests = max(1, BLOCK // request_bytes)  # of a block
         for start in range(0, len(self._array), requests * self._rows):
             block = _little_endian(self._array[start : start + requests * self._rows])
             for at in range(0, len(block), request_bytes):
-                yield Publishable(block[at : at + request_bytes], headers=_AS_ROWS)
+                value = block[at : at + request_bytes]
+                yield Publishable(value, headers=rows_headers(datatype, len(value) // row_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,11 @@ def _mapped(path: Path) -> Array:
     if array.dtype.kind not in "biuf":
         raise BadConfiguration(f"{path}: holds {array.dtype}, and only numbers and truth values have rows of bytes")
     return array
+
+
+def _datatype(array: Array) -> str | None:
+    """None for what no request can hold, a long double."""
+    return next((name for name, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("<")), None)
 
 
 def _little_endian(rows: Array) -> bytes:

@@ -121,6 +121,17 @@ def test_rows_may_share_a_request(tmp_path: Path) -> None:
     assert values(source) == [array[:2].tobytes(), array[2:4].tobytes(), array[4:].tobytes()]
 
 
+@pytest.mark.parametrize(("dtype", "datatype"), [("<f4", b"FP32"), (">i8", b"INT64"), ("?", b"BOOL"), ("g", None)])
+def test_rows_say_what_they_are(dtype: str, datatype: bytes | None, tmp_path: Path) -> None:
+    """Their datatype, which the bytes do not say and a long double has none of, and how many they are."""
+    source = RowRequests(saved(np.zeros((3, 2), dtype), tmp_path), 2)
+
+    found = [dict(one.headers) for one in source if one is not None]
+
+    assert [one.get("datatype") for one in found] == [datatype] * 2
+    assert [one["rows"] for one in found] == [b"2", b"1"]
+
+
 def test_rows_of_many_blocks_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No block ends inside a request."""
     monkeypatch.setattr(requests, "BLOCK", 100)

@@ -1,0 +1,96 @@
+"""What is answered beneath `/v2`, as values. Another client than ours reads it in `tests/contract`."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from tests.unit.codecs.builders import model
+from worker.core.tensors.specs import TensorSpec
+from worker.telemetry.health import Pages
+from worker.telemetry.metrics.metric_values import Snapshot
+from worker.telemetry.watchdog import TimeLimits
+from worker.version import VERSION
+
+MODEL = model(TensorSpec("ids", "INT64", (None,)), TensorSpec("image", "FP32", (3, 8)))
+READY = Snapshot(unready=None, turned_at=999.0, served=MODEL)
+LIMITS = TimeLimits(turn=60.0, run=30.0, stop=20.0)
+
+
+def answered(path: str, snapshot: Snapshot = READY) -> tuple[HTTPStatus, Any]:
+    status, body, content_type = Pages(lambda: snapshot, LIMITS, lambda: 1000.0).answer(path, "")
+    assert content_type == "application/json"
+    return status, json.loads(body)
+
+
+@pytest.mark.parametrize("path", ["/v2/models/m", "/v2/models/m/versions/1", "/v2/models/%6D?x"])
+def test_a_model_is_told_with_its_tensors(path: str) -> None:
+    """The rows first; -1 is what requests choose."""
+    assert answered(path) == (
+        HTTPStatus.OK,
+        {
+            "name": "m",
+            "versions": ["1"],
+            "platform": "onnxruntime_onnx",
+            "inputs": [
+                {"name": "ids", "datatype": "INT64", "shape": [-1, -1]},
+                {"name": "image", "datatype": "FP32", "shape": [-1, 3, 8]},
+            ],
+            "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "snapshot", "status", "said"),
+    [
+        ("/v2", READY, 200, {"name": "inference-worker", "version": VERSION, "extensions": []}),
+        ("/v2/health/live", READY, 200, {"live": True}),
+        ("/v2/health/live", Snapshot(turned_at=9.0), 503, {"live": False}),
+        ("/v2/health/ready", READY, 200, {"ready": True}),
+        ("/v2/health/ready", Snapshot(turned_at=999.0, served=MODEL), 503, {"ready": False}),
+        ("/v2/models/m/ready", READY, 200, {"name": "m", "ready": True}),
+        ("/v2/models/m/versions/1/ready", Snapshot(served=MODEL), 503, {"name": "m", "ready": False}),
+        ("/v2/models/m", Snapshot(), 503, {"error": "the model is not loaded yet"}),
+    ],
+)
+def test_a_probe_reads_the_status(path: str, snapshot: Snapshot, status: int, said: dict[str, object]) -> None:
+    """And people the object."""
+    assert answered(path, snapshot) == (status, said)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v2/models/other", "/v2/models/m/versions/2", "/v2/models/", "/v2/models/m/versions/"]
+)
+def test_another_model_is_not_there_and_the_right_one_is_named(path: str) -> None:
+    """By its path."""
+    status, said = answered(path)
+
+    assert status == HTTPStatus.NOT_FOUND
+    assert said["error"].endswith("/v2/models/m/versions/1 is")
+
+
+@pytest.mark.parametrize("path", ["/v2/", "/v2/models", "/v2/health", "/v2/health/live/x"])
+def test_another_path_is_told_what_there_is(path: str) -> None:
+    """Beneath the root."""
+    assert answered(path) == (
+        HTTPStatus.NOT_FOUND,
+        {"error": "beneath /v2 there are health/live, health/ready and models/NAME"},
+    )
+
+
+@pytest.mark.parametrize("path", ["/v2/models/m/infer", "/v2/models/m/versions/1/config", "/v2/models/m/versions"])
+def test_requests_come_over_kafka(path: str) -> None:
+    """So there is no `infer`."""
+    status, said = answered(path)
+
+    assert status == HTTPStatus.NOT_FOUND
+    assert "requests come over Kafka" in said["error"]
+
+
+def test_what_merely_begins_alike_is_no_path_of_the_protocol() -> None:
+    """It is as unknown as any."""
+    assert Pages(Snapshot, LIMITS, lambda: 1000.0).answer("/v22", "")[0] == HTTPStatus.NOT_FOUND
