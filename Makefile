@@ -1,7 +1,7 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
 .PHONY: help setup demo test lint format types rooms unit covered plain properties mutants \
-	system kafka others test-deploy test-gpu faults long bench dashboard lock proto clean
+	system kafka others test-deploy test-gpu faults long bench publish dashboard lock proto clean
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -21,6 +21,7 @@ help:
 	@echo "make faults  a random mix of faults against both guarantees: SEED=1 MINUTES=5 GUARANTEE=both"
 	@echo "make long    the slow tests: ten kills, ten restarts, a million waiting requests"
 	@echo "make bench   the worker beside other loops and frameworks, into tests/bench/RESULTS.md"
+	@echo "make publish  images and chart to REGISTRY=host/owner"
 	@echo "make format | lock | proto | dashboard | clean"
 
 setup: $(READY)
@@ -131,6 +132,19 @@ $(PEERS): tests/bench/peers.txt
 	$(PYTHON) -m venv build/peers
 	build/peers/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/bench/peers.txt
 	@touch $@
+
+# The images and the chart, under the names that they are released by. REGISTRY says where: a host and an owner on it,
+# where Docker and Helm have logged in. A chart and an image of one name cannot share a repository.
+VERSION = $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' worker/version.py)
+IMAGE = $(REGISTRY)/inference-worker:$(VERSION)
+publish:
+	@test -n "$(REGISTRY)" || { echo "make publish: REGISTRY=host/owner says where to" >&2; exit 1; }
+	docker build -f deploy/Dockerfile -t $(IMAGE) .
+	docker build -f deploy/Dockerfile --build-arg VARIANT=cuda -t $(IMAGE)-cuda .
+	helm package deploy/helm/inference-worker --destination build
+	docker push $(IMAGE)
+	docker push $(IMAGE)-cuda
+	helm push build/inference-worker-$(VERSION).tgz oci://$(REGISTRY)/charts
 
 dashboard: setup
 	$(BIN)/python -m deploy.observability.dashboard

@@ -1,4 +1,4 @@
-"""Manifests without a cluster: rendered by kustomize, checked against the schemas that a cluster would check them by.
+"""Manifests without a cluster: rendered by kustomize or Helm, held against the schemas that a cluster checks them by.
 
 Kubernetes's own schemas come with the package `kubernetes-validate`, those of other projects' kinds with their Go
 modules. What is not on this machine, or cannot be fetched, is told as `MissingToolError`.
@@ -22,6 +22,8 @@ import yaml
 Manifest = dict[str, Any]
 
 KUSTOMIZE = "sigs.k8s.io/kustomize/kustomize/v5@v5.8.1"
+# As `.ci/run` has it.
+HELM_INSTALL = "go install helm.sh/helm/v3/cmd/helm@v3.22.0"
 # Where each foreign group's definitions are: module, folder in it, and how the file is called.
 FOREIGN = {
     "keda.sh": ("github.com/kedacore/keda/v2@v2.21.0", "config/crd/bases/keda.sh_{}s.yaml"),
@@ -58,6 +60,15 @@ def _kustomize() -> tuple[str, ...]:
         if built.returncode == 0:
             return "go", "run", KUSTOMIZE, "build"
     raise MissingToolError("neither kustomize nor kubectl is installed, nor a Go that could fetch kustomize")
+
+
+def helm(*words: str) -> str:
+    """What Helm prints. Fails the test when it refuses."""
+    if not shutil.which("helm"):
+        raise MissingToolError(f"helm is not installed; with Go it takes two minutes: {HELM_INSTALL}")
+    done = subprocess.run(["helm", *words], capture_output=True, text=True, timeout=RUN_WITHIN, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def only(manifests: list[Manifest], kind: str) -> Manifest:

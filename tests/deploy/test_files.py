@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.deploy.manifests import HELM_INSTALL
 from tests.deploy.settings import interpolated, settings_of
 from worker.app import CLOSE_TIMEOUT
+from worker.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +37,29 @@ def compose_file() -> dict[str, Any]:
 def seconds(duration: str) -> float:
     assert duration.endswith("s")
     return float(duration.removesuffix("s"))
+
+
+def test_images_and_chart_are_published_where_it_is_said() -> None:
+    """Under this version, and the chart where no image is; without a place nothing is built."""
+    words = ["make", "--no-print-directory", "-C", str(ROOT), "publish"]
+    said = subprocess.run(
+        [*words, "-n", "REGISTRY=registry.example.com/us"], capture_output=True, text=True, check=True
+    )
+    refused = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    pushed = [line.split()[2:] for line in said.stdout.splitlines() if " push " in line]
+    assert pushed == [
+        [f"registry.example.com/us/inference-worker:{VERSION}"],
+        [f"registry.example.com/us/inference-worker:{VERSION}-cuda"],
+        [f"build/inference-worker-{VERSION}.tgz", "oci://registry.example.com/us/charts"],
+    ]
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "REGISTRY=host/owner says where to" in refused.stderr
+
+
+def test_ci_builds_the_helm_that_a_skipped_test_names() -> None:
+    """Or one would be tested, and another installed."""
+    assert HELM_INSTALL in (ROOT / ".ci/run").read_text()
 
 
 @pytest.mark.parametrize("variant", ["cpu", "cuda"])

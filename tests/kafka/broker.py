@@ -367,7 +367,7 @@ def main() -> None:
     try:
         broker = JvmBroker(seat=seats(1)[0]._replace(port=usual_port())).start()
     except NoBrokerError as reason:
-        sys.exit(f"No Kafka: {reason}")
+        sys.exit(f"No Kafka: {reason}; Java 17 or later is needed, and Maven for the first time")
     if sys.argv[1:]:
         _create(broker, sys.argv[1:])
     sys.stderr.write(f"It is up after {time.monotonic() - began:.1f} s; Ctrl-C stops it, and its topics go with it\n")

@@ -1,0 +1,200 @@
+"""The Helm chart is the manifests of kustomize by another road: rendered by both, they are the same objects."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.manifests import HELM_INSTALL, Manifest, MissingToolError, faults, helm, only, render
+from tests.deploy.settings import settings_of
+from tests.readme import blocks
+from worker.version import VERSION
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CHART = DEPLOY / "helm/inference-worker"
+RELEASE = "inference-worker"  # the name that kustomize's objects have
+CLUSTER = "1.37.0"
+pytestmark = [
+    pytest.mark.timeout(600),  # kustomize and the foreign schemas may have to be fetched first
+    pytest.mark.skipif(shutil.which("helm") is None, reason=f"no helm on the PATH: {HELM_INSTALL}"),
+]
+
+# Each component with the values that stand for it, the settings of its overlay among them.
+KINDS: Mapping[str, tuple[list[str], dict[str, Any]]] = {
+    "base": ([], {}),
+    "gpu": (["gpu"], {"gpu": {"enabled": True}}),
+    "autoscaling": (["autoscaling"], {"autoscaling": {"enabled": True}}),
+    "pod-monitor": (["pod-monitor"], {"podMonitor": {"enabled": True}}),
+    "exactly-once": (["exactly-once"], {"exactlyOnce": True}),
+    "all": (
+        ["gpu", "autoscaling", "pod-monitor", "exactly-once"],
+        {
+            "gpu": {"enabled": True},
+            "autoscaling": {"enabled": True},
+            "podMonitor": {"enabled": True},
+            "exactlyOnce": True,
+        },
+    ),
+}
+
+
+def charted(values: Mapping[str, Any], folder: Path, release: str = RELEASE) -> list[Manifest]:
+    """What `helm install` with these values would send."""
+    (folder / "values.yaml").write_text(yaml.safe_dump(dict(values)))
+    words = ["template", release, str(CHART), "--values", str(folder / "values.yaml"), "--kube-version", CLUSTER]
+    return [manifest for manifest in yaml.safe_load_all(helm(*words)) if manifest]
+
+
+def overlaid(overlay: Mapping[str, Any], folder: Path) -> list[Manifest]:
+    """What kustomize makes of an overlay of this content, among ours, for the pods of one release."""
+    copied = shutil.copytree(DEPLOY / "kubernetes", folder / "kubernetes")
+    one_of_many = {"pairs": {"app.kubernetes.io/instance": RELEASE}, "includeSelectors": True}
+    (copied / "overlays/ours").mkdir()
+    (copied / "overlays/ours/kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../../base"], "labels": [one_of_many], **overlay})
+    )
+    try:
+        return render(copied / "overlays/ours")
+    except MissingToolError as reason:
+        pytest.skip(str(reason))
+
+
+def objects(manifests: list[Manifest]) -> dict[str, Any]:
+    """By kind and name, without what each road does in its own way.
+
+    Settings that change roll out by the ConfigMap's name there, and here by an annotation. Lists of named things
+    (variables, mounts, volumes) have no order; an empty list is none.
+    """
+    text = re.sub(r'(?<="inference-worker)-[a-z0-9]{10}(?=")', "", json.dumps(manifests))
+    return {f"{manifest['kind']} {manifest['metadata']['name']}": plain(manifest) for manifest in json.loads(text)}
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: plain(held) for key, held in value.items() if held != [] and key != "checksum/settings"}
+    if not isinstance(value, list):
+        return value
+    held = [plain(each) for each in value]
+    are_named = all(isinstance(each, dict) and "name" in each for each in held)
+    return sorted(held, key=lambda each: str(each["name"])) if are_named else held
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Manifest], ...]:
+    """What each road makes of one choice of components."""
+    components, values = KINDS[request.param]
+    overlay: dict[str, Any] = {"components": [f"../../components/{name}" for name in components]}
+    if "exactly-once" in components:  # its overlay sets what the chart makes of the group's name
+        settings = yaml.safe_load((DEPLOY / "kubernetes/overlays/exactly-once/kustomization.yaml").read_text())
+        overlay["configMapGenerator"] = settings["configMapGenerator"]
+    folder = tmp_path_factory.mktemp("both")
+    return overlaid(overlay, folder), charted(values, folder)
+
+
+def test_both_roads_lead_to_the_same_objects(both: tuple[list[Manifest], ...]) -> None:
+    """Kind by kind and field by field; a line that changes in one of them fails here."""
+    by_kustomize, by_helm = map(objects, both)
+
+    assert by_helm == by_kustomize
+
+
+def test_a_cluster_takes_them(both: tuple[list[Manifest], ...]) -> None:
+    """With the chart's own annotation, too."""
+    try:
+        found = {manifest["kind"]: list(faults(manifest, CLUSTER.removesuffix(".0"))) for manifest in both[1]}
+    except MissingToolError as reason:
+        pytest.skip(str(reason))
+
+    assert not any(found.values()), found
+
+
+def test_a_model_and_brokers_of_one_s_own_arrive_as_by_kustomize(tmp_path: Path) -> None:
+    """A claim, an image of a registry and brokers outside the cluster: the overlay and the values of both pages."""
+    [page] = re.findall(r"```yaml\n(.*?)```", (DEPLOY / "kubernetes/README.md").read_text(), re.DOTALL)
+    overlay = yaml.safe_load(page)
+    for renamed in ("nameSuffix", "namespace", "labels", "resources"):
+        overlay.pop(renamed)
+    [values] = [block.text for block in blocks(CHART / "README.md") if block.name == "values"]
+
+    assert objects(charted(yaml.safe_load(values), tmp_path)) == objects(overlaid(overlay, tmp_path))
+
+
+def test_the_chart_is_clean_and_of_this_release() -> None:
+    """Helm's own linter has no more to say than that there is no icon; chart and image have the worker's version."""
+    said = helm("lint", "--strict", str(CHART), "--kube-version", CLUSTER)
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+
+    assert re.findall(r"^\[.*", said, re.MULTILINE) == ["[INFO] Chart.yaml: icon is recommended"]
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+
+
+def test_what_is_published_is_what_the_makefile_packs(tmp_path: Path) -> None:
+    """The file that it pushes is the one that Helm makes."""
+    helm("package", str(CHART), "--destination", str(tmp_path))
+
+    assert [file.name for file in tmp_path.iterdir()] == [f"inference-worker-{VERSION}.tgz"]
+
+
+def test_settings_arrive_as_the_worker_reads_them(tmp_path: Path) -> None:
+    """Numbers that a float would write otherwise, lists, objects, and none where one is taken away."""
+    settings = {
+        "KAFKA__MAX_REQUEST_BYTES": 12_582_912,
+        "KAFKA__REQUEST_TOPICS": ["orders", "backfill"],
+        "KAFKA__DEAD_LETTER_TOPIC": None,
+        "BATCHING__LINGER_MS": 2.5,
+        "BATCHING__BUCKETS": {"input_ids": {"axis": 1, "boundaries": [16, 32], "pad": 0}},
+        "TELEMETRY__PAGE": False,
+    }
+    found = environment(charted({"settings": settings}, tmp_path))
+
+    read = settings_of(found, tmp_path)
+
+    assert read.kafka.max_request_bytes == 12_582_912
+    assert read.kafka.request_topics == ("orders", "backfill")
+    assert read.kafka.dead_letter_topic is None
+    assert read.batching.linger_ms == 2.5
+    assert read.batching.wanted_axes[0].boundaries == (16, 32)
+    assert read.telemetry.page is False
+
+
+def environment(manifests: list[Manifest]) -> dict[str, str]:
+    [workload] = [manifest for manifest in manifests if manifest["kind"] in {"Deployment", "StatefulSet"}]
+    [worker] = workload["spec"]["template"]["spec"]["containers"]
+    return {**only(manifests, "ConfigMap")["data"], **{each["name"]: each["value"] for each in worker["env"]}}
+
+
+def test_a_changed_setting_rolls_out(tmp_path: Path) -> None:
+    """The pods' template changes with it, and with nothing else."""
+    first, again, changed = (
+        only(charted({"settings": {"BATCHING__MAX_BATCH_SIZE": size}}, tmp_path), "Deployment")["spec"]["template"]
+        for size in (32, 32, 16)
+    )
+
+    assert first == again
+    assert first != changed
+
+
+def test_two_releases_stand_side_by_side(tmp_path: Path) -> None:
+    """Each has names of its own, and selects its own pods alone."""
+    values = {"autoscaling": {"enabled": True}, "podMonitor": {"enabled": True}}
+    digits, spam = (charted(values, tmp_path, release) for release in ("digits", "spam"))
+
+    assert not objects(digits).keys() & objects(spam).keys()
+    assert only(digits, "Deployment")["metadata"]["name"] == "digits-inference-worker"
+    assert only(digits, "PodMonitor")["spec"]["selector"] != only(spam, "PodMonitor")["spec"]["selector"]
+
+
+def test_without_a_secret_none_is_mounted(tmp_path: Path) -> None:
+    """For brokers that ask for no login."""
+    found = charted({"secret": {"name": ""}}, tmp_path)
+    pod = only(found, "Deployment")["spec"]["template"]["spec"]
+
+    assert [volume["name"] for volume in pod["volumes"]] == ["model"]
+    assert not [name for name in environment(found) if name.endswith("_FILE")]
