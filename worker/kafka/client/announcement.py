@@ -41,7 +41,7 @@ class Announcement(NamedTuple):
     @classmethod
     def of(cls, name: str, version: str, file: str, wire: str) -> Announcement:
         """As it travels: without odd characters, and short."""
-        return cls(*[_ODD.sub("_", text)[:_LONGEST] for text in (name, version)], file[:_DIGITS], wire[:_DIGITS])
+        return cls(_plain(name), _plain(version), file[:_DIGITS], wire[:_DIGITS])
 
     @classmethod
     def read(cls, client_id: str) -> Announcement | None:
@@ -55,6 +55,10 @@ class Announcement(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.name} {self.version} ({self.file or 'a file that cannot be read'})"
+
+
+def _plain(text: str) -> str:
+    return _ODD.sub("_", text)[:_LONGEST]
 
 
 def differing(own: Announcement, group: str, members: Iterable[Member]) -> list[str]:
