@@ -28,5 +28,5 @@ def measured(bench: Bench) -> Iterator[Section]:
     )
     for topic in topics.values():
         bench.cluster.delete_topic(topic)
-    bars = turns.bars({BARE: 0.8}, SAYING)
+    bars = turns.bars({BARE: 0.7}, SAYING)
     yield Section("Rows that say what they are, batch 64", HOW, turns.columns, turns.lines, bars)
