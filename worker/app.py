@@ -135,13 +135,14 @@ def _examined_beside_imports(settings: Settings, events: telemetry.WorkerEvents)
     """What the cluster says. Raises `BadConfiguration`."""
     with ThreadPoolExecutor(1, "examination") as aside:
         examination = aside.submit(_examined_topics, settings, events)
-        import worker.assembly  # noqa: F401, PLC0415  # see the module's last sentence
+        from worker.assembly import announcement  # noqa: PLC0415  # see the module's last sentence
 
+        client_id = announcement(settings).client_id
         topics = examination.result()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()  # what was imported is never looked through
     gc.enable()
-    return topics
+    return topics.announcing(client_id)
 
 
 def _served(  # what outlives a worker that begins anew, named once
@@ -161,7 +162,14 @@ def _served(  # what outlives a worker that begins anew, named once
 
     for note in topics.notes:
         events.warned("topic_noted", note=note)
-    events.noted("cluster_examined", partitions=dict(topics.partitions), membership=str(topics.membership))
+    for why in topics.others(settings.kafka.group_id):
+        events.warned("group_is_mixed", why=why)
+    events.noted(
+        "cluster_examined",
+        partitions=dict(topics.partitions),
+        membership=str(topics.membership),
+        client_id=topics.membership.client_id,
+    )
     parts = closing.enter_context(ExitStack())
     worker = assemble(settings, topics, signals=signals, events=events, tracing=tracing, closing=parts)
     watchdog.let_begin()
@@ -173,7 +181,7 @@ def _served(  # what outlives a worker that begins anew, named once
             raise
         parts.close()
         events.warned("limit_lowered", why=str(lowered), max_bytes=dict(found.max_bytes))
-        return found
+        return found.announcing(topics.membership.client_id)
     return None
 
 

@@ -30,7 +30,9 @@ from worker.delivery.at_least_once import AtLeastOnce, Sink
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, independence, inline_limit, load_as_set
+from worker.inference.onnx_file.reading import digest_of
 from worker.kafka import (
+    Announcement,
     ChangelogFacts,
     ChangelogRestorer,
     KafkaSink,
@@ -47,6 +49,7 @@ from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.settings import BatchingSettings, Settings
+from worker.settings.wire_digest import wire_digest
 from worker.signals import StopSignals
 from worker.state import (
     KeyStates,
@@ -405,6 +408,13 @@ def _traced_transactions(tracing: Tracing, transactions: KafkaTransactions) -> T
     from worker.telemetry.tracing.wrappers import TracedTransactions  # noqa: PLC0415  # the same
 
     return TracedTransactions(transactions, tracing)
+
+
+def announcement(settings: Settings) -> Announcement:
+    """What a replica with these settings tells its group that it serves."""
+    model = settings.model
+    digest = model.sha256.lower() if model.sha256 is not None else digest_of(model.path)
+    return Announcement.of(model.name, model.version, digest, wire_digest(settings))
 
 
 def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench.cases import compute, deadlines, formats, growth, latency, lingers, ragged, raw, start
+from tests.bench.cases import compute, deadlines, formats, growth, latency, lingers, ragged, raw, start, stated
 from tests.bench.measuring.bench import Asked, Bench
 from tests.bench.measuring.results import RESULTS, Section, show, write
 from tests.kafka.broker import ADDRESS_VARIABLE, VERSION, Broker, GivenBroker, JvmBroker
@@ -29,6 +29,7 @@ from tests.kafka.cluster import Cluster
 
 CASES: dict[str, Callable[[Bench], Iterator[Section]]] = {
     "raw": raw.measured,
+    "stated": stated.measured,
     "compute": compute.measured,
     "formats": formats.measured,
     "ragged": ragged.measured,

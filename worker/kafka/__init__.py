@@ -15,6 +15,7 @@ A room imports none of those above it.
 
 from worker.kafka.changelog.facts import ChangelogFacts, changelog_facts
 from worker.kafka.changelog.restorer import ChangelogRestorer
+from worker.kafka.client.announcement import Announcement
 from worker.kafka.client.config import poll_interval
 from worker.kafka.client.membership import Membership
 from worker.kafka.client.transactional_id import cost_of_a_kill, resolve_transactional_id
@@ -24,6 +25,7 @@ from worker.kafka.producer.sink import KafkaSink
 from worker.kafka.transactions.kafka_transactions import KafkaTransactions
 
 __all__ = [
+    "Announcement",
     "ChangelogFacts",
     "ChangelogRestorer",
     "KafkaSink",

@@ -97,7 +97,8 @@ class KafkaSettings(Connection):
         "as the request topic. GROUP_ID and `-state` unless set.",
     )
     group_id: Text = Field(
-        description="Consumer group. Replicas of one deployment share it; different models never do."
+        description="Consumer group. Replicas of one deployment share it; different models never do, and a start and "
+        "`check` warn of one that does."
     )
     group_instance_id: NameOfHost | None = Field(
         None,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from worker.assembly import batch_policy, store_server
+from worker.assembly import announcement, batch_policy, store_server
 from worker.codecs import Wire, lack_of_room
 from worker.codecs.examples import encode_request, encodings
 from worker.commands.check.delivery import WantedTransactions, can_transact, delivery_facts, wanted_transactions
@@ -82,7 +82,8 @@ def examined(
     state = None if parts.settings is None else parts.settings.state
     model = None if parts.scoring is None else _look_at_model(parts.scoring, report, state)
     if parts.kafka is not None:
-        _look_at_cluster(parts.kafka, parts.delivery, report, creates_topics=creates_topics)
+        client_id = announcement(parts.settings).client_id if parts.settings is not None else None
+        _look_at_cluster(parts.kafka, parts.delivery, report, client_id, creates_topics=creates_topics)
         if model is not None:
             _look_at_room(model, parts.kafka, report)
     if parts.settings is not None:
@@ -213,7 +214,12 @@ def _run_seconds(model: Model, rows: int) -> float:
 
 
 def _look_at_cluster(
-    kafka: KafkaSettings, delivery: DeliverySettings | None, report: Report, *, creates_topics: bool
+    kafka: KafkaSettings,
+    delivery: DeliverySettings | None,
+    report: Report,
+    client_id: str | None,
+    *,
+    creates_topics: bool,
 ) -> None:
     wanted = wanted_transactions(kafka, delivery)
     report.delivery = delivery_facts(delivery, wanted) if delivery else None
@@ -223,18 +229,22 @@ def _look_at_cluster(
         contact = connect(kafka, NO_LOG, START_TIMEOUT, kafka.response_topic)
         if creates_topics:
             report.created = create_missing(kafka, contact, START_TIMEOUT)
-        _ask(kafka, contact, wanted, report)
+        _ask(kafka, contact, wanted, report, client_id)
     except Stop as stop:
         report.add(stop)
 
 
-def _ask(kafka: KafkaSettings, contact: Contact, wanted: WantedTransactions | None, report: Report) -> None:
+def _ask(
+    kafka: KafkaSettings, contact: Contact, wanted: WantedTransactions | None, report: Report, client_id: str | None
+) -> None:
     """Raises `Stop` where a client of another kind than the one that is in contact refuses its configuration."""
     verdict = judge(kafka, contact, START_TIMEOUT, with_transactions=wanted is not None)
     topics = verdict.topics
     report.refuse(verdict.problems, 2 if verdict.problems else 0)
     found = survey(kafka, contact, verdict, START_TIMEOUT)
     report.warnings += advice(kafka, found, topics)
+    if topics is not None and client_id is not None:
+        report.warnings += map(Finding, topics.announcing(client_id).others(kafka.group_id))
     usable = topics if verdict.can_administer else None
     report.cluster = ClusterFacts(
         survey=found,

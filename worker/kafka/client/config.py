@@ -11,13 +11,12 @@ from collections.abc import Mapping
 
 from pydantic import SecretStr
 
+from worker.kafka.client.announcement import CLIENT_ID
 from worker.kafka.client.membership import Membership
 from worker.kafka.client.transactional_id import of_this_host
 from worker.settings import Connection, KafkaSettings
 
 Config = dict[str, str | int | float | bool]
-
-CLIENT_ID = "inference-worker"
 
 # Thirty times what a revoke may take; the watchdog ends a hung worker well before.
 MAX_POLL_INTERVAL_MS = 300_000
@@ -172,7 +171,11 @@ def _security_config(kafka: Connection) -> Config:
 
 
 def _group_config(kafka: KafkaSettings, membership: Membership) -> Config:
-    config: Config = {"group.id": kafka.group_id, "group.protocol": membership.protocol}
+    config: Config = {
+        "client.id": membership.client_id,
+        "group.id": kafka.group_id,
+        "group.protocol": membership.protocol,
+    }
     if kafka.group_instance_id is not None:
         config["group.instance.id"] = of_this_host(kafka.group_instance_id)
     if membership.protocol == "classic":

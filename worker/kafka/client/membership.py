@@ -5,9 +5,10 @@ Pure: decides from the settings and from what the broker and the client said abo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from worker.kafka.client.announcement import CLIENT_ID
 from worker.settings import KafkaSettings
 
 CLASSIC_SESSION = 45.0  # librdkafka's and Kafka's default for `session.timeout.ms`, seconds
@@ -15,11 +16,15 @@ CLASSIC_SESSION = 45.0  # librdkafka's and Kafka's default for `session.timeout.
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """One log line's worth. `takeover_seconds` is how long a killed replica keeps its partitions; None: not known."""
+    """One log line's worth. `takeover_seconds` is how long a killed replica keeps its partitions; None: not known.
+
+    `client_id` is what the group's others see of us.
+    """
 
     protocol: Literal["consumer", "classic"]
     why: str
     takeover_seconds: float | None
+    client_id: str = CLIENT_ID
 
     def __str__(self) -> str:
         known = "an unknown time" if self.takeover_seconds is None else f"{self.takeover_seconds:g} s"
@@ -39,9 +44,10 @@ def choose_membership(kafka: KafkaSettings, group_sessions: float | None, *, is_
     return Membership("consumer", "KIP-848, the broker's own", group_sessions)
 
 
-def fall_back(said: str) -> Membership:
+def fall_back(wanted: Membership, said: str) -> Membership:
     """Classic after all: the broker knows KIP-848 and has it switched off."""
-    return Membership("classic", f"the broker refused KIP-848: {said}", CLASSIC_SESSION)
+    why = f"the broker refused KIP-848: {said}"
+    return replace(wanted, protocol="classic", why=why, takeover_seconds=CLASSIC_SESSION)
 
 
 def _why_classic(kafka: KafkaSettings, *, is_absent: bool) -> str | None:

@@ -10,7 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from confluent_kafka.admin._topic import TopicDescription
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.absent_topics import near_topics
+from worker.kafka.client.announcement import Announcement, Member, differing
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.membership import Membership, choose_membership
@@ -74,7 +75,7 @@ CONFIGS = (
 class Topics:
     """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records.
 
-    `notes` are facts an operator may want to mend, though the worker runs.
+    `notes` are facts an operator may want to mend, though the worker runs; `members` are those of our group.
     """
 
     partitions: Mapping[str, int]
@@ -82,6 +83,16 @@ class Topics:
     membership: Membership
     notes: tuple[str, ...] = ()
     changelog: str | None = None
+    members: tuple[Member, ...] = ()
+
+    def announcing(self, client_id: str) -> Topics:
+        """The same for a worker that joins its group under this client id."""
+        return replace(self, membership=replace(self.membership, client_id=client_id))
+
+    def others(self, group: str) -> list[str]:
+        """What members of our group serve besides what we announce, each a sentence."""
+        own = Announcement.read(self.membership.client_id)
+        return [] if own is None else differing(own, group, self.members)
 
     @property
     def largest_message(self) -> int:
@@ -158,6 +169,7 @@ class _Examination:
         self._timeout = timeout
         self._problems: list[Finding] = []
         self._notes: list[str] = []
+        self._members: tuple[Member, ...] = ()
         self._written = written(kafka).keys()
         self._new_topics_by = time.monotonic() + NEW_TOPIC_TIMEOUT
 
@@ -183,7 +195,8 @@ class _Examination:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
         limits = self._limits(configs)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
-        topics = Topics(partitions, limits, membership, tuple(self._notes), self._kafka.changelog_topic)
+        notes, changelog = tuple(self._notes), self._kafka.changelog_topic
+        topics = Topics(partitions, limits, membership, notes, changelog, self._members)
         return StartVerdict((), topics, seen, can_administer)
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
@@ -313,7 +326,8 @@ class _Examination:
     def _require(self, right: Right, described: Callable[[], TopicDescription | ConsumerGroupDescription]) -> None:
         """A broker that does not tell is believed: what is missing shows when it is used."""
         try:
-            allowed: Collection[object] | None = described().authorized_operations  # None from an old broker
+            found = described()
+            allowed: Collection[object] | None = found.authorized_operations  # None from an old broker
         except KafkaException as error:
             # A topic that we may not see is a problem already.
             if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -321,6 +335,8 @@ class _Examination:
         except TimeoutError:
             return
         else:
+            if isinstance(found, ConsumerGroupDescription):
+                self._members = tuple(Member(member.client_id, member.host) for member in found.members)
             if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
                 self._problems.append(missing(self._kafka, right, right.operation.lower()))
 

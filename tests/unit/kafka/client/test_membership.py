@@ -46,4 +46,4 @@ def test_one_line_says_which_protocol_why_and_for_how_long() -> None:
         "a killed replica's partitions move after 6 s"
     )
     assert "after an unknown time" in str(untold)
-    assert fall_back("API version not supported").protocol == "classic"
+    assert fall_back(choose_membership(settings(), 3.0), "API version not supported").protocol == "classic"

@@ -1,0 +1,63 @@
+"""Two models in one group, on a real broker: nothing fails, so the second worker and `check` must say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.kafka.cluster import Cluster
+from tests.kafka.scene import WIDTH, Scene
+from tests.models import mlp
+from worker import cli
+from worker.commands.check.command import examined
+
+protocols = pytest.mark.parametrize("protocol", ["consumer", "classic"])
+OTHER = mlp(WIDTH, (8,), 4)
+
+
+def said(log: str) -> list[str]:
+    return [line for line in log.splitlines() if "group_is_mixed" in line]
+
+
+@protocols
+def test_another_model_in_the_group_is_named_at_the_start_and_by_check(
+    kafka: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    """With its host, and neither is refused: a new version looks the same for a minute."""
+    other = tmp_path / "fraud.onnx"
+    other.write_bytes(OTHER)
+    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": protocol}) as scene:
+        first = scene.replica()
+        second = scene.start({"MODEL__PATH": str(other)}).wait_until_ready()
+        scene.wait_for_members(2)
+        (warning,) = said(second.log)
+        environment = {f"WORKER_{name}": value for name, value in scene.settings.items()}
+        as_first = [finding.text for finding in examined(None, environment).warnings if "group " in finding.text]
+        shown = CliRunner().invoke(cli.app, ["check"], env=environment)
+
+    assert said(first.log) == []
+    assert "1 other member (on 127.0.0.1) serves model 1 (" in warning
+    assert ", this worker fraud 1 (" in warning
+    assert len(as_first) == 1
+    assert "1 other member (on 127.0.0.1) serves fraud 1 (" in as_first[0]
+    assert "serves fraud 1 (" in " ".join(shown.output.split())
+    assert shown.exit_code == 0
+
+
+@protocols
+def test_replicas_of_one_deployment_say_nothing_and_other_settings_are_told(
+    kafka: Cluster, tmp_path: Path, protocol: str
+) -> None:
+    """What a requester notices, not how a replica works."""
+    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": protocol}) as scene:
+        scene.replica()
+        alike = scene.start({"BATCHING__MAX_BATCH_SIZE": "7"}).wait_until_ready()
+        scene.wait_for_members(2)
+        strict = scene.start({"KAFKA__ROWS_HEADERS": "required"}).wait_until_ready()
+        scene.wait_for_members(3)
+
+    assert said(alike.log) == []
+    (warning,) = said(strict.log)
+    assert "2 other members (on 127.0.0.1) serve model 1 (" in warning
