@@ -112,8 +112,8 @@ class Loop:
             message = self._consumer.poll(0.1)
             if message is None or message.error():
                 continue
-            headers = dict(message.headers() or ())
-            name = bytes(headers.get("correlation-id") or b"").decode()
+            headers: dict[str, Any] = dict(message.headers() or ())
+            name = headers.get("correlation-id", b"").decode()
             future = self._pending.pop(name, None)
             if future is None:
                 self.books["repeats" if name in self._asked else "of_others"] += 1
