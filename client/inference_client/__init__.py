@@ -4,6 +4,7 @@ with InferenceClient("localhost:9092", requests="requests", answers="answers") a
     probabilities = client.submit({"pixels": row}, key="customer-17").result()["probabilities"]
 """
 
+from inference_client.answer import Answer
 from inference_client.asynchronous import AsyncInferenceClient
 from inference_client.client import Closed, InferenceClient
 from inference_client.errors import (
@@ -17,7 +18,6 @@ from inference_client.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from inference_client.pending import Answer
 from inference_client.signature import Inputs, Result, Signature, TensorSpec
 
 __all__ = [

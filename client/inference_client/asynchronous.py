@@ -10,11 +10,11 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike
 
+from inference_client.answer import Answer
 from inference_client.client import Closed, InferenceClient, Key
 from inference_client.errors import Full
 from inference_client.exchange import ROOM_SLICE
 from inference_client.kafka import ReplyPartition
-from inference_client.pending import Answer
 from inference_client.signature import Given, Inputs, Result
 
 

@@ -15,11 +15,11 @@ from typing import Any, Literal, NamedTuple, Self
 
 from numpy.typing import ArrayLike
 
+from inference_client.answer import Answer
 from inference_client.encoding import Encoder
 from inference_client.errors import ClientClosed
 from inference_client.exchange import Exchange, Route, Trouble
 from inference_client.kafka import ReplyPartition, Topics, connect
-from inference_client.pending import Answer
 from inference_client.signature import Given, Inputs, Result, signature_of
 
 Key = str | bytes | None
@@ -29,6 +29,18 @@ Key = str | bytes | None
 REFILL = 4
 # For the thread to end: a turn, and the connections' end.
 STOP_TIMEOUT = 10.0
+
+# So many forks lie between this process and the first. To ask the system which process this is, at each request, took
+# 6 % of the client's time (py-spy, 2026-11).
+_generation = 0
+
+
+def _count_fork() -> None:
+    global _generation  # noqa: PLW0603  # a fork is the process's, as this is
+    _generation += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class Closed(NamedTuple):
@@ -82,7 +94,7 @@ class InferenceClient:
             most=in_flight,
             waits=when_full == "wait",
         )
-        self._process = os.getpid()
+        self._process, self._generation = os.getpid(), _generation
         thread = Thread(target=self._exchange.run, name="inference-client", daemon=True)
         # Also runs when the client is forgotten, and when the interpreter ends: a daemon's thread must not be in
         # librdkafka then. Futures hold the client, so that it is not forgotten while one of them is wanted.
@@ -95,7 +107,10 @@ class InferenceClient:
         Raises `InvalidArgument` for what the model does not take, `Full` or `DeadlineExceeded` where there is no place,
         `ClientClosed`, `Unavailable` and `ResourceExhausted`.
         """
-        self._check_process()
+        if self._generation != _generation:
+            raise ClientClosed(
+                f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
+            )
         answer = self._exchange.submit(self._encoder.encode(inputs), key, self._allowed(timeout))
         answer.holds = self
         return answer
@@ -164,12 +179,6 @@ class InferenceClient:
     def repeats(self) -> int:
         """Answers that came again. There are none where the worker delivers exactly once."""
         return self._exchange.pending.repeats
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise ClientClosed(
-                f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
-            )
 
     def _allowed(self, timeout: float | None) -> float:
         if timeout is None:

@@ -9,7 +9,8 @@ Owns the consumer; the producer is shared, which librdkafka allows. Reads no clo
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import count
 from math import ceil
 from threading import Event
@@ -17,12 +18,14 @@ from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
+from inference_client.answer import CANCELLED, Answer, Message
 from inference_client.encoding import Encoded, Encoder, Header
 from inference_client.errors import Full, InferenceError, ResourceExhausted, Unavailable
-from inference_client.pending import Answer, Pending
+from inference_client.pending import Pending
+from inference_client.signature import Result
 
-# How long a turn waits for an answer, and so by how much a future may end after its time, seconds.
-TURN = 0.05
+# How long a turn waits for an answer, seconds. A future ends after its time by this and `LOOK_AGAIN` at most.
+TURN = 0.03
 # At once out of what the client has read ahead.
 MOST_AT_ONCE = 1000
 # How often the answers' topic is asked for new partitions, and for how long at most, seconds. A turn waits for it.
@@ -32,12 +35,6 @@ ROOM_SLICE = 0.005
 
 _UNTIMELY = KafkaError._MSG_TIMED_OUT  # noqa: SLF001  # librdkafka's own codes begin so
 _TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
-
-
-class Message(Protocol):
-    def error(self) -> KafkaError | None: ...
-    def headers(self) -> Any: ...
-    def value(self) -> Any: ...
 
 
 class Producer(Protocol):
@@ -120,7 +117,7 @@ class Exchange:
         self._look_at = clock() + LOOK_EVERY
         self._is_stopping = Event()
         self.cancelled = 0  # futures that the end found without an answer
-        self.pending = Pending(most, waits=waits, explain=why_undelivered)
+        self.pending = Pending(most, waits=waits, read=self._read, explain=why_undelivered)
 
     # Callers' threads
 
@@ -131,35 +128,30 @@ class Exchange:
         began = self._clock()
         request_id = b"%b-%d" % (self._route.prefix, next(self._numbers))
         answer = Answer(self.pending, request_id, began, began + timeout)
-        self.pending.enter(answer, timeout)
+        left = answer.deadline - self._clock() if self.pending.enter(answer, timeout) else timeout
         try:
-            self._produce(encoded, key, answer)
+            while not self._is_produced(encoded, key, answer, left):
+                time.sleep(ROOM_SLICE)
+                left = answer.deadline - self._clock()
         except BaseException:
             self.pending.take(request_id)
             raise
         return answer
 
-    def _produce(self, encoded: Encoded, key: str | bytes | None, answer: Answer) -> None:
-        while True:
-            left = answer.deadline - self._clock()
-            headers = [
-                *encoded.headers,
-                ("request-id", answer.request_id),
-                ("timeout-ms", b"%d" % max(1, ceil(left * 1000))),
-                *self._reply,
-            ]
-            try:
-                self._producer.produce(
-                    self._route.topic, encoded.value, key, headers=headers, on_delivery=answer.on_delivery
-                )
-            except BufferError:
-                if not self._waits or left <= 0:
-                    raise Full("the producer's queue is full: the brokers are away, or slow") from None
-                time.sleep(ROOM_SLICE)
-            except KafkaException as error:
-                raise why_undelivered(error.args[0]) from error
-            else:
-                return
+    def _is_produced(self, encoded: Encoded, key: str | bytes | None, answer: Answer, left: float) -> bool:
+        """False where it is worth to try again. `left`: seconds of the request's time."""
+        headers = [*encoded.headers, ("request-id", answer.request_id), _timeout(ceil(left * 1000)), *self._reply]
+        try:
+            self._producer.produce(
+                self._route.topic, encoded.value, key, headers=headers, on_delivery=answer.on_delivery
+            )
+        except BufferError:
+            if not self._waits or left <= 0:
+                raise Full("the producer's queue is full: the brokers are away, or slow") from None
+            return False
+        except KafkaException as error:
+            raise why_undelivered(error.args[0]) from error
+        return True
 
     # The thread
 
@@ -177,9 +169,7 @@ class Exchange:
         """Take in what has arrived, waiting at most `timeout` seconds for the first; end what is over."""
         first = self._consumer.poll(timeout)
         if first is not None:
-            self._take_in(first)
-            for message in self._consumer.consume(MOST_AT_ONCE, 0):
-                self._take_in(message)
+            self.pending.answered(self._ours([first, *self._consumer.consume(MOST_AT_ONCE, 0)]))
         self._producer.poll(0)
         now = self._clock()
         self.pending.lapse(now, self._why_late)
@@ -187,18 +177,17 @@ class Exchange:
             self._look_at = now + LOOK_EVERY
             self._read_new_partitions(self._partitions_now(LOOK_FOR))
 
-    def _take_in(self, message: Message) -> None:
-        error = message.error()
-        if error is not None:
-            self._trouble.hear(error)
-            return
-        headers = {name: value for name, value in message.headers() or () if value is not None}
-        request_id = headers.get("request-id", b"")
-        if not request_id.startswith(self._route.prefix):
-            return
-        answer = self.pending.answered(request_id)
-        if answer is not None:
-            answer.end(self._encoder.decode(headers, message.value() or b""))
+    def _ours(self, messages: Sequence[Message]) -> Iterator[tuple[bytes, Message]]:
+        prefix = self._route.prefix
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._trouble.hear(error)
+            elif (request_id := _request_id(message)).startswith(prefix):
+                yield request_id, message
+
+    def _read(self, message: Message) -> Result | InferenceError:
+        return self._encoder.decode(dict(message.headers() or ()), message.value() or b"")
 
     def _why_late(self, answer: Answer) -> str:
         return f"no answer in time{self._trouble.since(answer.began)}"
@@ -215,7 +204,8 @@ class Exchange:
     def _end(self) -> None:
         fatal = self._trouble.fatal
         self.pending.close()
-        self.cancelled = self.pending.end_all(Unavailable(f"Kafka's client has failed: {fatal}") if fatal else None)
+        outcome = Unavailable(f"Kafka's client has failed: {fatal}") if fatal else CANCELLED
+        self.cancelled = self.pending.end_all(outcome)
         self._producer.purge()
         self._producer.poll(0)
         self._consumer.close()
@@ -223,6 +213,18 @@ class Exchange:
     def stop(self) -> None:
         """Have the thread end, soon. What is under way is cancelled."""
         self._is_stopping.set()
+
+
+@lru_cache(maxsize=1024)
+def _timeout(milliseconds: int) -> Header:
+    return "timeout-ms", b"%d" % max(1, milliseconds)
+
+
+def _request_id(message: Message) -> bytes:
+    for name, value in message.headers() or ():
+        if name == "request-id":
+            return value or b""
+    return b""
 
 
 def why_undelivered(error: KafkaError) -> InferenceError:

@@ -4,8 +4,9 @@
 
 Latency: one request after the other, the client's `infer` beside a loop that produces, polls its consumer and looks
 for the id. Throughput: a heap of requests, `map` beside bare `produce` and a consumer that counts answers by their ids.
-Each round runs both, one after the other; ratios are of the medians. CPU is user and system time of this process alone,
-which other work on the machine changes less.
+Each round runs both, one after the other, each with connections of its own and while the other has none; ratios are of
+the medians. CPU is user and system time of this process alone, which other work on the machine changes less; `asking`
+is the thread that asks, `reading` the client's own, and what is left is Kafka's client.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import resource
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
@@ -38,16 +40,36 @@ SIGNATURE = Signature.of(
         "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 4]}],
     }
 )
-ALONE, HEAP = 1000, 50_000
+ALONE, HEAP, WARM = 1000, 50_000, 500
 IN_FLIGHT = 2000
 PARTITIONS = 4
 
 
+class Cpu(NamedTuple):
+    """User and system seconds: of this process, of the thread that asks, and of the client's that reads."""
+
+    whole: float
+    asking: float
+    reading: float
+
+    @classmethod
+    def now(cls) -> Self:
+        """So far."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        readers = [thread.ident for thread in threading.enumerate() if thread.name == "inference-client"]
+        reading = sum(time.clock_gettime(time.pthread_getcpuclockid(reader)) for reader in readers if reader)
+        return cls(used.ru_utime + used.ru_stime, time.thread_time(), reading)
+
+    def since(self, began: Self) -> Self:
+        """What was used since then."""
+        return type(self)(*(now - then for now, then in zip(self, began, strict=True)))
+
+
 class Figure(NamedTuple):
-    """One run: wall seconds of each request or of all, and CPU seconds of this process."""
+    """One run: wall seconds of each request or of all, and CPU seconds."""
 
     seconds: list[float]
-    cpu: float
+    cpu: Cpu
 
     @property
     def p50(self) -> float:
@@ -58,6 +80,18 @@ class Figure(NamedTuple):
         return float(np.percentile(self.seconds, 99)) * 1000
 
 
+class Round(NamedTuple):
+    """Both, in both."""
+
+    hand_alone: Figure
+    hand_heap: Figure
+    client_alone: Figure
+    client_heap: Figure
+
+
+WHO = ("hand", "client")
+
+
 def main() -> None:
     """Print both tables."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
@@ -66,15 +100,20 @@ def main() -> None:
     kafka.wait_until_coordinating()
     try:
         with tempfile.TemporaryDirectory() as folder, serving(kafka, Path(folder)) as place:
-            hand, client = ByHand(place), make(place)
-            hand.alone(50), alone(client, 50)
-            pairs = [(hand.alone(ALONE), alone(client, ALONE)) for _ in range(rounds)]
-            heaps = [(hand.heap(HEAP), heap(client, HEAP)) for _ in range(rounds)]
-            print(json.dumps(report(pairs, heaps), indent=2))  # noqa: T201
-            client.close()
-            hand.close()
+            runs = [one_round(place) for _ in range(rounds)]
+            print(json.dumps(report(runs), indent=2))  # noqa: T201
     finally:
         broker.remove()
+
+
+def one_round(place: Place) -> Round:
+    """By hand, then by the client."""
+    with ByHand(place) as hand:
+        hand.alone(WARM), hand.heap(WARM)
+        by_hand = hand.alone(ALONE), hand.heap(HEAP)
+    with make(place) as client:
+        alone(client, WARM), heap(client, WARM)
+        return Round(*by_hand, alone(client, ALONE), heap(client, HEAP))
 
 
 class Place(NamedTuple):
@@ -102,20 +141,22 @@ def serving(kafka: Cluster, folder: Path) -> Iterator[Place]:
         yield Place(kafka.bootstrap_servers, requests, answers)
 
 
-def report(pairs: list[tuple[Figure, Figure]], heaps: list[tuple[Figure, Figure]]) -> dict[str, object]:
+def report(rounds: list[Round]) -> dict[str, object]:
     """Medians of the rounds, by hand and by the client, and what the client is of the other."""
 
-    def of(runs: list[tuple[Figure, Figure]], pick: Callable[[Figure], float]) -> dict[str, float]:
-        hand, client = [statistics.median(pick(run[side]) for run in runs) for side in (0, 1)]
+    def of(kind: Literal["alone", "heap"], pick: Callable[[Figure], float]) -> dict[str, float]:
+        hand, client = [statistics.median(pick(getattr(one, f"{who}_{kind}")) for one in rounds) for who in WHO]
         return {"by_hand": round(hand, 3), "client": round(client, 3), "ratio": round(client / hand, 3)}
 
     return {
-        "alone_p50_ms": of(pairs, lambda figure: figure.p50),
-        "alone_p99_ms": of(pairs, lambda figure: figure.p99),
-        "alone_cpu_us": of(pairs, lambda figure: figure.cpu / ALONE * 1e6),
-        "heap_per_second": of(heaps, lambda figure: HEAP / figure.seconds[0]),
-        "heap_cpu_us": of(heaps, lambda figure: figure.cpu / HEAP * 1e6),
-        "rounds": len(pairs),
+        "alone_p50_ms": of("alone", lambda figure: figure.p50),
+        "alone_p99_ms": of("alone", lambda figure: figure.p99),
+        "alone_cpu_us": of("alone", lambda figure: figure.cpu.whole / ALONE * 1e6),
+        "heap_per_second": of("heap", lambda figure: HEAP / figure.seconds[0]),
+        "heap_cpu_us": of("heap", lambda figure: figure.cpu.whole / HEAP * 1e6),
+        "heap_cpu_us_asking": of("heap", lambda figure: figure.cpu.asking / HEAP * 1e6),
+        "heap_cpu_us_reading": statistics.median(one.client_heap.cpu.reading / HEAP * 1e6 for one in rounds),
+        "rounds": len(rounds),
     }
 
 
@@ -133,22 +174,22 @@ def make(place: Place) -> InferenceClient:
 def alone(client: InferenceClient, count: int) -> Figure:
     """One after the other."""
     seconds = []
-    began = cpu()
+    began = Cpu.now()
     for at in range(count):
         start = time.perf_counter()
         client.infer(ROWS[at], key=b"%d" % at)
         seconds.append(time.perf_counter() - start)
-    return Figure(seconds, cpu() - began)
+    return Figure(seconds, Cpu.now().since(began))
 
 
 def heap(client: InferenceClient, count: int) -> Figure:
     """As many as may be under way."""
-    began, start = cpu(), time.perf_counter()
+    began, start = Cpu.now(), time.perf_counter()
     answered = sum(
         1 for _ in client.map((ROWS[at % len(ROWS)] for at in range(count)), key=lambda row: row.tobytes()[:4])
     )
     assert answered == count
-    return Figure([time.perf_counter() - start], cpu() - began)
+    return Figure([time.perf_counter() - start], Cpu.now().since(began))
 
 
 class ByHand:
@@ -167,7 +208,7 @@ class ByHand:
     def alone(self, count: int) -> Figure:
         """Produce, poll until it is there."""
         seconds = []
-        began = cpu()
+        began = Cpu.now()
         for at in range(count):
             start = time.perf_counter()
             request_id = uuid.uuid4().bytes
@@ -180,11 +221,11 @@ class ByHand:
                     np.frombuffer(message.value() or b"", "<f4")
                     break
             seconds.append(time.perf_counter() - start)
-        return Figure(seconds, cpu() - began)
+        return Figure(seconds, Cpu.now().since(began))
 
     def heap(self, count: int) -> Figure:
         """The same window as the client's; answers are matched by their ids."""
-        began, start = cpu(), time.perf_counter()
+        began, start = Cpu.now(), time.perf_counter()
         run = uuid.uuid4().hex.encode()
         waiting: set[bytes] = set()
         sent = 0
@@ -200,7 +241,7 @@ class ByHand:
             for message in [] if first is None else [first, *self._consumer.consume(1000, 0)]:
                 waiting.discard(dict(message.headers() or ()).get("request-id", b""))
                 np.frombuffer(message.value() or b"", "<f4")
-        return Figure([time.perf_counter() - start], cpu() - began)
+        return Figure([time.perf_counter() - start], Cpu.now().since(began))
 
     def _produce(self, value: bytes, key: bytes, request_id: bytes) -> None:
         headers: list[tuple[str, str | bytes | None]] = [
@@ -209,15 +250,11 @@ class ByHand:
         ]
         self._producer.produce(self._topic, value, key, headers=headers)
 
-    def close(self) -> None:
-        """Let go of the connections."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
-
-
-def cpu() -> float:
-    """User and system seconds of this process."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

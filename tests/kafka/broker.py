@@ -278,28 +278,27 @@ def any_broker() -> Broker:
     raise NoBrokerError("; ".join(reasons))
 
 
-def jars() -> Path:
-    """The folder of Kafka's jars, fetched by Maven once for all test runs. Raises `NoBrokerError`."""
-    needed = ("java",) if JARS.is_dir() else ("java", "mvn")
+def jars(pom: Path = HERE / "pom.xml", folder: Path = JARS) -> Path:
+    """The folder of Kafka's jars, or another POM's, fetched by Maven once for all test runs. Raises `NoBrokerError`."""
+    needed = ("java",) if folder.is_dir() else ("java", "mvn")
     if missing := [tool for tool in needed if shutil.which(tool) is None]:
         raise NoBrokerError(f"no {' and no '.join(missing)} on the PATH")
-    JARS.parent.mkdir(parents=True, exist_ok=True)
-    with (JARS.parent / "lock").open("w") as lock:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs may want them at once
-        if not JARS.is_dir():
-            _fetch(JARS.with_suffix(".part"))
-    return JARS
+        if not folder.is_dir():
+            _fetch(pom, folder)
+    return folder
 
 
-def _fetch(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies"]
-    result = subprocess.run(
-        [*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True, check=False, timeout=600
-    )
+def _fetch(pom: Path, folder: Path) -> None:
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={part}"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if result.returncode:
-        raise NoBrokerError(f"Maven could not fetch Kafka: {result.stdout[-500:]}")
-    folder.rename(JARS)
+        raise NoBrokerError(f"Maven could not fetch {pom.parent.name}'s jars: {result.stdout[-500:]}")
+    part.rename(folder)
 
 
 def common_config() -> dict[str, str]:

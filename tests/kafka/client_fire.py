@@ -37,8 +37,8 @@ LIFE = 5_000  # submits of one client before it is closed and another takes its 
 ANSWERED_WITHIN = 120.0
 
 
-class Fire:
-    """Owns the books: how often each future ended, and with what."""
+class Ground:
+    """Where it burns: the topics, and the books."""
 
     def __init__(self, kafka: Cluster) -> None:
         self.kafka = kafka
@@ -46,6 +46,18 @@ class Fire:
         self.answers = kafka.create_topic("answers", partitions=8)
         self.books: Counter[str] = Counter()
         self._lock = threading.Lock()
+
+    def note(self, **counts: int) -> None:
+        """Add these to the books."""
+        with self._lock:
+            self.books.update(counts)
+
+
+class Fire(Ground):
+    """Counts how often each future ended, and with what."""
+
+    def __init__(self, kafka: Cluster) -> None:
+        super().__init__(kafka)
         (self._expected,) = ort.InferenceSession(MODEL, providers=["CPUExecutionProvider"]).run(None, {"x": ROWS})
 
     def client(self, submits: int, partition: int) -> None:
@@ -60,7 +72,7 @@ class Fire:
                 reply_partition=partition if life % 2 else None,
             ) as client:
                 self._ask(client, life * LIFE)
-            self._note(clients=1, late=client.late, repeats=client.repeats)
+            self.note(clients=1, late=client.late, repeats=client.repeats)
 
     def _ask(self, client: InferenceClient, first: int) -> None:
         ends: Counter[bytes] = Counter()
@@ -77,15 +89,11 @@ class Fire:
         for number, future in zip(numbers, futures, strict=True):
             error = future.exception()
             if error is not None:
-                self._note(**{type(error).__name__: 1})
+                self.note(**{type(error).__name__: 1})
             else:
                 is_right = np.allclose(future.result()["y"][0], self._expected[number], 1e-4, 1e-5)
-                self._note(**{"right" if is_right else "wrong": 1})
-        self._note(submits=len(futures), ended_once=sum(count == 1 for count in ends.values()))
-
-    def _note(self, **counts: int) -> None:
-        with self._lock:
-            self.books.update(counts)
+                self.note(**{"right" if is_right else "wrong": 1})
+        self.note(submits=len(futures), ended_once=sum(count == 1 for count in ends.values()))
 
 
 def main() -> None:
@@ -106,8 +114,11 @@ def main() -> None:
     sys.exit(not is_kept or (guarantee == "exactly_once" and books["repeats"] > 0))
 
 
-def burn(fire: Fire, clients: list[threading.Thread], broker: JvmBroker, folder: Path, guarantee: str) -> None:
-    """Kill and start workers as long as the clients ask; restart the broker after every tenth."""
+def burn(fire: Ground, clients: list[threading.Thread], broker: JvmBroker, folder: Path, guarantee: str) -> None:
+    """Kill and start workers as long as the clients ask; restart the broker after every tenth.
+
+    The last that is ready lives: on a machine where a start takes longer than three kills there would be none at all.
+    """
     group = fresh("fire")
     fire.kafka.set_session(group, MORTAL)
     settings = {
@@ -124,8 +135,10 @@ def burn(fire: Fire, clients: list[threading.Thread], broker: JvmBroker, folder:
         replica.wait_until_ready()
     for client in clients:
         client.start()
-    while any(client.is_alive() for client in clients):
-        clients[0].join(KILL_EVERY)
+    while asking := [client for client in clients if client.is_alive()]:
+        asking[0].join(KILL_EVERY)
+        if not any(replica.status("/readyz") == 200 for replica in replicas[1:]):
+            continue
         replicas.pop(0).kill()
         fire.books["kills"] += 1
         replicas.append(Replica(settings, folder, f"replica-{REPLICAS + fire.books['kills']}"))

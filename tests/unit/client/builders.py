@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from inference_client.answer import Answer
 from inference_client.encoding import Encoder
 from inference_client.exchange import Clients, Exchange, Route, Trouble
-from inference_client.pending import Answer
 from inference_client.signature import Signature
 
 METADATA = {
