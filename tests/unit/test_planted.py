@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.builders import P0, P1, SPOILT, World
-from tests.unit.codecs import test_answers
+from tests.unit.codecs import test_answers, test_runs
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once
 from tests.unit.kafka import scripted
@@ -31,6 +31,8 @@ from tests.unit.state import test_checkpoints, test_outside, test_stored_slots
 from tests.unit.state import test_in_the_loop as test_state
 from tests.unit.stores import test_kept
 from worker.codecs.answers import Answers
+from worker.codecs.encodings.raw_tensor import Rows
+from worker.codecs.request_headers import StatedRows
 from worker.core.batching.back_pressure import Intake
 from worker.core.batching.batcher import Batcher
 from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
@@ -54,6 +56,7 @@ from worker.stores import checkpoint_file
 _produce = KafkaSink._produce
 _turn = Batcher._turn_to
 _write = Answers._oip
+_counted = Rows._counted
 _make = KafkaTransactions.__init__
 _add = Suspects.add
 _hear = AtLeastOnce._hear_commit_results
@@ -104,6 +107,10 @@ def _turn_to_any_model(self: Batcher, model: ModelKey) -> None:
 
 def _name_what_is_served(self: Answers, _: ModelKey, *given: Any) -> bytes:
     return _write(self, next(iter(self._signatures)), *given)
+
+
+def _believe_the_first_of_them(self: Rows, length: int, stated: Sequence[StatedRows]) -> int | None:
+    return _counted(self, length, stated[:1])
 
 
 def _believe_that_it_is_noted(self: Notes, partition: Partition, note: Any) -> bool:
@@ -211,6 +218,12 @@ def on_transactions(test: Callable[[test_kafka_transactions.Stage], None]) -> Ch
 
 
 PLANTED: Mapping[str, Planted] = {
+    "rows that say otherwise go with a run": Planted(
+        Rows,
+        "_counted",
+        _believe_the_first_of_them,
+        lambda _: test_runs.test_one_that_says_otherwise_is_refused_alone(("rows", b"2")),
+    ),
     "two requests of one key share a batch": Planted(
         KeyTurns,
         "add",

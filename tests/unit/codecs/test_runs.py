@@ -142,6 +142,17 @@ def test_rows_that_say_what_they_are_come_as_one() -> None:
 
 
 @pytest.mark.parametrize("said", [OF_FP64, ("rows", b"2")])
+def test_one_that_says_otherwise_is_refused_alone(said: tuple[str, bytes]) -> None:
+    """Among others that say what they are, and are as long."""
+    records = [rows(at, headers=[AS_ROWS, said if at == 20 else OF_FP32]) for at in range(64)]
+
+    decoded = codecs().decode_all(records)
+
+    assert [one.record.offset for one in decoded if isinstance(one, Rejection)] == [20]
+    assert list(map(facts, flat(decoded))) == list(map(facts, map(codecs().decode, records)))
+
+
+@pytest.mark.parametrize("said", [OF_FP64, ("rows", b"2")])
 def test_rows_that_are_not_what_they_say_are_refused_one_by_one(said: tuple[str, bytes]) -> None:
     """No run is looked for among them in vain."""
     decoded = codecs().decode_all([rows(at, headers=[AS_ROWS, said]) for at in range(8)])

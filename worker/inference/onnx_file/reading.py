@@ -51,7 +51,7 @@ def read(path: Path, sha256: str | None) -> Graph:
 def digest_of(path: Path) -> str:
     """The file's SHA-256 in hexadecimal; empty where it cannot be read, which its reading will tell.
 
-    0.5 s for each GiB, beside other threads.
+    0.7 s of CPU for each GiB, beside other threads (measured 2026-11).
     """
     try:
         with path.open("rb") as file:
