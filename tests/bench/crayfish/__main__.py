@@ -15,6 +15,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,7 +36,7 @@ def main() -> None:
     """The command line."""
     asked = _arguments()
     said = _machine(os.getloadavg()[0], asked.rounds)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(said)
     broker = any_broker()
     try:

@@ -41,8 +41,8 @@ Rounds = Mapping[Side, Sequence[Found]]
 
 
 def tables(rounds: Rounds) -> list[Section]:
-    """All of them."""
-    return [throughputs(rounds), delays(rounds), of_images(rounds), beside(rounds)]
+    """All that have something to say."""
+    return [each for each in (throughputs(rounds), delays(rounds), of_images(rounds), beside(rounds)) if each.lines]
 
 
 def throughputs(rounds: Rounds) -> Section:
@@ -81,12 +81,14 @@ def of_images(rounds: Rounds) -> Section:
 
 
 def beside(rounds: Rounds) -> Section:
-    """Ours by Crayfish's rule, and all that is published."""
+    """Ours by Crayfish's rule, and what is published of the same networks."""
+    networks = {side.network.name for side in rounds}
     lines = [
         [side.network.name, f"this worker: {side.how}", str(side.replicas), short(_middle(runs)), ""]
         for side, runs in _with_throughput(rounds).items()
     ]
-    lines += [[each.network, each.system, str(each.copies), short(each.rate), each.stands] for each in THROUGHPUTS]
+    published = [each for each in THROUGHPUTS if each.network in networks]
+    lines += [[each.network, each.system, str(each.copies), short(each.rate), each.stands] for each in published]
     columns = ("", "system", "copies of the model", "events/s", "stands under")
     notes = [MACHINES, TOGETHER, OWN_JSON]
     title = "Crayfish: what it published, and ours"
