@@ -100,12 +100,13 @@ test-deploy: setup
 	$(BIN)/pytest -s tests/deploy tests/kafka/test_security.py
 
 # Kill -9, SIGTERM, SIGSTOP, rebalances, broker restarts and bad requests in an order that the seed fixes, and a checker
-# of its own that says what came of it. MINUTES is for each guarantee; at_least_once or exactly_once picks one.
+# of its own that says what came of it. MINUTES is for each guarantee; at_least_once or exactly_once picks one. FAULTS
+# are further options: "--state gru --requests 100000" is a model with state, "--store" its states outside of Kafka.
 SEED ?= 1
 MINUTES ?= 5
 GUARANTEE ?= both
 faults: setup
-	$(BIN)/python -m tests.faults.run --guarantee $(GUARANTEE) --seed $(SEED) --minutes $(MINUTES) $(STATE)
+	$(BIN)/python -m tests.faults.run --guarantee $(GUARANTEE) --seed $(SEED) --minutes $(MINUTES) $(FAULTS)
 
 # Half an hour of one kind of fault after the other, with the figures of each run.
 long: setup
