@@ -35,7 +35,7 @@ from worker.settings import Connection
 from worker.tools.kafka.reader import Reader
 
 SLICE = 0.2  # how often the fleet is looked after, seconds
-ALL_ANSWERED_WITHIN = 90.0  # after the load has stopped; a dead replica's transaction takes 10 s of it
+ALL_ANSWERED_WITHIN = 90.0  # after the last answer that was read; a dead replica's transaction takes 10 s of it
 PROGRESS_WITHIN = 30.0  # seconds
 OFFSET = slice(8, 16)  # of a changelog value: of the request that wrote it
 KEYS_BESIDE_STORE = 1024  # in memory: a tenth, so that most states are read more than once
@@ -209,9 +209,11 @@ class Mix:
             self._rest(SLICE)
 
     def _await_answers(self) -> None:
-        """Until every request has its answer and is committed, or the time is over: the books say what is missing."""
-        deadline = time.monotonic() + ALL_ANSWERED_WITHIN
-        while not self._books.is_all_done and time.monotonic() < deadline:
+        """Until all is answered and committed, or no answer comes any more: the books say what is missing."""
+        answers, last = 0, self._history.now
+        while not self._books.is_all_done and self._history.now < last + ALL_ANSWERED_WITHIN:
+            if self._books.answers > answers:
+                answers, last = self._books.answers, self._history.now
             self._rest(SLICE)
 
     def _tell(self, what: str) -> None:

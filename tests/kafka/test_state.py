@@ -9,11 +9,15 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.publisher import Acknowledged
 from tests.kafka.scene import Scene, quick_exactly_once
 from tests.models import gru, running_mean
+from worker.kafka.cluster.admin_answers import told_offset
 
 RAW = ("content-type", b"application/octet-stream")
 MEAN_STATE = {"sum_in": "sum_out", "count_in": "count_out"}
@@ -168,6 +172,21 @@ def test_a_killed_replica_leaves_no_wrong_state(kafka: Cluster, tmp_path: Path, 
                 replica = scene.replica()
             acknowledged = load.stop()
         expect_serial(scene, acknowledged, mean_serial())
+
+
+def test_a_leader_that_stands_still_tells_no_end(own_broker: JvmBroker) -> None:
+    """The client tells of no error then, but of an offset that is none."""
+    kafka = Cluster(own_broker.bootstrap_servers)
+    topic = kafka.create_topic("states")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(topic, b"x")
+    assert producer.flush(20.0) == 0
+    assert kafka.end_offsets(topic) == {0: 1}
+    own_broker.suspend()
+
+    asked = kafka.admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}, request_timeout=1.0)  # type: ignore[no-untyped-call]  # the client declares no types there
+
+    assert [told_offset(answer, 10.0) for answer in asked.values()] == [None]
 
 
 def test_states_beyond_memory_survive_a_kill(kafka: Cluster, tmp_path: Path) -> None:

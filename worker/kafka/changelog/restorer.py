@@ -29,7 +29,7 @@ from worker.core.records import Partition
 from worker.kafka.client.config import admin_config
 from worker.kafka.client.errors import is_closed, words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.cluster.admin_answers import told
+from worker.kafka.cluster.admin_answers import known_offset, told_offset
 from worker.settings import KafkaSettings
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
 
@@ -137,8 +137,8 @@ class ChangelogRestorer:
         futures = self._asking.list_offsets(
             asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=max(timeout, LEAST_TIMEOUT)
         )
-        found = {at.partition: told(answer, timeout) for at, answer in futures.items()}
-        return {p: Extent(end.offset, now) for p in partitions if (end := found[p.number]) is not None}
+        found = {at.partition: told_offset(answer, timeout) for at, answer in futures.items()}
+        return {p: Extent(end, now) for p in partitions if (end := found[p.number]) is not None}
 
     def close(self, timeout: float) -> None:
         """End the thread."""
@@ -257,10 +257,10 @@ class ChangelogRestorer:
         return AdminClient(admin_config(self._kafka), logger=self._log)
 
     def _offsets_of(self, spec: OffsetSpec) -> Mapping[int, int]:
-        """By partition number, with what is in open transactions."""
+        """By partition number, with what is in open transactions. Raises `KafkaException` where one is not told."""
         asked = {TopicPartition(self._topic, w.partition.number): spec for w in self._waiting}
         answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
-        return {at.partition: answer.result().offset for at, answer in answers.items()}
+        return {at.partition: known_offset(answer) for at, answer in answers.items()}
 
     # Reading
 
