@@ -80,8 +80,8 @@ def _take_the_member_once(self: KafkaTransactions, *arguments: Any) -> None:
     _make(self, kafka, topics, name, timeout_ms, lambda: taken, *others)
 
 
-def _withhold_none(self: Suspects, record: Any, place: Place) -> bool:
-    _add(self, record, place)
+def _withhold_none(self: Suspects, record: Any, place: Place, **more: bool) -> bool:
+    _add(self, record, place, **more)
     return False
 
 
@@ -236,6 +236,12 @@ PLANTED: Mapping[str, Planted] = {
         "states",
         _count_what_comes_again,
         lambda _: test_state.test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(joins=False),
+    ),
+    "what follows a suspect's records does not wait for them": Planted(
+        Quarantine,
+        "_must_wait",
+        _take_what_is_being_restored,
+        lambda _: test_state.test_what_comes_behind_a_suspects_records_runs_from_their_states(joins=False),
     ),
     "a changelog ends where its leader does not say": Planted(
         restorer,
