@@ -23,6 +23,7 @@ class Asking:
     def __init__(self, offsets: Iterable[int]) -> None:
         self._offsets = iter(offsets)
 
+    def list_topics(self, *_: object) -> None: ...
     def list_offsets(self, asked: Mapping[TopicPartition, object], **_: object) -> Mapping[TopicPartition, Any]:
         future = Future[ListOffsetsResultInfo]()
         future.set_result(cast("ListOffsetsResultInfo", SimpleNamespace(offset=next(self._offsets))))
