@@ -107,12 +107,13 @@ test-gpu: setup
 	$(BIN)/pytest --durations=10 tests/gpu
 
 # Kill -9, SIGTERM, SIGSTOP, rebalances, broker restarts and bad requests in an order that the seed fixes, and a checker
-# of its own that says what came of it. MINUTES is for each guarantee; at_least_once or exactly_once picks one.
+# of its own that says what came of it. MINUTES is for each guarantee; at_least_once or exactly_once picks one. FAULTS
+# are further options: "--state gru --requests 100000" is a model with state, "--store" its states outside of Kafka.
 SEED ?= 1
 MINUTES ?= 5
 GUARANTEE ?= both
 faults: setup
-	$(BIN)/python -m tests.faults.run --guarantee $(GUARANTEE) --seed $(SEED) --minutes $(MINUTES) $(STATE)
+	$(BIN)/python -m tests.faults.run --guarantee $(GUARANTEE) --seed $(SEED) --minutes $(MINUTES) $(FAULTS)
 
 # Half an hour of one kind of fault after the other, with the figures of each run.
 long: setup

@@ -147,6 +147,8 @@ def summing_model(feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
     x, before = feeds["x"], feeds["sum"]
     if (x == POISON).any():
         return RunFailure("poisoned")
+    if (x == SHORT).any():
+        return [x[1:], x[1:]]
     after = (x + before).astype("<f4")
     return [np.where(x == NONSENSE, np.nan, after).astype("<f4"), np.where(x == SPOILT, np.nan, after).astype("<f4")]
 

@@ -457,22 +457,38 @@ def fragile(table: np.ndarray, weights: np.ndarray) -> bytes:
     )
 
 
-def counting(model: bytes, output: str = "y") -> bytes:
-    """The model with a state of its own, seen FP32 (batch, 1): one more for each row. Its output ends in it."""
-    made = onnx.load_from_string(model)
-    graph = made.graph
-    for node in graph.node:
-        node.output[:] = ["without" if name == output else name for name in node.output]
-    [given] = graph.output
-    width = given.type.tensor_type.shape.dim[1].dim_value
-    graph.initializer.append(_constant("one_more", np.array(1, np.float32)))
-    graph.node.append(helper.make_node("Add", ["seen_in", "one_more"], ["seen_out"]))
-    graph.node.append(helper.make_node("Concat", ["without", "seen_out"], [output], axis=1))
-    graph.input.append(_value("seen_in", "FP32", 1))
-    graph.output.remove(given)
-    graph.output.extend([_value(output, "FP32", width + 1), _value("seen_out", "FP32", 1)])
-    onnx.checker.check_model(made)
-    return bytes(made.SerializeToString())
+def with_memory(model: bytes, memory: bytes, columns: slice) -> bytes:
+    """The model, whose output y FP32 ends in the first one of `memory`, which has a state and sees these columns of x.
+
+    What `memory` is asked is called x, and comes first; its other inputs and outputs stay as they are.
+    """
+    made, other = onnx.load_from_string(model).graph, onnx.load_from_string(memory).graph
+    (seen, *states), (told, *_) = other.input, other.output
+    names = {"x": "its_x", told.name: "its_y"}
+    for node in made.node:
+        node.output[:] = ["own_y" if name == "y" else name for name in node.output]
+    for node in other.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    bounds = [_constant(name, np.array([at], np.int64)) for name, at in (("from", columns.start), ("to", columns.stop))]
+    y, width = made.output[0], _columns(made.output[0]) + _columns(told)
+    return _model(
+        [
+            *made.node,
+            helper.make_node("Slice", ["x", "from", "to", "columns"], ["its_columns"]),
+            helper.make_node("Cast", ["its_columns"], ["its_x"], to=seen.type.tensor_type.elem_type),
+            *other.node,
+            helper.make_node("Cast", ["its_y"], ["its_floats"], to=TensorProto.FLOAT),
+            helper.make_node("Concat", ["own_y", "its_floats"], ["y"], axis=1),
+        ],
+        [*made.input, *states],
+        [_value(y.name, "FP32", width), *other.output[1:]],
+        [*made.initializer, *other.initializer, *bounds, _constant("columns", np.array([1], np.int64))],
+    )
+
+
+def _columns(value: onnx.ValueInfoProto) -> int:
+    return int(value.type.tensor_type.shape.dim[1].dim_value)
 
 
 def sequence_mean() -> bytes:

@@ -349,10 +349,28 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("How long does it take to read a partition back?", quantiles("restore_seconds"), unit="s"),
         Panel(
-            "How many states come from disk?",
+            "How many states come from disk, or from the store outside?",
             {"{{instance}}": per_second("states_loaded_total", "instance")},
             unit="ops",
             note="Near the rate of requests: raise STATE__KEYS_IN_MEMORY.",
+        ),
+        Panel(
+            "Does the store outside answer?",
+            {"{{instance}}": "@state_store_away_seconds"},
+            unit="s",
+            note="Since when it does not; 0: it does. Nothing here and beside it without STATE__STORE.",
+            bad_above=30,
+        ),
+        Panel(
+            "How long does the store outside take?",
+            quantiles("state_store_round_trip_seconds"),
+            unit="s",
+            note="One read of all states that are missing, or one write of a batch's.",
+        ),
+        Panel(
+            "Do requests wait for the store outside?",
+            {"for their state {{instance}}": "@requests_waiting_for_state"},
+            note="Near what may be in flight: the store is what limits the worker.",
         ),
     ),
     "Process": (

@@ -6,7 +6,7 @@
 | nothing repeated (exactly once) | a second answer or dead letter for one request can be read |
 | order | a request's first answer stands behind that of a later request of its partition, in one response partition |
 | right | value, code, key, partition or place of an answer is not what the request makes due |
-| state | an answer saw another number of rows of its key than lie before it, or the changelog ends with another |
+| state | what an answer tells of its key is not what a serial replay does, or what is kept of a key in the end is not |
 | commit safety | an offset below the group's committed one has no answer that was written before we looked |
 
 Commit safety is judged per *look*: what the group had committed, then where the logs ended (the high watermark, open
@@ -21,10 +21,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tests.faults.requests import RAW, Request, number_of, request, rows_of, wrong_value
-from tests.faults.requests import seen as seen_in
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.faults.memories import Memory, State
+from tests.faults.requests import RAW, Request, Rows, number_of, request, rows, told_by, wrong_value
 from tests.faults.stalls import Stalls
 
 SHOWN = 20  # examples kept of each way in which a promise was broken
@@ -78,7 +81,12 @@ class Books:
     """Owns what is known of one run. One thread calls everything but `published`, which another may call."""
 
     def __init__(
-        self, partitions: int, *, exactly_once: bool, tell: Callable[[str, str], None], has_state: bool = False
+        self,
+        partitions: int,
+        *,
+        exactly_once: bool,
+        tell: Callable[[str, str], None],
+        memory: Memory | None = None,
     ) -> None:
         self.requests: dict[Source, int] = {}  # what lies there → its number
         self.answers = self.errors = self.dead_letters = self.looks = 0
@@ -90,9 +98,9 @@ class Books:
         self.stalls = Stalls()
         self._partitions = partitions
         self._exactly_once = exactly_once
-        self._has_state = has_state
-        self._rows: Counter[bytes] = Counter()  # with state: what was to be seen of each key in the end
-        self._seen: dict[Source, list[int]] = {}  # with state: what the first answer saw of the key
+        self._memory = memory
+        self._told: dict[Source, Rows] = {}  # with state: what the first answer told
+        self.states: dict[bytes, State] = {}  # with state: what is to be kept of each key in the end
         self._tell = tell
         self._acknowledged: dict[int, Source | None] = {}  # number → where it lies, as far as its publisher was told
         self._first: dict[Source, Found] = {}
@@ -186,8 +194,8 @@ class Books:
             if self._asked(number).code and source not in self._first_letter:
                 self._break("lost", f"{source}, request {number}, has no dead letter")
         self._judge_acknowledgements()
-        if self._has_state:
-            self._judge_states()
+        if self._memory is not None:
+            self._judge_states(self._memory)
         for source in self._first.keys() - self.requests.keys():
             self._break("wrong", f"{source} is answered, and no request lies there")
 
@@ -199,24 +207,35 @@ class Books:
                     "wrong", f"request {number} is acknowledged at {told or 'no place'}, and does not lie there"
                 )
 
-    def restored(self, states: Mapping[bytes, int]) -> None:
-        """What the changelog ends with. To be called after `close`."""
-        for key in states.keys() | self._rows.keys():
-            if states.get(key) != self._rows.get(key):
-                self._break("wrong state", f"{key!r} ends with {states.get(key)}, not {self._rows.get(key)}")
+    def restored(self, values: Mapping[bytes, bytes]) -> None:
+        """What is kept of each key, as values of the changelog. To be called after `close`."""
+        assert self._memory is not None
+        states = {key: self._memory.read(value) for key, value in values.items()}
+        for key in states.keys() | self.states.keys():
+            got, due = states.get(key), self.states.get(key)
+            if got is None or due is None or self._differ(got, due):
+                self._break("wrong state", f"{key!r} ends with {_shown(got)}, not {_shown(due)}")
 
-    def _judge_states(self) -> None:
+    def _judge_states(self, memory: Memory) -> None:
         """Replay the requests of each partition, one by one."""
         for source in sorted(self.requests):
             number = self.requests[source]
-            asked = self._asked(number)
-            if asked.code is not None:
+            key, code = self._asked(number).key or b"", self._asked(number).code
+            if code is not None:
                 continue
-            before, rows = self._rows[asked.key or b""], rows_of(number)
-            self._rows[asked.key or b""] += rows
-            due, got = list(range(before + 1, before + rows + 1)), self._seen.get(source)
-            if got is not None and got != due:
-                self._break("wrong state", f"{source}, of {asked.key!r}, saw {got}, not {due}")
+            state, due = self.states.get(key, memory.initial), []
+            for row in rows(number):
+                state = memory.after(state, row[memory.columns])
+                due.append(memory.told(state))
+            self.states[key] = state
+            got = self._told.get(source)
+            if got is not None and self._differ(got, np.array(due)):
+                self._break("wrong state", f"{source}, of {key!r}, told {_shown(got)}, not {_shown(np.array(due))}")
+
+    def _differ(self, one: NDArray[Any], other: NDArray[Any]) -> bool:
+        assert self._memory is not None
+        # `not <=`, because NaN is neither.
+        return not (np.abs(one - other) <= self._memory.tolerance * (1.0 + np.abs(other))).all()
 
     @property
     def broken(self) -> list[str]:
@@ -224,7 +243,7 @@ class Books:
         return [name for name, count in self.found.items() if count and (self._exactly_once or name != "repeated")]
 
     def _asked(self, number: int) -> Request:
-        return request(number, self._partitions, has_state=self._has_state)
+        return request(number, self._partitions, has_state=self._memory is not None)
 
     def _break(self, promise: str, how: str) -> None:
         self.found[promise] += 1
@@ -261,10 +280,13 @@ class Books:
         return faults
 
     def _wrong_value(self, source: Source, number: int, value: bytes) -> str | None:
-        if wrong := wrong_value(number, value, has_state=self._has_state):
+        more = 0 if self._memory is None else self._memory.width
+        if wrong := wrong_value(number, value, more):
             return wrong
-        if self._has_state and self._seen.setdefault(source, found := seen_in(value)) != found:
-            return f"saw {found} of its key, and {self._seen[source]} in its first answer"
+        if self._memory is not None:
+            first = self._told.setdefault(source, got := told_by(value, more))
+            if self._differ(got, first):
+                return f"told {_shown(got)} of its key, and {_shown(first)} in its first answer"
         return None
 
     def _misplaced(self, source: Source, seen: Seen) -> str | None:
@@ -320,3 +342,7 @@ def _found(seen: Seen) -> Found:
 
 def _places(first: Found, again: Seen) -> str:
     return f"{first.partition}/{first.offset} and {again.partition}/{again.offset}"
+
+
+def _shown(numbers: NDArray[Any] | None) -> object:
+    return None if numbers is None else numbers.tolist()

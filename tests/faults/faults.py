@@ -1,4 +1,4 @@
-"""What is done to replicas, group and broker: one method for each kind of the plan. Each returns when it is over."""
+"""What is done to replicas, group, broker and store: a method for each kind, which returns when it is over."""
 
 from __future__ import annotations
 
@@ -10,17 +10,27 @@ from confluent_kafka import Consumer
 from tests.faults.brokers import Brokers
 from tests.faults.fleet import SPARED, Fleet
 from tests.faults.plan import Fault, Kind
+from tests.stores.running import RunningStore
 
 
 class Faults:
     """Does them, one at a time. Owns nothing; `rest(seconds)` waits, and looks after the fleet meanwhile."""
 
     def __init__(
-        self, fleet: Fleet, broker: Brokers, group: str, topic: str, rest: Callable[[float], None], size: int
+        self,
+        fleet: Fleet,
+        broker: Brokers,
+        store: RunningStore | None,
+        *,
+        group: str,
+        topic: str,
+        size: int,
+        rest: Callable[[float], None],
     ) -> None:
         self.protocol = "consumer"  # of the leg that runs
         self._fleet = fleet
         self._broker = broker
+        self._store = store
         self._group = group
         self._topic = topic
         self._rest = rest
@@ -33,6 +43,8 @@ class Faults:
             Kind.BROKER_STOP: self._stop_broker,
             Kind.BROKER_KILL: self._kill_broker,
             Kind.BROKER_SUSPEND: self._suspend_broker,
+            Kind.STORE_KILL: self._kill_store,
+            Kind.STORE_SUSPEND: self._suspend_store,
         }
 
     def do(self, fault: Fault) -> str:
@@ -118,3 +130,17 @@ class Faults:
         self._rest(seconds)
         self._broker.start()
         return f"away for {seconds:.1f} s and its start"
+
+    def _kill_store(self, fault: Fault) -> str:
+        assert self._store is not None
+        self._store.stop()
+        self._rest(fault.seconds)
+        self._store.start()
+        return f"away for {fault.seconds:.1f} s and its start"
+
+    def _suspend_store(self, fault: Fault) -> str:
+        assert self._store is not None
+        self._store.suspend()
+        self._rest(fault.seconds)
+        self._store.resume()
+        return f"silent for {fault.seconds:.1f} s"

@@ -5,6 +5,7 @@ Owns a producer and a thread. Waits for an absent broker for as long as it takes
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import TracebackType
@@ -21,12 +22,15 @@ TICK = 0.01  # the pace's unit, seconds
 
 
 class Load:
-    """`rate` requests a second from now until `stop`."""
+    """`rate` requests a second from now until `stop`, or until so many are sent."""
 
-    def __init__(self, servers: str, topics: Topics, rate: float, books: Books, history: History) -> None:
+    def __init__(
+        self, servers: str, topics: Topics, rate: float, books: Books, history: History, most: int | None = None
+    ) -> None:
         self.sent = 0
         self._topics = topics
         self._rate = rate
+        self._most = sys.maxsize if most is None else most
         self._books = books
         self._history = history
         self._failures: list[str] = []
@@ -52,11 +56,17 @@ class Load:
         if left or self._failures:
             raise RuntimeError(f"{left} requests are not acknowledged; refused: {self._failures[:3]}")
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all are sent."""
+        return self.sent == self._most
+
     def _run(self) -> None:
         began = time.monotonic()
         while not self._stop.wait(TICK):
             self._producer.poll(0)
-            while self.sent < int((time.monotonic() - began) * self._rate) and self._send(self.sent):
+            due = min(self._most, int((time.monotonic() - began) * self._rate))
+            while self.sent < due and self._send(self.sent):
                 self.sent += 1
 
     def _send(self, number: int) -> bool:

@@ -5,6 +5,7 @@ Owns topics, fleet, load and checker; the broker is lent, and is stopped, killed
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import time
@@ -14,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -25,16 +25,20 @@ from tests.faults.faults import Faults
 from tests.faults.fleet import Fleet
 from tests.faults.history import History
 from tests.faults.load import Load
+from tests.faults.memories import MEMORIES, Memory
 from tests.faults.plan import Fault, Leg
 from tests.faults.requests import TABLE, WEIGHTS
-from tests.models import counting, fragile, save
+from tests.models import fragile, save, with_memory
+from tests.stores.running import RunningStore
 from worker.kafka.cluster.access import CHANGELOG_CONFIGS
 from worker.settings import Connection
 from worker.tools.kafka.reader import Reader
 
 SLICE = 0.2  # how often the fleet is looked after, seconds
-ALL_ANSWERED_WITHIN = 90.0  # after the load has stopped; a dead replica's transaction takes 10 s of it
+ALL_ANSWERED_WITHIN = 90.0  # after the last answer that was read; a dead replica's transaction takes 10 s of it
 PROGRESS_WITHIN = 30.0  # seconds
+OFFSET = slice(8, 16)  # of a changelog value: of the request that wrote it
+KEYS_BESIDE_STORE = 1024  # in memory: a tenth, so that most states are read more than once
 PROTOCOLS: dict[str, dict[str, str]] = {
     "consumer": {"KAFKA__GROUP_PROTOCOL": "consumer"},
     "classic": {"KAFKA__GROUP_PROTOCOL": "classic", "KAFKA__SESSION_TIMEOUT_MS": "3000"},
@@ -51,7 +55,12 @@ class Options:
     replicas: int = 3
     partitions: int = 4
     settings: Mapping[str, str] | None = None
-    has_state: bool = False
+    state: str = ""  # of MEMORIES; empty: a model without
+    requests: int | None = None  # None: for as long as the faults take
+
+    @property
+    def memory(self) -> Memory | None:
+        return MEMORIES[self.state] if self.state else None
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,7 @@ class Outcome:
     seconds: float
     unanswered_looks: int
     folder: Path
+    kept_in: str  # states
 
     @property
     def broken(self) -> list[str]:
@@ -73,10 +83,10 @@ class Outcome:
         return self.books.broken + unjudged + (["exits"] if self.fleet.broken else [])
 
 
-def run(options: Options, broker: Brokers, folder: Path) -> Outcome:
-    """Do it all. The folder gets the history, and the logs of broker and replicas."""
+def run(options: Options, broker: Brokers, folder: Path, store: RunningStore | None = None) -> Outcome:
+    """Do it all. The folder gets the history, and the logs of broker and replicas. With a `store`, it keeps states."""
     with ExitStack() as stack:
-        mix = Mix(options, broker, folder, stack)
+        mix = Mix(options, broker, store, folder, stack)
         try:
             return mix.run()
         finally:
@@ -87,9 +97,12 @@ def run(options: Options, broker: Brokers, folder: Path) -> Outcome:
 class Mix:
     """A run. Everything that it starts ends with the stack."""
 
-    def __init__(self, options: Options, broker: Brokers, folder: Path, stack: ExitStack) -> None:
+    def __init__(
+        self, options: Options, broker: Brokers, store: RunningStore | None, folder: Path, stack: ExitStack
+    ) -> None:
         self._options = options
         self._broker = broker
+        self._store = store
         self._folder = folder
         self._stack = stack
         self._group = f"{folder.name}-group"
@@ -100,11 +113,19 @@ class Mix:
         self._books = Books(
             options.partitions,
             exactly_once=options.guarantee == "exactly_once",
-            has_state=options.has_state,
+            memory=options.memory,
             tell=lambda promise, how: self._history.write("broken", promise=promise, how=how),
         )
         self._fleet = stack.enter_context(Fleet(self._settings(), options.replicas, folder, self._history))
-        self._faults = Faults(self._fleet, broker, self._group, self._topics.requests, self._rest, options.replicas)
+        self._faults = Faults(
+            self._fleet,
+            broker,
+            store,
+            group=self._group,
+            topic=self._topics.requests,
+            size=options.replicas,
+            rest=self._rest,
+        )
         self._done: Counter[str] = Counter()
 
     def run(self) -> Outcome:
@@ -116,27 +137,40 @@ class Mix:
             Checker(servers, self._group, self._topics, self._books, self._history)
         )
         self._begin(self._options.legs[0])
-        load = self._stack.enter_context(Load(servers, self._topics, self._options.rate, self._books, self._history))
+        options = self._options
+        load = self._stack.enter_context(
+            Load(servers, self._topics, options.rate, self._books, self._history, options.requests)
+        )
         began = self._history.now
-        for number, leg in enumerate(self._options.legs):
-            if number:
+        for number, leg in enumerate(options.legs):
+            if number and not load.is_over:
                 self._fleet.end()
                 self._begin(leg)
             for fault in leg.faults:
                 self._rest(began + fault.starts - self._history.now)
-                if fault.kind.is_brokers:
+                if fault.kind.stops_all:
                     self._await_progress()
-                self._do(fault)
+                if not load.is_over:
+                    self._do(fault)
+        while options.requests is not None and not load.is_over:
+            self._rest(SLICE)
         load.stop(ALL_ANSWERED_WITHIN)
         seconds = self._history.now - began
         self._await_answers()
         self._fleet.end()
         self._checker.finish(ALL_ANSWERED_WITHIN)
         self._books.close()
-        if self._options.has_state:
-            self._books.restored(self._last_states())
+        if options.state:
+            self._books.restored(self._last_states() if self._store is None else self._stored_states(self._store))
         return Outcome(
-            self._options, self._books, self._fleet, self._done, seconds, self._checker.unanswered_looks, self._folder
+            options,
+            self._books,
+            self._fleet,
+            self._done,
+            seconds,
+            self._checker.unanswered_looks,
+            self._folder,
+            "the changelog" if self._store is None else "a store outside",
         )
 
     def _begin(self, leg: Leg) -> None:
@@ -175,9 +209,11 @@ class Mix:
             self._rest(SLICE)
 
     def _await_answers(self) -> None:
-        """Until every request has its answer and is committed, or the time is over: the books say what is missing."""
-        deadline = time.monotonic() + ALL_ANSWERED_WITHIN
-        while not self._books.is_all_done and time.monotonic() < deadline:
+        """Until all is answered and committed, or no answer comes any more: the books say what is missing."""
+        answers, last = 0, self._history.now
+        while not self._books.is_all_done and self._history.now < last + ALL_ANSWERED_WITHIN:
+            if self._books.answers > answers:
+                answers, last = self._books.answers, self._history.now
             self._rest(SLICE)
 
     def _tell(self, what: str) -> None:
@@ -190,7 +226,7 @@ class Mix:
         counts = {topics.requests: topics.partitions, topics.answers: topics.partitions}
         counts[topics.dead] = topics.dead_partitions
         configs: dict[str, dict[str, str]] = {}
-        if self._options.has_state:
+        if self._options.state and self._store is None:
             counts[self._changelog] = topics.partitions
             configs[self._changelog] = dict(CHANGELOG_CONFIGS)
         admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
@@ -206,24 +242,36 @@ class Mix:
     def _changelog(self) -> str:
         return f"{self._group}-state"  # as it is called unless it is set
 
-    def _last_states(self) -> dict[bytes, int]:
-        """By key the number that the changelog ends with: the last element of the value."""
+    def _last_states(self) -> dict[bytes, bytes]:
+        """By key the value that counts in the changelog: exactly once the last one.
+
+        At least once it is the one that the latest request wrote: a replica that stood still may have written an older
+        one behind it. No request has a key forgotten.
+        """
         with Reader(Connection(bootstrap_servers=self._broker.bootstrap_servers), self._changelog) as reader:
-            return {
-                record.key or b"": int(np.frombuffer((record.value or b"")[-4:], "<f4")[0])
-                for record in reader.up_to_ends(reader.beginnings)
-            }
+            records = [(record.key or b"", record.value or b"") for record in reader.up_to_ends(reader.beginnings)]
+        if self._options.guarantee == "at_least_once":
+            records.sort(key=lambda record: int.from_bytes(record[1][OFFSET], "little"))
+        return dict(records)
+
+    def _stored_states(self, store: RunningStore) -> dict[bytes, bytes]:
+        return store.values(f"{self._group}-state:")
 
     def _settings(self) -> dict[str, str]:
-        model = fragile(TABLE, WEIGHTS)
-        with_state = {"STATE__TENSORS": '{"seen_in": "seen_out"}'} if self._options.has_state else {}
+        model, memory = fragile(TABLE, WEIGHTS), self._options.memory
+        with_state: dict[str, str] = {}
+        if memory is not None:
+            model = with_memory(model, memory.model, memory.columns)
+            with_state |= {"STATE__TENSORS": json.dumps(memory.tensors)}
+        if self._store is not None:
+            with_state |= {"STATE__STORE": self._store.url, "STATE__KEYS_IN_MEMORY": str(KEYS_BESIDE_STORE)}
         return {
             "KAFKA__BOOTSTRAP_SERVERS": self._broker.bootstrap_servers,
             "KAFKA__REQUEST_TOPICS": self._topics.requests,
             "KAFKA__RESPONSE_TOPIC": self._topics.answers,
             "KAFKA__DEAD_LETTER_TOPIC": self._topics.dead,
             "KAFKA__GROUP_ID": self._group,
-            "MODEL__PATH": str(save(counting(model) if self._options.has_state else model, self._folder)),
+            "MODEL__PATH": str(save(model, self._folder)),
             "MODEL__DEVICE": "cpu",
             "DELIVERY__GUARANTEE": self._options.guarantee,
             **with_state,

@@ -22,15 +22,21 @@ class Kind(StrEnum):
     BROKER_STOP = "broker stop"
     BROKER_KILL = "broker kill -9"
     BROKER_SUSPEND = "broker SIGSTOP"
+    STORE_KILL = "store kill -9"
+    STORE_SUSPEND = "store SIGSTOP"
 
     @property
-    def is_brokers(self) -> bool:
+    def stops_all(self) -> bool:
         """Whether nothing can get on while it lasts."""
-        return self in (Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_SUSPEND)
+        return self in _STOPPING
 
 
-def kinds(guarantee: str, brokers: int) -> Sequence[Kind]:
-    """What is done to workers of this guarantee and to a cluster of so many brokers.
+_STORES = (Kind.STORE_KILL, Kind.STORE_SUSPEND)
+_STOPPING = (Kind.BROKER_STOP, Kind.BROKER_KILL, Kind.BROKER_SUSPEND, *_STORES)
+
+
+def kinds(guarantee: str, brokers: int, *, has_store: bool = False) -> Sequence[Kind]:
+    """What is done to workers of this guarantee, to a cluster of so many brokers, and to a store outside.
 
     A broker that is the only one loses the ends of transactions when it stops, in good order or not: its coordinator
     finds no leader to write the marker at, takes the partition for deleted and the transaction for ended (KAFKA-20734,
@@ -39,9 +45,9 @@ def kinds(guarantee: str, brokers: int) -> Sequence[Kind]:
     taken back. No client can mend that, so exactly once meets restarts of brokers on three of them, and a lone one is
     only frozen, with a session that outlasts it.
     """
-    if guarantee == "exactly_once" and brokers == 1:
-        return [kind for kind in Kind if kind not in (Kind.BROKER_STOP, Kind.BROKER_KILL)]
-    return [kind for kind in Kind if kind is not Kind.BROKER_SUSPEND]
+    is_lone = guarantee == "exactly_once" and brokers == 1
+    without = {Kind.BROKER_STOP, Kind.BROKER_KILL} if is_lone else {Kind.BROKER_SUSPEND}
+    return [kind for kind in Kind if kind not in (without if has_store else without.union(_STORES))]
 
 
 # How long each lasts, seconds from and to. A group gives a member up after 3 s: half the suspensions are longer.
@@ -53,9 +59,10 @@ LASTS = {
     Kind.BROKER_STOP: (0.1, 3.0),  # until it is started again
     Kind.BROKER_KILL: (0.1, 3.0),
     Kind.BROKER_SUSPEND: (0.5, 8.0),
+    Kind.STORE_KILL: (0.1, 3.0),
+    Kind.STORE_SUSPEND: (0.5, 8.0),
 }
 CALM = (0.5, 3.0)  # from the end of one fault to the next, at least
-IN_ROUND = 6  # faults, at most
 SLOT = 9.5  # from the start of one fault to the next, seconds: 21 rounds of six in 20 minutes
 NEIGHBOURS_DIFFER = (0, 3, 1, 2)  # the order of four pairs in which both members change as often as can be
 
@@ -82,9 +89,9 @@ class Leg(NamedTuple):
     faults: Sequence[Fault]
 
 
-def rounds_in(minutes: float) -> int:
-    """How many rounds fill so many minutes."""
-    return max(1, round(minutes * 60.0 / (SLOT * IN_ROUND)))
+def rounds_in(minutes: float, faults: int) -> int:
+    """How many rounds of so many faults fill so many minutes."""
+    return max(1, round(minutes * 60.0 / (SLOT * faults)))
 
 
 def plan(
@@ -103,7 +110,7 @@ def plan(
     for number, (its_protocol, its_ids) in enumerate(ways[:rounds]):
         count = min(len(ways), rounds)
         mine = range(rounds * number // count, rounds * (number + 1) // count)
-        faults = [fault for at in mine for fault in _round(chance, each, at * IN_ROUND, pace)]
+        faults = [fault for at in mine for fault in _round(chance, each, at * len(each), pace)]
         legs.append(Leg(its_protocol, its_ids, faults))
     return legs
 

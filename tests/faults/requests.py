@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 Rows = NDArray[np.float32]
 
 ROOTS, OUTPUTS, TABLE_ROWS = 7, 4, 64
-KEYS = 97
+KEYS = 10_000
+DRAWS = 1 << 17  # of a key; then they come again
 POOL = 4096  # different rows; a request that got another's answer is seen by its value
 RAW = b"application/octet-stream"
 JSON = b"application/json"
@@ -34,6 +35,10 @@ _inputs: Rows = np.concatenate(
     axis=1,
 )
 _outputs: Rows = (TABLE[_inputs[:, 0].astype(np.int64)] + np.sqrt(_inputs[:, 1:]) @ WEIGHTS).astype(np.float32)
+
+# Zipf: the n-th key comes 1/n times as often as the first, which a tenth of all requests are of.
+_shares = np.cumsum(1.0 / np.arange(1, KEYS + 1))
+_keys = np.searchsorted(_shares, _chance.random(DRAWS) * _shares[-1]).tolist()
 
 # Batched and single products differ in the last bits; two rows of the pool differ by far more.
 TOLERANCE = 1e-4
@@ -82,7 +87,7 @@ _POISONS = list(POISONS.values())
 def request(number: int, partitions: int, *, has_state: bool = False) -> Request:
     """The n-th request to a topic of so many partitions. With state, one without a key is refused."""
     is_keyless = number % KEYLESS_EVERY == 0
-    key = None if is_keyless else b"key-%d" % (number % KEYS)
+    key = None if is_keyless else b"key-%d" % _keys[number % DRAWS]
     partition = number // KEYLESS_EVERY % partitions if is_keyless else -1
     content_type, value, code = _poison(number) or (RAW, _inputs[_rows(number)].tobytes(), None)
     if has_state and is_keyless:
@@ -97,33 +102,36 @@ def number_of(request_id: str) -> int | None:
     return int(digits) if head == "r" and digits.isdecimal() else None
 
 
+def rows(number: int) -> Rows:
+    """What a good request asks: (rows, 1 + ROOTS) FP32."""
+    return _inputs[_rows(number)]
+
+
 def right_value(number: int) -> Rows:
     """The answer to a good request: (rows, OUTPUTS) FP32."""
     return _outputs[_rows(number)]
 
 
-def wrong_value(number: int, value: bytes, *, has_state: bool = False) -> str | None:
+def wrong_value(number: int, value: bytes, more: int = 0) -> str | None:
     """Why these bytes are not the right answer to a good request; None: they are.
 
-    What they say of state is not looked at.
+    What they say of state, in so many columns more, is not looked at.
     """
     right = right_value(number)
-    width = OUTPUTS + has_state
-    if len(value) != 4 * len(right) * width:
-        return f"{len(value)} bytes, not {4 * len(right) * width}"
-    got = np.frombuffer(value, "<f4").reshape(-1, width)[:, :OUTPUTS]
+    if len(value) != 4 * len(right) * (OUTPUTS + more):
+        return f"{len(value)} bytes, not {4 * len(right) * (OUTPUTS + more)}"
+    got = _floats(value, more)[:, :OUTPUTS]
     # `not <=`, because NaN is neither.
     return None if np.abs(got - right).max() <= TOLERANCE else f"{got.tolist()}, not {right.tolist()}"
 
 
-def seen(value: bytes) -> list[int]:
-    """What a model with state says that it saw of the key, for each row of an answer."""
-    return [int(count) for count in np.frombuffer(value, "<f4").reshape(-1, OUTPUTS + 1)[:, -1]]
+def told_by(value: bytes, more: int) -> Rows:
+    """What an answer says of state: the last columns of each of its rows."""
+    return _floats(value, more)[:, OUTPUTS:]
 
 
-def rows_of(number: int) -> int:
-    """Of a good request."""
-    return len(right_value(number))
+def _floats(value: bytes, more: int) -> Rows:
+    return np.frombuffer(value, "<f4").reshape(-1, OUTPUTS + more)
 
 
 def _poison(number: int) -> _Poison | None:

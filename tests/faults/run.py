@@ -10,23 +10,28 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.faults.brokers import Brokers, Lone, Three
+from tests.faults.memories import MEMORIES
 from tests.faults.mix import Options, run
 from tests.faults.plan import kinds, plan, rounds_in
 from tests.faults.table import table
 from tests.kafka.broker import JvmBroker
 from tests.kafka.trio import Trio
+from tests.stores.running import RunningStore
 
 GUARANTEES = ("at_least_once", "exactly_once")
 
 
 def main() -> int:
     """Run what the command line asks for."""
-    asked = _parser().parse_args()
+    parser = _parser()
+    asked = parser.parse_args()
     guarantees = GUARANTEES if asked.guarantee == "both" else (asked.guarantee,)
+    if asked.store and (guarantees != ("at_least_once",) or not asked.state):
+        parser.error("--store wants --guarantee at_least_once and --state: a store has no part in transactions")
     try:
         broken = [guarantee for guarantee in guarantees if not _keeps(guarantee, asked)]
     except KeyboardInterrupt:
@@ -39,13 +44,22 @@ def _keeps(guarantee: str, asked: argparse.Namespace) -> bool:
     folder = asked.folder / f"{guarantee.replace('_', '-')}-{asked.seed}-{int(time.time())}"
     folder.mkdir(parents=True)
     ids = asked.ids if guarantee == "exactly_once" else "unique"
-    with _brokers(guarantee) as brokers:
-        each = kinds(guarantee, brokers.count)
-        legs = plan(asked.seed, rounds_in(asked.minutes), each, protocol=asked.protocol, ids=ids)
+    minutes = asked.minutes if asked.requests is None else asked.requests / asked.rate / 60.0
+    with ExitStack() as stack:
+        brokers = stack.enter_context(_brokers(guarantee))
+        # `always`: what is acknowledged outlives a kill, however slow the disk is.
+        store = stack.enter_context(RunningStore(folder, "--appendfsync", "always")) if asked.store else None
+        each = kinds(guarantee, brokers.count, has_store=asked.store)
         options = Options(
-            guarantee, legs, rate=asked.rate, replicas=asked.replicas, settings=dict(asked.set), has_state=asked.state
+            guarantee,
+            plan(asked.seed, rounds_in(minutes, len(each)), each, protocol=asked.protocol, ids=ids),
+            rate=asked.rate,
+            replicas=asked.replicas,
+            settings=dict(asked.set),
+            state=asked.state,
+            requests=asked.requests,
         )
-        outcome = run(options, brokers, folder)
+        outcome = run(options, brokers, folder, store)
     shown = table(outcome, _again(guarantee, asked))
     (folder / "table.txt").write_text(shown + "\n")
     sys.stdout.write(f"\n{shown}\n")
@@ -69,11 +83,11 @@ def _again(guarantee: str, asked: argparse.Namespace) -> str:
     named = [
         f"--{name} {value}"
         for name, value in vars(asked).items()
-        if name not in ("guarantee", "seed", "minutes", "set", "folder", "state") and value != getattr(default, name)
+        if name not in ("guarantee", "seed", "set", "folder", "store") and value != getattr(default, name)
     ]
-    named += ["--state"] if asked.state else []
+    named += ["--store"] if asked.store else []
     named += [f"--set {name}={value}" for name, value in asked.set]
-    head = f"python -m tests.faults.run --guarantee {guarantee} --seed {asked.seed} --minutes {asked.minutes:g}"
+    head = f"python -m tests.faults.run --guarantee {guarantee} --seed {asked.seed}"
     return " ".join([head, *named])
 
 
@@ -95,7 +109,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DELIVERY__COMMIT_INTERVAL_MS=50",
         help="a setting of every replica, without the prefix",
     )
-    say("--state", action="store_true", help="a model that counts the rows of each key")
+    say("--requests", type=int, help="so many, in the place of --minutes: the faults stop with the last one")
+    say("--state", choices=MEMORIES, default="", help="a model with state: a GRU, or the mean of what came")
+    say("--store", action="store_true", help="states are kept in a Valkey or Redis, which is killed, too")
     say("--folder", type=Path, default=Path("build/faults"), help="for history and logs (build/faults)")
     return parser
 

@@ -46,6 +46,8 @@ def _head(outcome: Outcome) -> Iterator[str]:
     )
     ways = ", ".join(f"{leg.protocol}/{leg.ids}" for leg in options.legs)
     yield f"  group protocol/transactional ids: {ways}"
+    if options.state:
+        yield f"  model with state: {options.state}, {len(outcome.books.states):,} keys, kept in {outcome.kept_in}"
 
 
 def _promises(outcome: Outcome) -> Iterator[str]:
@@ -54,7 +56,7 @@ def _promises(outcome: Outcome) -> Iterator[str]:
     yield _row("requests", len(books.requests), f"{again:,} of them published again by their client" if again else "")
     yield _row("answers", books.answers, f"{books.errors:,} of them errors")
     yield _row("dead letters", books.dead_letters)
-    for name, words in (*PROMISES, *STATE_PROMISES) if outcome.options.has_state else PROMISES:
+    for name, words in (*PROMISES, *STATE_PROMISES) if outcome.options.state else PROMISES:
         yield _row(words, books.found[name])
     yield _row("looks at the commits", books.looks, f"{outcome.unanswered_looks} more met no broker")
     yield _row("commits that moved back", books.moved_back)
@@ -70,7 +72,8 @@ def _row(words: str, number: int, more: str = "") -> str:
 def _faults(outcome: Outcome) -> Iterator[str]:
     stalls = outcome.books.stalls.longest
     yield f"  {'fault':<34} {'times':>9}  longest stall of a partition's answers"
-    for kind in Kind:
+    planned = {fault.kind for leg in outcome.options.legs for fault in leg.faults}
+    for kind in filter(planned.__contains__, Kind):
         yield f"  {kind:<34} {outcome.faults[kind]:>9,}  {stalls.get(kind, 0.0):.1f} s"
     yield f"  {'any':<34} {outcome.faults.total():>9,}  {max(stalls.values(), default=0.0):.1f} s"
 

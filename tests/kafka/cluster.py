@@ -176,7 +176,9 @@ class Cluster:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types for it
         spec = {TopicPartition(topic, number): latest for number in range(self.partitions(topic))}
         found = self.admin.list_offsets(spec, isolation_level=isolation, request_timeout=TIMEOUT)
-        return {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
+        ends = {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
+        assert min(ends.values()) >= 0, "a leader does not answer"  # which the client tells as an offset of -1001
+        return ends
 
     def has_open_transaction(self, topic: str) -> bool:
         """Whether there are records that a reader of committed data has to wait for."""

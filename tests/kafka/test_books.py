@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
 from tests.faults.books import Books, Look, Place, Seen, Source
-from tests.faults.requests import KEYS, POISON_EVERY, RAW, request, right_value
+from tests.faults.memories import MEMORIES, Memory
+from tests.faults.requests import (
+    KEYS,
+    POISON_EVERY,
+    RAW,
+    TABLE,
+    WEIGHTS,
+    request,
+    right_value,
+    rows,
+    told_by,
+)
+from tests.models import fragile, with_memory
 
 PARTITIONS = 2
 BAD = POISON_EVERY // 2  # the first bad request
@@ -124,7 +138,7 @@ def test_a_run_of_answers_that_comes_again_is_no_disorder() -> None:
     [
         (answered(1, 0, as_if=2), ", not [["),
         (answered(7, 0, as_if=1), "16 bytes, not 48"),
-        (answered(1, 0)._replace(key=b"key-2"), "key b'key-2', not b'key-1'"),
+        (answered(1, 0)._replace(key=b"other"), "key b'other', not b'key-"),
         (answered(1, 0, {"status": "error", "error-code": "INTERNAL"}), "status error INTERNAL, not ok"),
         (answered(1, 0, {"status": "fine"}), "status fine None, not ok"),
         (answered(BAD, 0, {"status": "ok"}), "status ok None, not INVALID_ARGUMENT"),
@@ -290,18 +304,32 @@ def test_a_stall_belongs_to_the_fault_that_began_it() -> None:
     assert stalls.longest == {"kill -9": 4.0}
 
 
-SAME_KEY = [1, 1 + 2 * KEYS, 1 + 4 * KEYS]  # numbers of requests of one key and partition, of one row each
+GRU = MEMORIES["gru"]
+# Of one key and one partition, one row each.
+SAME_KEY = [n for n in range(1, 999, 2) if request(n, 2)[::4] == (b"key-0", None) and len(rows(n)) == 1][:3]
 
 
-def counted(number: int, offset: int, *counts: float) -> Seen:
-    """The right answer of a model with state that saw so many rows of the key."""
-    right = np.column_stack([right_value(number), np.array(counts, np.float32)])
-    return answered(number, offset)._replace(value=right.tobytes())
+def told(numbers: Sequence[int], offset: int = 0, *, ends_with: int | None = None) -> Seen:
+    """The right answer to the last of these, if the model with state was asked all of them; or another's value."""
+    state = GRU.initial
+    for number in numbers:
+        state = GRU.after(state, rows(number)[0][GRU.columns])
+    last = numbers[-1] if ends_with is None else ends_with
+    value = np.concatenate([right_value(last)[0], GRU.told(state)]).astype(np.float32)
+    return answered(last, offset)._replace(value=value.tobytes())
+
+
+def left_by(*numbers: int) -> bytes:
+    """A value of the changelog, when the model was asked these."""
+    state = GRU.initial
+    for number in numbers:
+        state = GRU.after(state, rows(number)[0][GRU.columns])
+    return bytes(24) + state.astype("<f4").tobytes()
 
 
 def stateful_books(*answers: Seen) -> Books:
     """In which requests of one key lie, one after the other."""
-    found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None, has_state=True)
+    found = Books(PARTITIONS, exactly_once=True, tell=lambda _promise, _how: None, memory=GRU)
     for number in SAME_KEY:
         found.published(lying_at(number), number)
         found.requested(asked_for(number))
@@ -311,34 +339,83 @@ def stateful_books(*answers: Seen) -> Books:
     return found
 
 
+FIRST, SECOND, THIRD = SAME_KEY
+SERIAL = [told(SAME_KEY[: at + 1], at) for at in range(3)]
+
+
 def test_states_of_a_serial_replay_are_found_clean() -> None:
-    """Each answer saw those before it, and the changelog ends with the last."""
-    found = stateful_books(*[counted(number, at, at + 1) for at, number in enumerate(SAME_KEY)])
-    found.restored({b"key-1": 3})
+    """Each answer tells of those before it, and the changelog ends with the last."""
+    found = stateful_books(*SERIAL)
+    found.restored({b"key-0": left_by(*SAME_KEY)})
 
     assert found.broken == []
 
 
-@pytest.mark.parametrize("counts", [(1, 1, 2), (1, 3, 4), (2, 3, 4)])
-def test_a_state_that_is_left_out_or_applied_twice_is_wrong(counts: tuple[int, ...]) -> None:
-    """By the number of rows that an answer saw."""
-    found = stateful_books(*[counted(n, at, counts[at]) for at, n in enumerate(SAME_KEY)])
+@pytest.mark.parametrize(
+    "last",
+    [
+        told([THIRD]),
+        told([FIRST, THIRD]),
+        told([FIRST, SECOND, SECOND, THIRD]),
+        told([SECOND, FIRST, THIRD]),
+        told([FIRST, THIRD, SECOND], ends_with=THIRD),
+    ],
+)
+def test_what_is_lost_applied_twice_or_out_of_order_is_a_wrong_state(last: Seen) -> None:
+    """By what an answer tells of its key."""
+    found = stateful_books(*SERIAL[:2], last._replace(offset=2))
 
     assert found.broken == ["wrong state"]
 
 
-@pytest.mark.parametrize("states", [{}, {b"key-1": 2}, {b"key-1": 3, b"key-2": 1}])
-def test_a_changelog_that_ends_otherwise_is_wrong(states: Mapping[bytes, int]) -> None:
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {},
+        {b"key-0": left_by(FIRST, SECOND)},
+        {b"key-0": left_by(*SAME_KEY), b"key-1": left_by(FIRST)},
+        {b"key-0": bytes(24) + np.full(16, np.nan, "<f4").tobytes()},
+    ],
+)
+def test_a_changelog_that_ends_otherwise_is_wrong(kept: Mapping[bytes, bytes]) -> None:
     """With another state of a key, none, or one of a key that was never asked for."""
-    found = stateful_books(*[counted(number, at, at + 1) for at, number in enumerate(SAME_KEY)])
-    found.restored(states)
+    found = stateful_books(*SERIAL)
+    found.restored(kept)
 
     assert found.broken == ["wrong state"]
 
 
 def test_an_answer_that_comes_again_with_another_state_is_wrong() -> None:
     """Beside being repeated."""
-    first = [counted(number, at, at + 1) for at, number in enumerate(SAME_KEY)]
-    found = stateful_books(*first, counted(SAME_KEY[0], 9, 2))
+    found = stateful_books(*SERIAL, told([SECOND, FIRST], 9))
 
     assert set(found.broken) == {"repeated", "wrong"}
+
+
+@pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
+def test_the_judge_replays_what_the_model_does(memory: Memory) -> None:
+    """Row by row, with a computation of its own: the answers' own outputs, what is told, and what is left."""
+    session = ort.InferenceSession(with_memory(fragile(TABLE, WEIGHTS), memory.model, memory.columns))
+    dtypes = {"tensor(double)": "<f8", "tensor(int64)": "<i8", "tensor(float)": "<f4"}
+    given = {at.name: np.zeros((1, *at.shape[1:]), dtypes[at.type]) for at in session.get_inputs()[1:]}
+    state = memory.initial
+    for row in (row for number in range(300) for row in rows(number)):
+        y, *left = session.run(["y", *memory.tensors.values()], {"x": row[None], **given})
+        given = dict(zip(memory.tensors, left, strict=True))
+        state = memory.after(state, row[memory.columns])
+
+        most = memory.tolerance
+        np.testing.assert_allclose(told_by(y.tobytes(), memory.width)[0], memory.told(state), most, most)
+        np.testing.assert_allclose(memory.read(b"".join(array.tobytes() for array in left)), state, most, most)
+
+
+def test_keys_come_with_a_zipf_skew() -> None:
+    """The first a tenth of the time, the second half as often, and nearly all of them at least once."""
+    keys = Counter(request(number, PARTITIONS).key for number in range(100_000))
+    del keys[None]
+
+    first, second = keys[b"key-0"], keys[b"key-1"]
+
+    assert first / 2.2 < second < first / 1.8
+    assert 0.09 < first / keys.total() < 0.12
+    assert len(keys) > KEYS * 0.8

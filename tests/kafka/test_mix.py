@@ -1,4 +1,4 @@
-"""The mix of faults of `make faults`, short: each kind once, both guarantees, a broker of its own."""
+"""The mix of faults of `make faults`, short: each kind once, both guarantees, a broker of its own, and states."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from tests.faults.table import table
 from tests.kafka.broker import NEVER_FENCED
 from tests.kafka.cluster import fresh
 from tests.kafka.fixtures import NewBroker
+from tests.stores.running import RunningStore
 
 PACE = 0.25  # of the long run's times
 # Seeds whose further member is an idle one: whole replicas join in the other tests.
 
 
 @pytest.mark.parametrize(
-    ("guarantee", "protocol", "ids", "seed"),
+    ("guarantee", "protocol", "ids", "seed", "state"),
     [
-        pytest.param("at_least_once", "classic", "unique", 6, marks=pytest.mark.slow),
-        ("exactly_once", "consumer", "stable", 7),
+        pytest.param("at_least_once", "classic", "unique", 6, "", marks=pytest.mark.slow),
+        ("exactly_once", "consumer", "stable", 7, "gru"),
     ],
 )
 def test_a_mix_of_faults_keeps_the_promise(
-    new_broker: NewBroker, tmp_path: Path, guarantee: str, protocol: str, ids: str, seed: int
+    new_broker: NewBroker, tmp_path: Path, guarantee: str, protocol: str, ids: str, seed: int, state: str
 ) -> None:
     """Killed, ended, suspended, rebalanced, and without a broker: every promise of the guarantee is kept."""
     folder = tmp_path / fresh("mix")
@@ -35,7 +36,7 @@ def test_a_mix_of_faults_keeps_the_promise(
     legs = plan(seed, 1, each, protocol=protocol, ids=ids, pace=PACE)
 
     outcome = run(
-        Options(guarantee, legs, replicas=2),
+        Options(guarantee, legs, replicas=2, state=state),
         Lone(new_broker(NEVER_FENCED if guarantee == "exactly_once" else {})),
         folder,
     )
@@ -43,3 +44,19 @@ def test_a_mix_of_faults_keeps_the_promise(
     assert not outcome.broken, table(outcome, "this test")
     assert outcome.faults == dict.fromkeys(each, 1)
     assert outcome.books.errors > 0
+
+
+@pytest.mark.slow
+def test_a_mix_of_faults_leaves_no_wrong_state_in_a_store(new_broker: NewBroker, tmp_path: Path) -> None:
+    """Which is killed and silent itself, beside all else."""
+    folder = tmp_path / fresh("mix")
+    folder.mkdir()
+    each = kinds("at_least_once", 1, has_store=True)
+    legs = plan(8, 1, each, protocol="consumer", ids="unique", pace=PACE)
+
+    with RunningStore(folder, "--appendfsync", "always") as store:
+        outcome = run(Options("at_least_once", legs, replicas=2, state="mean"), Lone(new_broker({})), folder, store)
+
+    assert not outcome.broken, table(outcome, "this test")
+    assert outcome.faults == dict.fromkeys(each, 1)
+    assert outcome.books.states

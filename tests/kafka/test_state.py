@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.publisher import Acknowledged
 from tests.kafka.scene import Scene, quick_exactly_once
 from tests.models import gru, running_mean
+from tests.unit.kafka.client.test_config import settings
+from worker.core.records import Partition
+from worker.core.tensors.specs import TensorSpec
+from worker.kafka import ChangelogRestorer
+from worker.kafka.cluster.admin_answers import told_offset
+from worker.state import StateLayout
+from worker.state.layout import StateTensor
 
 RAW = ("content-type", b"application/octet-stream")
 MEAN_STATE = {"sum_in": "sum_out", "count_in": "count_out"}
@@ -168,6 +180,40 @@ def test_a_killed_replica_leaves_no_wrong_state(kafka: Cluster, tmp_path: Path, 
                 replica = scene.replica()
             acknowledged = load.stop()
         expect_serial(scene, acknowledged, mean_serial())
+
+
+def test_a_leader_that_stands_still_tells_no_end(own_broker: JvmBroker) -> None:
+    """The client tells of no error then, but of an offset that is none."""
+    kafka = Cluster(own_broker.bootstrap_servers)
+    topic = kafka.create_topic("states")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer.produce(topic, b"x")
+    assert producer.flush(20.0) == 0
+    assert kafka.end_offsets(topic) == {0: 1}
+    own_broker.suspend()
+
+    asked = kafka.admin.list_offsets({TopicPartition(topic, 0): OffsetSpec.latest()}, request_timeout=1.0)  # type: ignore[no-untyped-call]  # the client declares no types there
+
+    assert [told_offset(answer, 10.0) for answer in asked.values()] == [None]
+
+
+def test_a_restore_asks_the_leader_that_was_elected_last(own_broker: JvmBroker) -> None:
+    """Whose epoch is another than the one that the client has heard of."""
+    topic = Cluster(own_broker.bootstrap_servers).create_topic("states")
+    kafka = settings(bootstrap_servers=own_broker.bootstrap_servers)
+    layout = StateLayout((StateTensor(TensorSpec("h", "FP32", (1,)), "next"),), (np.zeros(1, "<f4"),))
+    restorer = ChangelogRestorer(kafka, topic, layout, logging.getLogger(__name__), is_exact=True, date=time.time)
+
+    for attempt in range(2):
+        restorer.begin(Partition("requests", 0), attempt, None)
+        deadline = time.monotonic() + 60.0
+        while (found := restorer.found()) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert (found.attempt, found.is_last) == (attempt, True)
+        own_broker.kill()
+        own_broker.heal()
+    restorer.close(5.0)
 
 
 def test_states_beyond_memory_survive_a_kill(kafka: Cluster, tmp_path: Path) -> None:

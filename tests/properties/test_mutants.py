@@ -14,9 +14,12 @@ from tests.properties import test_killers as killers
 from tests.properties.simulation.checker import Broken
 from tests.properties.simulation.lives import MISHAPS
 from tests.properties.simulation.mutants import (
+    AT_A_CHANGELOG,
+    AT_A_CHANGELOG_EXACTLY_ONCE,
     AT_LEAST_ONCE,
     CRASH,
     EXACTLY_ONCE,
+    IN_A_STORE,
     KEYED,
     KILLERS,
     LOOSE,
@@ -32,7 +35,10 @@ MUTANTS = {
     "at_least_once": AT_LEAST_ONCE,
     "at_least_once-key": KEYED,
     "at_least_once-none": LOOSE,
+    "at_least_once-changelog": AT_A_CHANGELOG,
+    "at_least_once-store": IN_A_STORE,
     "exactly_once": EXACTLY_ONCE,
+    "exactly_once-changelog": AT_A_CHANGELOG_EXACTLY_ONCE,
 }
 CASES = [(guarantee, mutant) for guarantee, mutants in MUTANTS.items() for mutant in mutants]
 

@@ -73,6 +73,16 @@ class RunningStore:
             self._process.wait(10)
             self._process = None
 
+    def suspend(self) -> None:
+        """SIGSTOP: connections stand, and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def client(self) -> redis.Redis:
         """A client of the test's own."""
         return redis.Redis.from_url(self.url)

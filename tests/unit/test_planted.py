@@ -23,6 +23,7 @@ from tests.unit.codecs import test_answers, test_runs
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once
 from tests.unit.kafka import scripted
+from tests.unit.kafka.changelog import test_restorer
 from tests.unit.kafka.consumer import test_gates
 from tests.unit.kafka.producer import test_sink
 from tests.unit.kafka.transactions import test_kafka_transactions
@@ -40,6 +41,7 @@ from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.delivery.stored_states import StoringSink, _Sent
 from worker.kafka import KafkaSink, KafkaTransactions
+from worker.kafka.changelog import restorer
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.offsets.notes import Notes
 from worker.kafka.producer.receipts import Receipt
@@ -81,8 +83,8 @@ def _take_the_member_once(self: KafkaTransactions, *arguments: Any) -> None:
     _make(self, kafka, topics, name, timeout_ms, lambda: taken, *others)
 
 
-def _withhold_none(self: Suspects, record: Any, place: Place) -> bool:
-    _add(self, record, place)
+def _withhold_none(self: Suspects, record: Any, place: Place, **more: bool) -> bool:
+    _add(self, record, place, **more)
     return False
 
 
@@ -247,6 +249,18 @@ PLANTED: Mapping[str, Planted] = {
         "states",
         _count_what_comes_again,
         lambda _: test_state.test_at_least_once_what_comes_again_is_applied_to_what_was_before_it(joins=False),
+    ),
+    "what follows a suspect's records does not wait for them": Planted(
+        Quarantine,
+        "_must_wait",
+        _take_what_is_being_restored,
+        lambda _: test_state.test_what_comes_behind_a_suspects_records_runs_from_their_states(joins=False),
+    ),
+    "a changelog ends where its leader does not say": Planted(
+        restorer,
+        "known_offset",
+        lambda answer: answer.result().offset,
+        lambda _: test_restorer.test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again(),
     ),
     "requests come before their states are restored": Planted(
         KeyStates,

@@ -85,6 +85,7 @@ def compose(  # noqa: PLR0913  # names every part once
         dispatch=dispatch,
         punctuality=punctuality,
         states=states,
+        turns=turns,
     )
     decoding = Decoding(
         quarantine=quarantine,

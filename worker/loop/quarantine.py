@@ -8,6 +8,9 @@ the lanes, and nothing else decoded meanwhile:
 A process that dies meanwhile leaves that note behind. Its successor finds the record marked as poison, and answers it
 with an error, without decoding or running it. A run that is broken off for another reason has its note withdrawn.
 
+Where keys have states, what comes behind a suspect's records is set aside with them, until they are done: it would run
+from the states before them. Then it goes the way of all others.
+
 Takes records from `Admission` and gives isolated runs to `Dispatch`. Owns the suspects and their notes with the group.
 """
 
@@ -18,12 +21,13 @@ from collections.abc import Collection, Sequence
 from worker.core.deadlines.punctuality import Punctuality
 from worker.core.failures import Code
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Partition, Record, Rejection, Suspect
+from worker.core.records import Partition, Record, Rejection, Request, Suspect
 from worker.loop.dispatch import Dispatch
 from worker.loop.outcomes import Outcomes
 from worker.loop.suspects import IsolatedRun, Suspects
 from worker.ports import Codec, IsolationNotes
 from worker.state.states import KeyStates
+from worker.state.turns import KeyTurns
 
 POISONOUS = "this request ended the worker's process while it ran alone; it is not run again"
 
@@ -42,8 +46,9 @@ class Quarantine:
         dispatch: Dispatch,
         punctuality: Punctuality,
         states: KeyStates | None = None,
+        turns: KeyTurns | None = None,
     ) -> None:
-        self._states = states
+        self._states, self._turns = states, turns
         self._suspects = suspects
         self._notes = notes
         self._codec = codec
@@ -79,22 +84,25 @@ class Quarantine:
         self._suspects.suspect(suspects)
 
     def set_aside(self, records: Sequence[Record], now: float) -> Sequence[Record]:
-        """Keep the records of suspects, undecoded. Returns the others."""
+        """Keep the records of suspects, and what must not go past them, undecoded. Returns the others."""
         others: list[Record] = []
         for record in records:
             suspect = self._suspects.claims(record)
-            if suspect is None:
+            if suspect is None and not self._must_wait(record):
                 others.append(record)
                 continue
             place = self._ledger.track(record, 1, len(record.value or b""), now)
-            if record.offset == suspect.poison:
+            if suspect is not None and record.offset == suspect.poison:
                 self._outcomes.refuse([(place, self._codec.refuse(record, Code.INTERNAL, POISONOUS))])
-            elif self._suspects.add(record, place):
+            elif self._suspects.add(record, place, is_behind=suspect is None):
                 self._group.withhold(record.partition)
         return others
 
     def advance(self, run: IsolatedRun, now: float) -> bool:
         """Take the next step of the current run. Whether the lanes are to be left to it alone."""
+        if run.is_behind:
+            self._take_up(run, now)
+            return False
         if not self._ledger.is_next(run.place) and not run.is_begun:
             return False  # until the records before it are settled, others may run
         if self._dispatch.in_flight:
@@ -105,8 +113,7 @@ class Quarantine:
         if (group := self._suspects.next_group()) is not None:
             self._dispatch.start(group, now)
         elif self._ledger.is_done(run.place):
-            if self._suspects.end():
-                self._group.release(run.record.partition)
+            self._end(run)
             return False
         return True
 
@@ -134,6 +141,10 @@ class Quarantine:
         """This process ends of an error that was not foreseen: what it noted of the current record is to stay."""
         self._suspects.drop_runs()
 
+    def _must_wait(self, record: Record) -> bool:
+        """Whether it may be of a key of which an earlier request is to run alone."""
+        return self._turns is not None and self._suspects.has_waiting(record.partition)
+
     def _has_state(self, run: IsolatedRun) -> bool:
         """Whether the state that it will run on is here. Asked before it is noted: a store may be away for long."""
         return self._states is None or self._states.is_here(run.record)
@@ -148,14 +159,30 @@ class Quarantine:
         return self._group.note_isolated_run(run.record.partition, run.record.offset)
 
     def _begin(self, run: IsolatedRun, now: float) -> None:
+        if (request := self._decoded(run, now)) is not None:
+            self._suspects.begin(request, now)
+
+    def _take_up(self, run: IsolatedRun, now: float) -> None:
+        """No suspect's record before it is left: it finds company like any other."""
+        assert self._turns is not None
+        if (request := self._decoded(run, now)) is not None:
+            self._turns.add(request, now)
+        self._end(run)
+
+    def _decoded(self, run: IsolatedRun, now: float) -> Request | None:
+        """None when it is refused."""
         request = self._codec.decode(run.record)
         if isinstance(request, Rejection):
             self._outcomes.refuse([(run.place, request)])
-            return
+            return None
         request.place = run.place
         if request.timeout is not None:
             self._punctuality.give_deadline(request, now)
-        self._suspects.begin(request, now)
+        return request
+
+    def _end(self, run: IsolatedRun) -> None:
+        if self._suspects.end():
+            self._group.release(run.record.partition)
 
     @property
     def _group(self) -> IsolationNotes:

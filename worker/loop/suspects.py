@@ -20,10 +20,14 @@ MOST_WAITING = 64
 
 @dataclass(slots=True, eq=False)
 class IsolatedRun:
-    """One record set aside. `is_called`: the group was asked to note it; `is_begun`: it was decoded, and runs."""
+    """One record set aside. `is_called`: the group was asked to note it; `is_begun`: it was decoded, and runs.
+
+    `is_behind`: it is no suspect's any more, and need not run alone, but must not go past those that do.
+    """
 
     record: Record
     place: Place
+    is_behind: bool = False
     is_called: bool = False
     is_begun: bool = False
 
@@ -43,7 +47,11 @@ class Suspects:
 
     def __bool__(self) -> bool:
         """Whether records must be looked at before they are decoded."""
-        return bool(self._suspects)
+        return bool(self._suspects or self.runs)
+
+    def has_waiting(self, partition: Partition) -> bool:
+        """Whether records of this partition are set aside."""
+        return self._waiting[partition] > 0
 
     def suspect(self, suspects: Iterable[Suspect]) -> None:
         """From now on the records of these partitions are set aside, until `claims` or `release` ends it."""
@@ -65,10 +73,10 @@ class Suspects:
         self._claimed[partition] += 1
         return suspect
 
-    def add(self, record: Record, place: Place) -> bool:
+    def add(self, record: Record, place: Place, *, is_behind: bool = False) -> bool:
         """Set a record aside. True when its partition has enough waiting here: once, until `end` says the opposite."""
         partition = record.partition
-        self.runs.append(IsolatedRun(record, place))
+        self.runs.append(IsolatedRun(record, place, is_behind))
         self._waiting[partition] += 1
         is_enough = self._waiting[partition] >= MOST_WAITING and partition not in self._withheld
         if is_enough:

@@ -5,6 +5,7 @@
     group.py      one consumer group: members and their epochs, committed and pending offsets
     broker.py     request logs, output logs, transactional ids: what outlives a process
     source.py, producers.py   the clients, behind the protocols of the loop and of delivery
+    memories.py   where states are kept, and the clients that read and write them
     replica.py    a real `Worker` among these clients
     checker.py    what must hold at every instant, and at the end
     lives.py      one life after another, with a crash wherever it is wanted

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from tests.fakes import CHANGELOG
 from tests.properties.simulation.group import Committed, Group
 from tests.properties.simulation.log import OutputLog, Transaction, Verdict
 from tests.properties.simulation.process import World
@@ -82,9 +83,13 @@ class SimBroker:
     # Answers
 
     def output(self, message: Message) -> OutputLog:
-        """Where a message goes: as its requester chose, else by its key, else by the request's partition."""
+        """Where a message goes: as its requester chose, else by its key, else by the request's partition.
+
+        States lie in the partition of their requests.
+        """
         number = (sum(message.key) if message.key else message.source_partition) % self._partitions
         number = number if message.partition is None else message.partition
+        number = message.source_partition if message.topic == CHANGELOG else number
         key = message.topic, number
         return self.outputs.get(key) or self.outputs.setdefault(key, OutputLog(*key))
 

@@ -7,6 +7,8 @@
 | order of one partition's answers in one of the output's | of first occurrences | of the whole sequence |
 | an answer's value, a rejection's dead letter | right; there before the commit | right; in the same transaction |
 | an answer to a poison record | only for a record that ran alone when a process ended | the same |
+| a state | is there before the commit; ends as in a serial replay | the same |
+| a state in a store outside | says that its request, and all earlier ones of its key, are answered | |
 
 With less `order` it is that of the answers of one key, or none. The checker sees what any reader sees, and nothing of
 the worker.
@@ -15,21 +17,24 @@ the worker.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tests.builders import NONSENSE, POISON, SHORT
+from tests.fakes import CHANGELOG
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.group import Committed
 from tests.properties.simulation.log import OutputLog, Transaction, Verdict
 from tests.properties.simulation.process import World
-from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER
-from worker.core.ordering.order_by_key import Order
+from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Setup
 from worker.core.records import Message, Partition, Record
 from worker.loop.quarantine import POISONOUS
 
 SILENT = b"skip"
+SOURCE = 8  # bytes before a changelog's value in that of a store
+OFFSET = slice(8, 16)  # of a changelog's value: of the request that wrote it
 Position = tuple[Partition, int]
 
 
@@ -53,14 +58,24 @@ def is_killer(value: bytes | None) -> bool:
     )
 
 
+class State(NamedTuple):
+    """What a request left to the next of its key."""
+
+    offset: int
+    total: float
+
+
 class Checker:
     """Watches the broker. Raises `Broken` in the very step that breaks a promise."""
 
-    def __init__(self, world: World, broker: SimBroker, *, is_exact: bool, order: Order = "partition") -> None:
+    def __init__(self, world: World, broker: SimBroker, setup: Setup) -> None:
         self._world = world
         self._broker = broker
-        self._is_exact = is_exact
-        self._order = order
+        self._is_exact = setup.is_exact
+        self._order = setup.order
+        self._memory = setup.memory
+        self._states: dict[bytes, State] = {}  # durable: of each key that of the latest request; exactly once the last
+        self._without_some: set[bytes] = set()  # keys of which a state was refused, and later ones may have been taken
         self._answers: Counter[Position] = Counter()  # durable: acknowledged, or committed
         self._letters: Counter[Position] = Counter()
         self._errors: set[Position] = set()
@@ -80,9 +95,19 @@ class Checker:
         self._require(not self._is_exact, f"{message} was written outside of a transaction")
         self._count(message)
 
+    def stored(self, key: bytes, value: bytes) -> None:
+        """A store outside has this of a key."""
+        state = self._kept(key, value[SOURCE:])
+        for record in self._of_key(key):
+            if record.offset <= state.offset:
+                self._require_answer(record, f"the store has {state} of {key!r}")
+
     def refused(self, message: Message) -> None:
         """Its successors may land before it: a refusal for good breaks the order of what comes after the restart."""
-        self._excused.add(self._position(message))
+        if message.topic == CHANGELOG:
+            self._without_some.add(message.key or b"")
+        else:
+            self._excused.add(self._position(message))
 
     def interrupted(self, partition: Partition, offset: int) -> None:
         """Noted to run alone by a process that lost it without a word, and lives."""
@@ -115,6 +140,8 @@ class Checker:
 
     def readable(self, log: OutputLog, message: Message) -> None:
         """A reader that takes only what is committed got this."""
+        if message.topic == CHANGELOG:
+            return
         self.reads += 1
         partition, offset = self._position(message)
         line = log.topic, log.number, partition, self._company(message, offset)
@@ -181,12 +208,17 @@ class Checker:
         for partition, log in self._broker.requests.items():
             self._require(bool(log), f"{partition} is empty")
             self._all_answered_below(partition, log[-1].offset + 1)
+            if self._memory is not None:
+                self._require_last_states(log)
         answers = sum(self._answers.values()) + sum(self._letters.values())
         self._require(self.reads == answers, f"{answers} messages are durable, {self.reads} readable")
 
     # How it judges
 
     def _count(self, message: Message) -> None:
+        if message.topic == CHANGELOG:
+            self._kept(message.key or b"", message.value or b"")
+            return
         position = self._position(message)
         record = self._record(position)
         self._require(message.key == record.key, f"{_name(position)} has the key {message.key!r}")
@@ -196,9 +228,8 @@ class Checker:
             return
         self._answers[position] += 1
         if dict(message.headers)["status"] == b"ok":
-            self._require(
-                message.value == right_answer(record.value), f"{_name(position)} is answered {message.value!r}"
-            )
+            is_right = message.value in self._right(record) or record.key in self._without_some
+            self._require(is_right, f"{_name(position)} is answered {message.value!r}")
             return
         self._errors.add(position)
         if message.value == POISONOUS.encode():
@@ -207,8 +238,9 @@ class Checker:
                 position in self.may_be_poison, f"{_name(position)} is marked as poison, and no process died of it"
             )
         else:
+            is_bad = right_answer(record.value) is None and not is_killer(record.value)
             self._require(
-                right_answer(record.value) is None and not is_killer(record.value),
+                is_bad or record.key in self._without_some,
                 f"{_name(position)} is answered by an error: {message.value!r}",
             )
 
@@ -221,13 +253,65 @@ class Checker:
                 continue
             position = partition, record.offset
             answers, letters = self._answers[position], self._letters[position]
-            self._require(answers >= 1, f"{partition} is committed up to {offset}, and {record.offset} is not answered")
+            self._require_answer(record, f"{partition} is committed up to {offset}")
             self._require(most is None or answers == most, f"{_name(position)} is answered {answers} times")
             if position in self._errors:
-                self._require(
-                    letters >= 1, f"{partition} is committed up to {offset}, and {record.offset} has no dead letter"
-                )
                 self._require(most is None or letters == most, f"{_name(position)} has {letters} dead letters")
+            elif self._memory is not None:
+                state = self._states.get(record.key or b"")
+                self._require(
+                    state is not None and state.offset >= record.offset,
+                    f"{partition} is committed up to {offset}, and {record.offset} is not in {state}",
+                )
+
+    def _require_answer(self, record: Record, why: str) -> None:
+        """Its answer is durable, and its dead letter, if it is an error."""
+        position = record.partition, record.offset
+        if record.value == SILENT:
+            return
+        self._require(self._answers[position] >= 1, f"{why}, and {_name(position)} is not answered")
+        if position in self._errors:
+            self._require(self._letters[position] >= 1, f"{why}, and {_name(position)} has no dead letter")
+
+    # With state
+
+    def _kept(self, key: bytes, value: bytes) -> State:
+        """Durable: the state that a request left. At least once a zombie may write an older one behind it."""
+        state = State(int.from_bytes(value[OFFSET], "little"), float(np.frombuffer(value[-4:], "<f4")[0]))
+        before = self._states.get(key)
+        if before is None or self._is_exact or state.offset >= before.offset:
+            self._states[key] = state
+        return state
+
+    def _require_last_states(self, log: Sequence[Record]) -> None:
+        for key, record in {record.key or b"": record for record in log if right_answer(record.value)}.items():
+            sums, state = self._sums(record, with_it=True), self._states.get(key)
+            is_right = (0.0 if state is None else state.total) in sums or key in self._without_some
+            self._require(is_right, f"{key!r} ends with {state}, not with one of {sums}")
+
+    def _right(self, record: Record) -> set[bytes | None]:
+        """What it may be answered; None where only an error is right."""
+        right = right_answer(record.value)
+        if self._memory is None or right is None:
+            return {right}
+        rows = np.frombuffer(record.value or b"", "<f4")
+        return {(np.cumsum(rows) + total).astype("<f4").tobytes() for total in self._sums(record)}
+
+    def _sums(self, record: Record, *, with_it: bool = False) -> set[float]:
+        """The state of its key before it. What was marked as poison may have been applied before it was."""
+        sums = {0.0}
+        for one in self._of_key(record.key or b""):
+            if one.offset >= record.offset + with_it:
+                break
+            if right_answer(one.value):
+                added = float(np.frombuffer(one.value or b"", "<f4").sum())
+                applied = {total + added for total in sums}
+                sums = sums | applied if (one.partition, one.offset) in self.poison else applied
+        return sums
+
+    def _of_key(self, key: bytes) -> Iterator[Record]:
+        """Of one partition, as long as a model has state."""
+        return (record for log in self._broker.requests.values() for record in log if record.key == key)
 
     def _owed(self, partition: Partition, start: int, end: int) -> bool:
         return any(start <= record.offset < end for record in self._broker.requests.get(partition, ()))

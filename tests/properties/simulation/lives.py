@@ -15,6 +15,7 @@ from functools import partial
 from tests.builders import NONSENSE, P0, P1, POISON, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
+from tests.properties.simulation.memories import SimStore
 from tests.properties.simulation.process import Fate, Weather, World
 from tests.properties.simulation.replica import Replica, Setup
 from worker.core.records import Partition, Record
@@ -27,6 +28,11 @@ A, B = b"a", b"b"  # keys of two different output partitions
 
 def request(partition: Partition, offset: int, value: bytes | None, key: bytes | None = A) -> Record:
     return Record(partition, offset, key, value, (), None)
+
+
+def with_key_of_its_own(record: Record) -> Record:
+    """Where keys have states, none is of two partitions, and each request has one."""
+    return record._replace(key=b"%d%b" % (record.partition.number, record.key or b"c"))
 
 
 # Two partitions and, with three rows to a batch, four batches and more: a failing run is halved, a nonsense row is cut
@@ -69,12 +75,14 @@ class Crash:
 
 
 # What goes wrong in a life without a crash: reports that overtake each other, commits refused and unheard; transactions
-# taken back, committed without our hearing of it, and never ended at all.
+# taken back, committed without our hearing of it, and never ended at all; a store that does what it is asked too late,
+# without our hearing of it, or not.
 SOME_TROUBLE = {
     "produce": [Fate(there) for there in (0.001, 0.012, 0.004, 0.002, 0.009)] * 4,
     "commit": [Fate(), Fate(refusal="refused for this time"), Fate(heard_after=0.01)],
     "write offsets": [Fate(), Fate(refusal="refused for this time")],
     "commit transaction": [Fate(), Fate(heard_after=0.01), Fate(is_lost=True, heard_after=0.01)],
+    "store": [Fate(), Fate(0.02, heard_after=0.01), Fate(heard_after=0.01), Fate(is_lost=True, heard_after=0.01)] * 2,
 }
 
 
@@ -95,7 +103,8 @@ class Scenario:
 
 def troubled(setup: Setup) -> Scenario:
     """The usual requests, with trouble."""
-    return Scenario(setup, fates=SOME_TROUBLE, bounces=[(0.018, P0), (0.05, P1)])
+    later = 0.1 if setup.memory else 0.0  # the first poll waits for so long, and states come meanwhile
+    return Scenario(setup, fates=SOME_TROUBLE, bounces=[(0.018 + later, P0), (0.05 + later, P1)])
 
 
 class Lives:
@@ -109,24 +118,25 @@ class Lives:
         self.world = World()
         self.weather = Weather()
         self.broker = SimBroker(self.world)
-        self.checker = Checker(self.world, self.broker, is_exact=scenario.setup.is_exact, order=scenario.setup.order)
+        self.checker = Checker(self.world, self.broker, scenario.setup)
         self.broker.watcher = self.checker
+        self.store = SimStore(self.checker.stored)
         self.lived: list[Replica] = []
         self._unpublished = len(scenario.later)
-        self.broker.publish(*scenario.requests)
+        self._publish(*scenario.requests)
         self.broker.markers = dict(scenario.markers)
         for kind, fates in scenario.fates.items():
             coming = iter(fates)
             self.weather.fates[kind] = lambda coming=coming: next(coming, Fate())  # type: ignore[misc]
         for seconds, record in scenario.later:
-            self._in(seconds, partial(self._publish, record))
+            self._in(seconds, partial(self._publish_late, record))
         for seconds, partition in scenario.bounces:
             self._in(seconds, partial(self._bounce, partition))
 
     def live(self, crash: Crash | None = None, mishap: tuple[int, str] | None = None) -> Replica:
         """One life: until it dies, or has answered everything and left. `mishap`: one of `MISHAPS` before this step."""
         name = f"life-{len(self.lived) + 1}"
-        replica = Replica(name, self.world, self.broker, self._scenario.setup.named(0), self.weather)
+        replica = Replica(name, self.world, self.broker, self.store, self._scenario.setup.named(0), self.weather)
         self.lived.append(replica)
         partitions = {record.partition for record in self._scenario.requests}
         self.broker.group.assign(dict.fromkeys(partitions, name))
@@ -166,8 +176,12 @@ class Lives:
     def _bounce(self, partition: Partition) -> None:
         self.broker.group.bounce(self.lived[-1].process.name, [partition])
 
-    def _publish(self, record: Record) -> None:
-        self.broker.publish(record)
+    def _publish(self, *records: Record) -> None:
+        has_state = self._scenario.setup.memory is not None
+        self.broker.publish(*map(with_key_of_its_own, records) if has_state else records)
+
+    def _publish_late(self, record: Record) -> None:
+        self._publish(record)
         self._unpublished -= 1
 
     def _is_done(self, replica: Replica) -> bool:

@@ -72,6 +72,10 @@ class OutputLog:
     def last_stable_offset(self) -> int:
         return min(self._first_of.values(), default=len(self.entries))
 
+    def committed_before(self, end: int) -> Sequence[Message]:
+        """What a reader gets that begins now. All before `end` is stable."""
+        return [message for message, of in self.entries[:end] if message is not None and _is_committed(of)]
+
     def read_on(self) -> Sequence[Message]:
         """What became readable since the last call, under `read_committed`."""
         stable = self.entries[self._read_to : self.last_stable_offset]

@@ -7,6 +7,7 @@ test catches which.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +17,16 @@ from unittest import mock
 from tests.properties.simulation.producers import SimSink
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
-from worker.core.records import Ending, Message, Outcome, Partition, Place, Prediction, Record, Request
+from worker.core.records import Ending, Line, Message, Outcome, Partition, Place, Prediction, Record, Request
 from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.stored_states import StoringSink, _Sent
 from worker.loop.admission import Admission
 from worker.loop.quarantine import Quarantine
 from worker.loop.steps import Steps
 from worker.loop.suspects import Suspects
+from worker.state import KeyStates, KeyTurns, OutsideStates, Restoration, RestoredRows
 
 # The tests that may catch one.
 CRASH, SECOND, REBALANCE = "a crash in any state", "a second crash", "partitions that go and come"
@@ -204,6 +207,48 @@ def _lose_what_was_postponed(self: Admission) -> Sequence[Record]:
     return ()
 
 
+# States
+
+_restored = Restoration.states
+_add = KeyTurns.add
+
+
+def _say_no(*_: object) -> bool:
+    return False
+
+
+def _restore_past_what_is_committed(self: Restoration, keys: Sequence[bytes], values: Sequence[bytes]) -> RestoredRows:
+    self._committed = None
+    return _restored(self, keys, values)
+
+
+def _wait_for_no_single_row(self: KeyTurns, request: Request, now: float) -> None:
+    if request.rows == 1:
+        self._batcher.add(request, now)
+    else:
+        _add(self, request, now)
+
+
+def _store_before_it_is_answered(self: StoringSink, messages: Sequence[Message], place: Place) -> None:
+    answers, changes = self._parted(messages, place)
+    self._writes.write(changes, place)
+    self._unwritten += 1
+    self._sink.send(answers, place)
+    self._on_the_way[place] = _Sent(place, ())
+    self._lines.setdefault(place.line, deque()).append(self._on_the_way[place])
+
+
+def _settle_before_it_is_stored(self: StoringSink, line: Line) -> list[Place]:
+    sent, settled = self._lines[line], list[Place]()
+    while sent and sent[0].is_answered:
+        first = sent.popleft()
+        self._writes.write(first.changes, first.place)
+        settled.append(first.place)
+    if not sent:
+        del self._lines[line]
+    return settled
+
+
 AT_LEAST_ONCE = (
     Mutant("a commit before the delivery report", AtLeastOnce, "send", _settle_what_is_sent),
     Mutant("a commit past a gap", OffsetLedger, "settle", _settle_past_a_gap),
@@ -233,4 +278,17 @@ EXACTLY_ONCE = (
     Mutant("suspects do not run alone", Suspects, "suspect", None, KILLERS),
     Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),
     Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
+)
+AT_A_CHANGELOG = (
+    Mutant("states are restored past what is committed", Restoration, "states", _restore_past_what_is_committed),
+)
+IN_A_STORE = (
+    Mutant("a state is stored before its answer is safe", StoringSink, "send", _store_before_it_is_answered),
+    Mutant("an offset is committed before its state is stored", StoringSink, "_go_on", _settle_before_it_is_stored),
+    Mutant("what is answered is applied again", OutsideStates, "is_ahead", _say_no),
+)
+AT_A_CHANGELOG_EXACTLY_ONCE = (
+    Mutant("states outlive their transaction", KeyStates, "rewind", None),
+    Mutant("requests of a key run at once", KeyTurns, "add", _wait_for_no_single_row),
+    Mutant("requests come before their states", KeyStates, "is_restoring", _say_no, SCHEDULES),
 )

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from tests.builders import CHUNK, rows_model, stacker
-from tests.fakes import MODEL, FakeEvents, FakeLanes, RowCodec
+from tests.builders import CHUNK, STATE, SUMS, rows_model, signature, stacker, summing_model
+from tests.fakes import CHANGELOG, MODEL, FakeEvents, FakeLanes, RowCodec
 from tests.properties.simulation.broker import SimBroker
+from tests.properties.simulation.memories import SimLink, SimRestorer, SimStore
 from tests.properties.simulation.process import Died, Process, Weather, World, watched
 from tests.properties.simulation.producers import SimSink, SimTransactions
 from tests.properties.simulation.source import SimSource
@@ -23,15 +25,29 @@ from worker.core.failures import RunFailure, Stop
 from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.rejections import Rejections
-from worker.delivery.at_least_once import AtLeastOnce
+from worker.delivery.at_least_once import AtLeastOnce, Sink
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.stored_states import STORE, StoringSink
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
 from worker.loop.suspects import Suspects
 from worker.ports import Delivery
+from worker.state import (
+    KeyStates,
+    KeyTurns,
+    OutsideStates,
+    OutsideValues,
+    StateFetch,
+    StatefulEncoder,
+    StatefulStacker,
+)
+from worker.state.changes import Encoder
 
 KILLER = 999.0  # a row that ends the process while its batch runs
 UNDECODABLE_KILLER = b"kill"  # a value that ends it while it is decoded
+
+
+Memory = Literal["changelog", "store"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +64,7 @@ class Setup:
     transactional_id: str | None = "replica-{n}"  # None: unique to each life
     is_static: bool = False  # the id is made of the member's own, which the group lets no other have
     joins: bool = True  # records that lie side by side travel as one
+    memory: Memory | None = None  # the model sums what came of a key; where its states are kept
 
     def named(self, number: int) -> Setup:
         """For one replica of several: each has its own id."""
@@ -85,9 +102,12 @@ class DeadlyCodec(RowCodec):
 class Replica:
     """One life of one worker: from its start to its end, good or bad."""
 
-    def __init__(self, name: str, world: World, broker: SimBroker, setup: Setup, weather: Weather) -> None:
+    def __init__(
+        self, name: str, world: World, broker: SimBroker, store: SimStore, setup: Setup, weather: Weather
+    ) -> None:
         self.process = Process(name, world, weather)
         self.setup = setup
+        self._store = store
         self._world = world
         self._broker = broker
         self.lane_seconds = 0.004
@@ -173,7 +193,17 @@ class Replica:
         self.codec = DeadlyCodec(process, joins=setup.joins and setup.order != "key")
         self.outlook = Outlook(setup.conduct.lanes)
         self.batcher = Batcher({MODEL: setup.policy}, self.outlook.needed)
-        self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once()
+        self.states: KeyStates | None = None
+        self.turns: KeyTurns | None = None
+        self.encoder: Encoder = self.codec
+        a_stacker, policy = stacker(), setup.policy
+        sink: Sink = watched(process, SimSink(process, self._broker))
+        if setup.memory is not None:
+            self.states, self.turns, sink = self._remembering(setup.memory, sink)
+            a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states)
+            self.encoder = StatefulEncoder(self.codec, self.states, STORE if setup.memory == "store" else CHANGELOG)
+            policy = replace(policy, max_rows=1)
+        self.delivery: Delivery = self._exactly_once() if setup.is_exact else self._at_least_once(sink)
         self.worker = compose(
             source=self.client,
             offsets=self.client,
@@ -182,8 +212,8 @@ class Replica:
             ledger=self.ledger,
             intake=Intake(setup.bounds, self.ledger, CHUNK),
             batcher=self.batcher,
-            suspects=Suspects({MODEL: setup.policy}, setup.bounds.records + RESERVE),
-            stackers={MODEL: stacker()},
+            suspects=Suspects({MODEL: policy}, setup.bounds.records + RESERVE),
+            stackers={MODEL: a_stacker},
             lanes=watched(process, self.lanes),
             punctuality=Punctuality(self.outlook, clock),
             delivery=self.delivery,
@@ -192,13 +222,27 @@ class Replica:
             signals=self.signals,
             conduct=setup.conduct,
             clock=clock,
+            states=self.states,
+            turns=self.turns,
         )
 
-    def _at_least_once(self) -> AtLeastOnce:
+    def _remembering(self, memory: Memory, sink: Sink) -> tuple[KeyStates, KeyTurns, Sink]:
+        process, setup, clock = self.process, self.setup, self._world.clock
+        if memory == "changelog":
+            restorer = watched(process, SimRestorer(process, self._broker, STATE, is_exact=setup.is_exact))
+            states = KeyStates(STATE, self.ledger, restorer, can_take_back=setup.is_exact, clock=clock)
+            return states, KeyTurns(self.batcher), sink
+        link = watched(process, SimLink(process, self._store))
+        outside = OutsideStates(STATE, self.ledger, link, most_in_memory=2)
+        turns = KeyTurns(StateFetch(self.batcher, outside, clock))
+        outside.is_taken = turns.is_taken
+        return outside, turns, StoringSink(sink, link, OutsideValues(STATE))
+
+    def _at_least_once(self, sink: Sink) -> AtLeastOnce:
         return AtLeastOnce(
             ledger=self.ledger,
-            encoder=self.codec,
-            sink=watched(self.process, SimSink(self.process, self._broker)),
+            encoder=self.encoder,
+            sink=sink,
             offsets=self.client,
             events=self.events,
             commit_interval=self.setup.commit_interval,
@@ -217,7 +261,7 @@ class Replica:
         )
         return ExactlyOnce(
             ledger=self.ledger,
-            encoder=self.codec,
+            encoder=self.encoder,
             transactions=watched(self.process, transactions),
             group=self.client,
             events=self.events,
@@ -228,7 +272,9 @@ class Replica:
     def _infer(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
         if self.process.is_alive and (feeds["x"] == KILLER).any():
             self.process.end("of a batch")
-        return rows_model(feeds) if self.process.is_alive else RunFailure("nobody hears of it")
+        if not self.process.is_alive:
+            return RunFailure("nobody hears of it")
+        return rows_model(feeds) if self.states is None else summing_model(feeds)
 
     def __repr__(self) -> str:
         return f"<Replica {self.process} {getattr(self, 'ledger', None)}>"

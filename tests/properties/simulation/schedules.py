@@ -16,9 +16,10 @@ from typing import TypeVar
 from tests.builders import NONSENSE, P0, P1, POISON, Q0, SHORT, floats
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.checker import SILENT, Broken, Checker
-from tests.properties.simulation.lives import request
+from tests.properties.simulation.lives import request, with_key_of_its_own
+from tests.properties.simulation.memories import SimStore
 from tests.properties.simulation.process import Fate, Weather, World
-from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Replica, Setup
+from tests.properties.simulation.replica import KILLER, UNDECODABLE_KILLER, Memory, Replica, Setup
 from worker.core.batching.back_pressure import Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.ordering.order_by_key import Order
@@ -40,14 +41,18 @@ T = TypeVar("T")
 class Play:
     """One run: two posts, replicas that come and go at them, and everything that may befall them."""
 
-    def __init__(self, dice: random.Random, *, is_exact: bool, order: Order = "partition") -> None:
+    def __init__(
+        self, dice: random.Random, *, is_exact: bool, order: Order = "partition", memory: Memory | None = None
+    ) -> None:
         self._dice = dice
         self.world = World()
         self.weather = Weather()
         self.broker = SimBroker(self.world)
-        self.checker = Checker(self.world, self.broker, is_exact=is_exact, order=order)
+        self._setup = replace(self._any_setup(is_exact), order=order, memory=memory)
+        self.checker = Checker(self.world, self.broker, self._setup)
         self.broker.watcher = self.checker
-        self._setup = replace(self._any_setup(is_exact), order=order)
+        self._store = SimStore(self.checker.stored)
+        self._partitions = PARTITIONS if memory is None else PARTITIONS[:2]  # a model with state has one request topic
         self._replicas: list[Replica | None] = [None, None]
         self._lives = 0
         self._killers = dice.choice([0.0, 0.0, 0.04])  # share of records that end the process
@@ -88,10 +93,11 @@ class Play:
             self._go(self._dice.randint(0, 1))
 
     def _publish(self) -> None:
-        partition = self._dice.choice(PARTITIONS)
+        partition = self._dice.choice(self._partitions)
         for _ in range(self._dice.randint(1, 6)):
             offset = self.broker.past_markers(partition, self.broker.end(partition)) + (self._dice.random() < 0.2)
-            self.broker.publish(request(partition, offset, self._any_value(), self._dice.choice(KEYS)))
+            record = request(partition, offset, self._any_value(), self._dice.choice(KEYS))
+            self.broker.publish(record if self._setup.memory is None else with_key_of_its_own(record))
         if self._dice.random() < 0.3:
             self.broker.markers.setdefault(partition, set()).add(offset + 1)
         self._note(f"published up to {partition}/{offset}")
@@ -99,7 +105,7 @@ class Play:
     def _rebalance(self) -> None:
         living = [replica.process.name for replica in self._living()]
         if living:
-            self.broker.group.assign({p: self._dice.choice(living) for p in PARTITIONS})
+            self.broker.group.assign({p: self._dice.choice(living) for p in self._partitions})
             self._note(f"rebalance {self.broker.group.target}")
 
     def _bounce(self) -> None:
@@ -159,7 +165,8 @@ class Play:
     def _slow_down(self) -> None:
         """Requests take their time, reports come late and in any order between output partitions."""
         slowest = self._dice.choice([0.002, 0.03, 0.4, 3.0])  # the last one is longer than a transaction may be open
-        kinds = self._dice.sample(["produce", "write", "commit", "mark", "write offsets", "commit transaction"], 2)
+        slow = ["produce", "write", "commit", "mark", "write offsets", "commit transaction"]
+        kinds = self._dice.sample(slow + ["store"] * (self._setup.memory == "store"), 2)
         seed = self._dice.getrandbits(16)
         for kind in kinds:
             inner = random.Random(f"{seed} {kind}")
@@ -182,8 +189,7 @@ class Play:
             replica.lane_seconds = 0.004
         self._note("calm")
 
-    @staticmethod
-    def _troubles() -> list[tuple[int, tuple[str, Fate]]]:
+    def _troubles(self) -> list[tuple[int, tuple[str, Fate]]]:
         commits = [
             Fate(refusal=REFUSED),
             Fate(is_lost=True, heard_after=0.3),
@@ -198,6 +204,7 @@ class Play:
             *((1, ("write offsets", fate)) for fate in commits),
             *((2, ("commit transaction", fate)) for fate in commits[1:]),
             *((1, ("abort transaction", fate)) for fate in commits[1:]),
+            *((5, ("store", fate)) for fate in commits if self._setup.memory == "store"),
         ]
 
     # How the end goes
@@ -209,7 +216,7 @@ class Play:
         self._rebalance()
         while not (self.checker.is_all_answered and self.broker.is_quiet):
             self._succeed()
-            if {p for r in self._living() for p in self._meant_for(r)} != set(PARTITIONS):
+            if {p for r in self._living() for p in self._meant_for(r)} != set(self._partitions):
                 self._rebalance()
             for post in (0, 1):
                 self._go(post)
@@ -238,7 +245,7 @@ class Play:
             self._throw_out(old.process.name)
         self._lives += 1
         name = f"life-{self._lives}"
-        replica = Replica(name, self.world, self.broker, self._setup.named(post), self.weather)
+        replica = Replica(name, self.world, self.broker, self._store, self._setup.named(post), self.weather)
         self._replicas[post] = replica
         self._note(f"{name} starts at post {post}")
         replica.start()

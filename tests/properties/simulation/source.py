@@ -180,7 +180,6 @@ class SimSource:
             self._clock.wait(HEARTBEAT_WAIT, lambda: self.epoch == self._group.epoch)
         if self.epoch == self._group.epoch and not self._is_expelled() and not self._let_go:
             self._take()
-            self._served = self._group.changes, self.epoch
 
     def _is_expelled(self) -> bool:
         """Heard at once, in a poll; what was sent before, with the old epoch, is refused all the same."""
@@ -229,6 +228,7 @@ class SimSource:
 
     def _take(self) -> None:
         new = sorted(self._group.take(self._name))
+        self._served = self._group.changes, self.epoch  # while it is told of these, it may be thrown out
         if not new:
             return
         self._clock.stirred += 1

@@ -10,7 +10,7 @@ import pytest
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
 from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, FakeStore, TransactionFate
 from worker.core.batching.back_pressure import Bounds
-from worker.core.records import Partition, Record
+from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
@@ -353,6 +353,30 @@ def test_a_sequence_of_a_suspect_partition_runs_step_by_step() -> None:
 
     assert answers(w) == {name(0): [1, 3], name(1): [6]}
     assert kept(w) == {b"k": 6}
+
+
+@joined
+def test_what_comes_behind_a_suspects_records_runs_from_their_states(*, joins: bool) -> None:
+    """What follows comes with them, waits until they are done, and then finds company."""
+    w = World(has_state=True, joins=joins)
+    w.broker.append(of(0, 1), of(1, 2, 3), of(2, 4, key=b"b"))
+    w.broker.append(of(3, 5, key=b"b"), of(4, 6, 7), record(5, value=b"odd", key=b"k"), of(6, 8))
+    w.start(P0)
+    w.worker.suspected([Suspect(P0, SUSPECT_FROM, None, until=3)])
+
+    w.turn_for(3.0)
+
+    assert answers(w) == {
+        name(0): [1],
+        name(1): [3, 6],
+        name(2): [4],
+        name(3): [9],
+        name(4): [12, 19],
+        name(5): "error",
+        name(6): [27],
+    }
+    assert kept(w) == {b"k": 27, b"b": 9}
+    assert [batch.rows for batch in w.lanes.ran] == [1, 1, 1, 1, 2, 1, 1]
 
 
 def test_many_keys_find_room() -> None:

@@ -1,4 +1,8 @@
-"""How long a replica that gets all partitions would read their states back: begun here, and reckoned from there."""
+"""How long a replica that gets all partitions would read their states back: begun here, and reckoned from there.
+
+It is the longest that a start may take: what a clean stop may have left in `STATE__DIRECTORY` is not looked at, for it
+is another machine's, or a running worker's.
+"""
 
 from __future__ import annotations
 

@@ -233,8 +233,8 @@ def _takeover(seconds: float | None) -> str:
 def _restored(restore: RestoreFacts) -> str:
     whose = f"{count(restore.records, 'record')} of {count(restore.partitions, 'partition')}"
     if restore.is_reckoned:
-        return f"{whose} take about {_time(restore.seconds)}, as one replica, by the first of them"
-    return f"{whose} took {_time(restore.seconds)}, as one replica"
+        return f"{whose} take about {_time(restore.seconds)}, as one replica that has none of them, by the first"
+    return f"{whose} took {_time(restore.seconds)}, as one replica that has none of them"
 
 
 def _known(answer: bool | None) -> str:  # noqa: FBT001 - a fact to be spelled, no choice of the caller's

@@ -29,7 +29,7 @@ from worker.core.records import Partition
 from worker.kafka.client.config import admin_config
 from worker.kafka.client.errors import is_closed, words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.cluster.admin_answers import told
+from worker.kafka.cluster.admin_answers import known_offset, told_offset
 from worker.settings import KafkaSettings
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
 
@@ -131,14 +131,16 @@ class ChangelogRestorer:
         """How far these go, without what is in open transactions: what is told within `timeout` seconds."""
         if timeout <= 0:
             return {}
-        now = self._date()
+        now, each = self._date(), max(timeout / 2, LEAST_TIMEOUT)
+        try:
+            self._look_for_leaders(each)
+        except KafkaException:
+            return {}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types there
         asked = {TopicPartition(self._topic, partition.number): latest for partition in partitions}
-        futures = self._asking.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=max(timeout, LEAST_TIMEOUT)
-        )
-        found = {at.partition: told(answer, timeout) for at, answer in futures.items()}
-        return {p: Extent(end.offset, now) for p in partitions if (end := found[p.number]) is not None}
+        futures = self._asking.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=each)
+        found = {at.partition: told_offset(answer, each) for at, answer in futures.items()}
+        return {p: Extent(end, now) for p in partitions if (end := found[p.number]) is not None}
 
     def close(self, timeout: float) -> None:
         """End the thread."""
@@ -209,6 +211,7 @@ class ChangelogRestorer:
         asked_at = self._date()
         try:
             consumer.list_topics(self._topic, ASK_TIMEOUT)  # else it finds the leaders 1 s later (measured 2026-11)
+            self._look_for_leaders(ASK_TIMEOUT)
             committed = consumer.committed([TopicPartition(*w.partition) for w in self._waiting], ASK_TIMEOUT)
             starts = self._offsets_of(OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client declares no types there
             ends = self._offsets_of(OffsetSpec.latest())  # type: ignore[no-untyped-call]  # as above
@@ -256,11 +259,19 @@ class ChangelogRestorer:
         """One for all questions: the end of a client takes 3 s now and then (seen 2026-11)."""
         return AdminClient(admin_config(self._kafka), logger=self._log)
 
+    def _look_for_leaders(self, timeout: float) -> None:
+        """Raises `KafkaException`. By itself the client asks the leaders that it knows, in the epoch that it knows.
+
+        So one that has been elected anew since refuses every question (FENCED_LEADER_EPOCH, librdkafka 2.16; a restore
+        waited for four minutes, and would have on and on, seen 2026-11).
+        """
+        self._asking.list_topics(self._topic, timeout)
+
     def _offsets_of(self, spec: OffsetSpec) -> Mapping[int, int]:
-        """By partition number, with what is in open transactions."""
+        """By partition number, with what is in open transactions. Raises `KafkaException` where one is not told."""
         asked = {TopicPartition(self._topic, w.partition.number): spec for w in self._waiting}
         answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
-        return {at.partition: answer.result().offset for at, answer in answers.items()}
+        return {at.partition: known_offset(answer) for at, answer in answers.items()}
 
     # Reading
 

@@ -11,10 +11,11 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import TypeAlias, TypeVar, cast
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._group import ConsumerGroupDescription
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo
 from confluent_kafka.admin._resource import ResourceType
 
 from worker.kafka.client.config import admin_config
@@ -24,6 +25,7 @@ from worker.settings import Connection
 
 T = TypeVar("T")
 Configs: TypeAlias = Mapping[str, Mapping[str, str] | None]  # by topic
+_TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001  # public, as all codes
 LIMIT_KEY = "max.message.bytes"
 
 # The request that commits offsets in a transaction, and its version that says who does (KIP-447).
@@ -35,6 +37,26 @@ def told(future: Future[T], timeout: float) -> T | None:
     """The answer, if it comes within `timeout` seconds."""
     try:
         return future.result(timeout)
+    except (KafkaException, TimeoutError):
+        return None
+
+
+def known_offset(future: Future[ListOffsetsResultInfo], timeout: float | None = None) -> int:
+    """The offset that was asked for. Raises `KafkaException`, or `TimeoutError` after `timeout` seconds.
+
+    Of a leader that does not answer in time the client tells no error, but offset -1001 (librdkafka 2.16, a broker that
+    stood still; seen 2026-11).
+    """
+    offset = int(future.result(timeout).offset)
+    if offset < 0:
+        raise KafkaException(KafkaError(_TIMED_OUT, "the leader does not say where a partition begins or ends"))
+    return offset
+
+
+def told_offset(future: Future[ListOffsetsResultInfo], timeout: float) -> int | None:
+    """The same, if it comes."""
+    try:
+        return known_offset(future, timeout)
     except (KafkaException, TimeoutError):
         return None
 

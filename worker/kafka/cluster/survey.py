@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from worker.kafka.client.command_clients import client_log, open_client
 from worker.kafka.client.config import Config
 from worker.kafka.client.connecting import Contact
-from worker.kafka.cluster.admin_answers import group_if_told, told
+from worker.kafka.cluster.admin_answers import group_if_told, told_offset
 from worker.kafka.cluster.examination import StartVerdict, TopicFacts
 from worker.settings import KafkaSettings
 
@@ -94,12 +94,9 @@ class _Surveyor:
     def _offsets(self, topic: TopicFacts, spec: OffsetSpec) -> dict[int, int] | None:
         wanted = {TopicPartition(topic.name, number): spec for number in range(topic.partitions)}
         asked = self._admin.list_offsets(wanted, request_timeout=self._timeout)
-        found: dict[int, ListOffsetsResultInfo | None] = {
-            at.partition: told(future, self._timeout) for at, future in asked.items()
-        }
-        if any(offset is None for offset in found.values()):
-            return None
-        return {number: int(offset.offset) for number, offset in found.items() if offset is not None}
+        told = {at.partition: told_offset(future, self._timeout) for at, future in asked.items()}
+        known = {number: offset for number, offset in told.items() if offset is not None}
+        return known if len(known) == topic.partitions else None
 
     def _committed(self, topic: TopicFacts) -> dict[int, int] | None:
         """Asked by a consumer that joins nothing.

@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
 from worker.kafka.client.connecting import connect
+from worker.kafka.cluster.admin_answers import told_offset
 from worker.settings import Connection
 from worker.tools.closing import Closing
 
@@ -74,7 +75,7 @@ class OwnTopics(Closing):
         earliest = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # the client declares no types for it
         asked = {TopicPartition(topic, number): earliest for number in found}
         answers = self._admin.list_offsets(asked, request_timeout=ANSWER_TIMEOUT).values()
-        return all(_error(answer) is None for answer in answers)
+        return all(told_offset(answer, ANSWER_TIMEOUT) is not None for answer in answers)
 
     def _create(self, topics: Sequence[str]) -> None:
         asked = self._admin.create_topics([NewTopic(name, self.partitions) for name in topics])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo
 
-from worker.kafka.cluster.admin_answers import fences_by_group, told
+from worker.kafka.cluster.admin_answers import fences_by_group, known_offset, told, told_offset
 
 
 def test_an_answer_is_told() -> None:
@@ -38,6 +41,16 @@ def test_a_defect_is_raised() -> None:
 
     with pytest.raises(KeyError):
         told(asked, 0)
+
+
+def test_an_offset_that_is_none_is_no_answer() -> None:
+    """So the client tells of a leader that does not answer in time, and of no error."""
+    asked = Future[ListOffsetsResultInfo]()
+    asked.set_result(cast("ListOffsetsResultInfo", SimpleNamespace(offset=OFFSET_INVALID)))
+
+    assert told_offset(asked, 0) is None
+    with pytest.raises(KafkaException, match="does not say"):
+        known_offset(asked)
 
 
 def test_a_broker_too_old_to_know_who_commits_does_not_fence_by_group() -> None:

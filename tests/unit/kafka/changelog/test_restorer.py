@@ -1,0 +1,58 @@
+"""Where the restorer begins and ends to read, beside clients that follow a script."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
+
+from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo
+
+from tests.builders import P0, STATE
+from tests.unit.kafka.client.test_config import settings
+from worker.kafka import ChangelogRestorer
+from worker.kafka.changelog.restorer import _Wanted
+
+
+class Asking:
+    """An admin client that is told these offsets, one with each question."""
+
+    def __init__(self, offsets: Iterable[int]) -> None:
+        self._offsets = iter(offsets)
+
+    def list_topics(self, *_: object) -> None: ...
+    def list_offsets(self, asked: Mapping[TopicPartition, object], **_: object) -> Mapping[TopicPartition, Any]:
+        future = Future[ListOffsetsResultInfo]()
+        future.set_result(cast("ListOffsetsResultInfo", SimpleNamespace(offset=next(self._offsets))))
+        return dict.fromkeys(asked, future)
+
+
+class Reading:
+    """A consumer whose group has committed nothing."""
+
+    def list_topics(self, *_: object) -> None: ...
+    def committed(self, asked: Sequence[TopicPartition], _: float) -> Sequence[TopicPartition]:
+        return asked
+
+
+def test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again() -> None:
+    """Taken for an end, what it does not say would be a partition without states."""
+    restorer = ChangelogRestorer(
+        settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
+    )
+    consumer = cast("Consumer", Reading())
+    restorer._waiting = [_Wanted(P0, 1, None)]
+    restorer.__dict__["_asking"] = Asking([0, OFFSET_INVALID, OFFSET_INVALID, 0, 0])
+
+    for _ in range(2):
+        restorer._start(consumer)
+        assert restorer.found() is None
+
+    restorer._start(consumer)
+    found = restorer.found()
+    assert found is not None
+    assert found.is_last
+    restorer.close(1.0)
