@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
-import pytest
 
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.publisher import Acknowledged
@@ -120,7 +119,7 @@ def mean_serial() -> Serial:
     return Serial(running_mean(), MEAN_STATE, "mean", "<f8")
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@quick_exactly_once
 def test_answers_and_states_are_those_of_a_serial_replay(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """10,000 requests of 300 keys with a Zipf skew; a second replica joins, and the first one leaves, in between."""
     rng = np.random.default_rng(1)
