@@ -1,7 +1,7 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
 .PHONY: help setup demo test lint format types rooms unit covered plain properties mutants \
-	system kafka others test-deploy test-gpu faults long bench publish dashboard lock proto clean
+	system kafka crashes others test-deploy test-gpu faults long bench publish dashboard lock proto clean
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -81,21 +81,28 @@ properties: setup
 mutants: setup
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
-# The rest, on brokers, side by side: a test on a real Kafka mostly waits.
+# The rest, on brokers, as three processes side by side, of about the same length: a test on a real Kafka mostly waits.
+BROKERS = crashes kafka others
 system: setup
-	@$(MAKE) --no-print-directory -j2 kafka others
+	@$(MAKE) --no-print-directory -j3 $(BROKERS)
 
-# Whole workers on a real Kafka, but for the commands around them and the clients within them.
+# Whole workers that are killed, stopped, cut off and overloaded, or meet brokers that are.
+crashes: setup
+	$(BIN)/pytest -m "not slow" --durations=10 $(CRASHES)
+CRASHES = $(foreach of,beginning exactly_once faults killers lifecycle load memory mix network order rotation \
+	three_brokers too_few_in_sync,tests/kafka/test_$(of).py)
+
+# Whole workers at work on a real Kafka, and the clients within them.
 kafka: setup
-	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka $(ELSEWHERE:%=--ignore %)
+	$(BIN)/pytest -m "not slow" --durations=10 tests/kafka $(CRASHES:%=--ignore %) $(ELSEWHERE:%=--ignore %)
 
 # The commands, the contracts of fakes and real things, workers on the mock broker, CUDA's provider without a GPU, the
 # clients and pages that users see.
 others: setup
 	$(BIN)/pytest -m "not slow" --durations=10 --ignore tests/deploy/test_compose.py \
 		$(ELSEWHERE) tests/contract tests/integration tests/cuda tests/clients tests/deploy
-ELSEWHERE = $(foreach of,check init publish_consume dead_letters replay_rights security tracing source_sink topics \
-	transactions,tests/kafka/test_$(of).py)
+ELSEWHERE = $(foreach of,check init publish_consume dead_letters replay_rights security tracing topics,\
+	tests/kafka/test_$(of).py)
 
 # The image and the compose file, really built, run, stopped and killed; the README, and a Kafka with TLS and SASL.
 test-deploy: setup

@@ -8,6 +8,7 @@ import signal
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
+from tests.kafka.broker import SHORT_LIVED, JvmBroker
 from tests.kafka.fixtures import _hurt_broker, hurt_broker, kafka, new_broker, own_broker
 
 __all__ = [
@@ -25,6 +26,8 @@ settings.load_profile("worker")
 # Hypothesis also tries constants from the source of the modules that are imported. The examples would change with what
 # else runs in the same process, and with the name of the checkout's folder: one that is called "tests" is left out.
 providers.is_local_module_file = lambda _: False  # type: ignore[attr-defined,assignment]  # theirs, cached
+
+JvmBroker.java_options = SHORT_LIVED
 
 # Before onnxruntime is imported anywhere: see `worker/inference/__init__.py`.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"

@@ -18,7 +18,7 @@ from worker.ports import Assignments, IsolationNotes, Offsets, Source
 from worker.settings import KafkaSettings
 from worker.tools.kafka.embedded import EmbeddedBroker
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 MEMBERSHIPS = {
     "kafka-consumer": Membership("consumer", "test", None),
     "kafka-classic": Membership("classic", "test", None),

@@ -36,6 +36,7 @@ from worker.tools.load.replica import Replica
 
 PICTURES = ROOT / ".cache" / "page"
 WIDTHS = (400, 800, 1600)  # a phone, a tablet, a desk
+EVERY, LOOKS = 2.0, 3  # seconds between two answers that the page asks for; so many are a line in a chart
 LIMITS = TimeLimits(turn=60.0, run=60.0, stop=60.0)
 STATEFUL = Deployment(
     "fraud-scoring-production",
@@ -368,7 +369,7 @@ def test_a_real_worker_is_seen_at_rest_under_load_with_rejections_and_after_its_
         publisher = Publisher(broker)
         try:
             browser.wait(lambda: figure(browser, "#answers") > 100, "answers go out")
-            time.sleep(10)  # for a chart to look at
+            time.sleep(LOOKS * EVERY)  # for a chart to look at
             assert "linger" in browser.text("#batches")
             assert browser.text("#latency").endswith("p50")
             seen(browser, "under-load")
@@ -377,7 +378,7 @@ def test_a_real_worker_is_seen_at_rest_under_load_with_rejections_and_after_its_
             browser.wait(lambda: "NOT_FOUND" in browser.text("#rejections"), "rejections are counted")
             browser.wait(lambda: "got 12 bytes" in browser.text("#reasons"), "reasons are shown")
             assert MARKUP not in browser.text("body")
-            time.sleep(5)
+            time.sleep(EVERY)
             seen(browser, "with-rejections")
         finally:
             publisher.close()

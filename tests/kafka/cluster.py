@@ -30,7 +30,7 @@ from tests.kafka.broker import Login
 T = TypeVar("T")
 Report = Callable[[KafkaError | None, object], None]
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0  # nothing takes a tenth of it on an idle machine of two cores
 
 # For how long a silent member of a KIP-848 group is waited for, seconds.
 MORTAL = 3.0  # the test brokers' own: what a dead one held moves soon

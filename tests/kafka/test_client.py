@@ -32,7 +32,7 @@ from inference_client import (
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
 from tests.kafka.replica import Replica
-from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, both_guarantees
+from tests.kafka.scene import MODEL, RAW_HEADER, ROWS, WIDTH, Scene, quick_exactly_once
 
 METADATA: Mapping[str, Any] = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, WIDTH]}],
@@ -193,7 +193,7 @@ def test_a_client_that_is_not_connected_says_so() -> None:
         AsyncInferenceClient("localhost", requests="r", answers="a").client  # noqa: B018  # it raises
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_worker_that_is_killed_costs_no_future(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Killed twice under load, and followed by another: each result is right, and exactly once nothing is repeated."""
     with Scene(kafka, tmp_path, guarantee=guarantee, session=MORTAL) as scene:

@@ -42,7 +42,13 @@ STATIC = {
 }
 
 
-@pytest.mark.parametrize("named", [{"DELIVERY__TRANSACTIONAL_ID": "stable-{hostname}"}, {}], ids=["set", "by_instance"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        pytest.param({"DELIVERY__TRANSACTIONAL_ID": "stable-{hostname}"}, id="set", marks=pytest.mark.slow),
+        pytest.param({}, id="by_instance"),
+    ],
+)
 def test_a_replica_that_comes_back_under_its_id_ends_what_it_left_open(
     kafka: Cluster, tmp_path: Path, named: dict[str, str]
 ) -> None:

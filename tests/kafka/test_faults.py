@@ -98,7 +98,7 @@ def test_a_rolling_restart_repeats_nothing(kafka: Cluster, tmp_path: Path, way: 
 def test_a_rebalance_storm_loses_and_repeats_nothing(kafka: Cluster, tmp_path: Path, way: str) -> None:
     """A member that joins and leaves all the time takes partitions and gives them back, while two replicas answer."""
     with staged(kafka, tmp_path, way, NEVER_DEAD) as scene:
-        storm(scene, way.split()[1], visits=5)
+        storm(scene, way.split()[1], visits=3)
 
 
 def storm(scene: Scene, protocol: str, visits: int) -> None:

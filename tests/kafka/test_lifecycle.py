@@ -104,7 +104,7 @@ def test_a_long_bisect_is_no_hang(kafka: Cluster, tmp_path: Path, guarantee: str
         began = time.monotonic()
         scene.publish([Sent(b"k", np.int64(i).tobytes(), [RAW_HEADER]) for i in ids])
 
-        scene.verdict().expect_clean()
+        scene.verdict(2 * TIMEOUT).expect_clean()
         assert time.monotonic() - began > 2.0, "the bisect was too short to prove anything"
         assert [found.is_error for found in scene.answers()] == [i == 11 for i in ids]
         assert replica.is_running
@@ -114,14 +114,15 @@ def expect_running_inferences_to_finish(
     kafka: Cluster, folder: Path, guarantee: str, tell: Callable[[Replica], None]
 ) -> None:
     """Three requests were taken when it is told: they are answered and committed; exit 0."""
-    with Scene(kafka, folder, guarantee=guarantee, model=spinner(), partitions=1) as scene:
+    settings = {"DELIVERY__DRAIN_TIMEOUT_S": "60"}  # 4.5 s of a core
+    with Scene(kafka, folder, settings, guarantee=guarantee, model=spinner(), partitions=1) as scene:
         replica = scene.replica()
         scene.publish([spin(1.5)] * 3)
         replica.wait_until_taken(3)
 
         tell(replica)
 
-        assert replica.exit_code() == 0, replica.log
+        assert replica.exit_code(2 * TIMEOUT) == 0, replica.log
         assert len(scene.answers()) == 3
         scene.expect_all_committed(timeout=0.0)
 
@@ -195,12 +196,13 @@ def test_an_idle_worker_stops_at_once(kafka: Cluster, tmp_path: Path, guarantee:
 
 @quick_at_least_once
 def test_sigterm_before_it_is_ready_stops_it_too(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
-    """A worker told to stop while it starts ends soon and without a traceback, whenever that is, and loses nothing."""
+    """A worker told to stop while it starts ends soon and without a traceback, after each step, and loses nothing."""
     with Scene(kafka, tmp_path, guarantee=guarantee, model=slow_lookup(turns(0.1)), partitions=1) as scene:
         scene.publish([Sent(b"k", np.int64(n % 4).tobytes(), [RAW_HEADER]) for n in range(40)])
-        for wait in (0.2, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6):
+        for step in ("", "http_listening", "cluster_examined", "model_warmed", "partitions_assigned"):
             replica = scene.start()
-            time.sleep(wait)
+            time.sleep(0.2)  # the first step says nothing: modules are loaded
+            replica.wait_until_logged(step)
 
             replica.terminate()
 
@@ -310,7 +312,7 @@ def test_a_broker_that_nobody_can_reach_is_said(kafka: Cluster, tmp_path: Path) 
     with Scene(kafka, tmp_path, {"KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{free_port()}"}, partitions=1) as scene:
         replica = scene.start()
 
-        time.sleep(3.0)
+        replica.wait_until_logged("broker_awaited")
 
         assert replica.status("/readyz") != 200
         replica.close()

@@ -12,7 +12,16 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent
-from tests.kafka.scene import RAW_HEADER, Scene, both_guarantees, quick_at_least_once, quick_exactly_once, raw, row
+from tests.kafka.scene import (
+    RAW_HEADER,
+    Scene,
+    both_guarantees,
+    quick_at_least_once,
+    quick_classic,
+    quick_exactly_once,
+    raw,
+    row,
+)
 from tests.kafka.spins import spin, turns
 from tests.models import mlp, spinner
 
@@ -178,7 +187,7 @@ def test_a_response_topic_that_vanishes_stops_the_worker(
         scene.verdict().expect_clean()
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@quick_classic
 def test_a_request_topic_that_is_made_anew_is_committed_from_its_beginning(
     kafka: Cluster, tmp_path: Path, protocol: str
 ) -> None:

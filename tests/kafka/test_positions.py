@@ -102,16 +102,16 @@ def test_a_rewind_waits_for_a_transaction_that_holds_the_offset(kafka: Cluster) 
     source.close()
 
 
-def test_a_rewind_while_the_broker_is_away_waits_for_it(own_broker: JvmBroker) -> None:
+def test_a_rewind_while_the_broker_is_away_waits_for_it(hurt_broker: JvmBroker) -> None:
     """Hardly a poll blocks, nothing comes, and in the end everything from the committed offset on."""
-    cluster = Cluster(own_broker.bootstrap_servers)
+    cluster = Cluster(hurt_broker.bootstrap_servers)
     topic = cluster.create_topic()
     send(cluster, topic, 100)
     source = joined(settings(cluster, topic), Told())
     read(source, 50)
     source.commit({Partition(topic, 0): 20})
     poll_until(source, lambda: bool(source.commit_results()))
-    own_broker.kill()
+    hurt_broker.kill()
 
     source.rewind([Partition(topic, 0)])
     seconds = []
@@ -119,7 +119,7 @@ def test_a_rewind_while_the_broker_is_away_waits_for_it(own_broker: JvmBroker) -
         began = time.monotonic()
         assert not source.poll(100, 0.02)
         seconds.append(time.monotonic() - began)
-    own_broker.start()
+    hurt_broker.start()
 
     assert sorted(seconds)[30] < 1.0, seconds  # a few may have met a stall of the machine
     assert max(seconds) < 10.0

@@ -24,7 +24,7 @@ from worker.kafka import KafkaSink, KafkaSource, Membership, Topics
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 LOGGER = logging.getLogger("librdkafka")
 GZIP = rb"\x1f\x8b\x08"  # how packed data begins
 CONSUMER = MEMBERSHIPS["kafka-consumer"]
@@ -224,17 +224,17 @@ def test_a_commit_that_the_group_refuses_is_a_result(kafka: Cluster) -> None:
     assert list(result.failed) == [Partition(topic, 0)]
 
 
-def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(own_broker: JvmBroker) -> None:
+def test_a_batch_damaged_on_disk_is_handed_on_as_unreadable(hurt_broker: JvmBroker) -> None:
     """Each of its records is delivered once, without a value and with the reason, and what follows is read."""
-    cluster = Cluster(own_broker.bootstrap_servers)
+    cluster = Cluster(hurt_broker.bootstrap_servers)
     topic = cluster.create_topic("requests")
     cluster.produce(topic, [Sent(b"k", b"good")])
     packed = {"linger.ms": "60000", "compression.type": "gzip"}  # a flush ends the wait
     cluster.produce(topic, [Sent(b"k", b"packed together" * 20) for _ in range(3)], packed)
     cluster.produce(topic, [Sent(b"k", b"also good")])
-    own_broker.stop()
-    damage(own_broker, topic)
-    own_broker.start()
+    hurt_broker.stop()
+    damage(hurt_broker, topic)
+    hurt_broker.start()
 
     source = joined(settings(cluster, topic), Told())
     records = read(source, 5)
@@ -320,9 +320,9 @@ def test_a_broker_without_the_new_protocol_gets_a_classic_member(
     source.close()
 
 
-def test_a_broker_that_is_away_is_waited_for(own_broker: JvmBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_is_away_is_waited_for(hurt_broker: JvmBroker, caplog: pytest.LogCaptureFixture) -> None:
     """Neither client fails: nothing comes, nothing is reported, and all goes on when the broker is back."""
-    cluster = Cluster(own_broker.bootstrap_servers)
+    cluster = Cluster(hurt_broker.bootstrap_servers)
     topic, answers = cluster.create_topic(), cluster.create_topic()
     source = joined(settings(cluster, topic), told := Told())
     poll_until(source, lambda: bool(told.held))
@@ -331,13 +331,13 @@ def test_a_broker_that_is_away_is_waited_for(own_broker: JvmBroker, caplog: pyte
     sink.send([Message(answers, b"k", b"before", [], 0)], taken[0])
     collect(sink, 1)
 
-    own_broker.kill()
+    hurt_broker.kill()
     sink.send([Message(answers, b"k", b"while away", [], 0)], taken[1])
     for _ in range(20):
         assert not source.poll(10, 0.05)
         assert not sink.poll(0.01)
     assert sink.undelivered == 1
-    own_broker.start()
+    hurt_broker.start()
 
     assert collect(sink, 1) == [taken[1]]
     cluster.produce(topic, [Sent(b"k", b"after")])

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
-import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
@@ -132,7 +131,7 @@ def mean_serial() -> Serial:
     return Serial(running_mean(), MEAN_STATE, "mean", "<f8")
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@quick_exactly_once
 def test_answers_and_states_are_those_of_a_serial_replay(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """10,000 requests of 300 keys with a Zipf skew; a second replica joins, and the first one leaves, in between."""
     rng = np.random.default_rng(1)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.replica import Replica
-from tests.kafka.scene import both_guarantees
+from tests.kafka.scene import quick_at_least_once, quick_exactly_once
 from tests.kafka.test_state import MEAN_SETTINGS, StatefulScene, expect_serial, mean_serial, number
 
 KEYS = 3000
@@ -51,7 +51,7 @@ def stop(replica: Replica) -> None:
     assert replica.exit_code() == 0
 
 
-@both_guarantees
+@quick_exactly_once
 def test_a_restart_goes_on_from_what_a_clean_stop_left(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Also when another replica has served meanwhile, and when nothing came at all."""
     with KeepingScene(kafka, tmp_path, guarantee) as scene:
@@ -109,7 +109,7 @@ def test_what_cannot_be_trusted_is_thrown_away(kafka: Cluster, tmp_path: Path, w
         scene.expect_states_of_a_serial_replay()
 
 
-@both_guarantees
+@quick_at_least_once
 def test_one_that_stood_still_keeps_nothing_of_what_others_wrote(
     kafka: Cluster, tmp_path: Path, guarantee: str
 ) -> None:

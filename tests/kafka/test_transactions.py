@@ -323,11 +323,14 @@ def test_a_cluster_that_cannot_keep_transactions_is_told_at_start(new_broker: Ne
 # answers be read (measured, 4 of 7). No client can help it; three brokers can.
 
 
-def test_an_end_in_doubt_is_one_or_the_other(own_broker: JvmBroker, new_stage: NewStage) -> None:
+@pytest.mark.parametrize("moments", [(0, 2), pytest.param((1, 4), marks=pytest.mark.slow)])
+def test_an_end_in_doubt_is_one_or_the_other(
+    own_broker: JvmBroker, new_stage: NewStage, moments: tuple[int, ...]
+) -> None:
     """The broker freezes while a transaction is committed: its answers are there if its offset is, and not else."""
     stage = new_stage(Cluster(own_broker.bootstrap_servers), name=stable(), timeout_ms=SHORT_MS)
     seen: list[bytes] = []
-    for milliseconds in (0, 1, 2, 4):
+    for milliseconds in moments:
         next_offset = len(seen) + 1
         fill(stage, [b"in doubt %d" % milliseconds])
         stage.transactions.commit({stage.requests: next_offset})
