@@ -238,6 +238,8 @@ def test_partitions_that_are_added_to_the_answers_are_read(kafka: Cluster) -> No
         (request,) = kafka.read(requests, 1)
         admin = AdminClient(dict(kafka.login))
         admin.create_partitions([NewPartitions(answers, 3)])[answers].result(TIMEOUT)
+        while len(admin.list_topics(answers, timeout=TIMEOUT).topics[answers].partitions) < 3:
+            time.sleep(0.02)  # the controller has them; the broker hears of it a moment later, and refused the record
         headers = [("status", b"ok"), ("request-id", dict(request.headers)["request-id"])]
         kafka.produce(answers, [Sent(None, bytes(16), headers, partition=2)])
 

@@ -65,8 +65,9 @@ SET = {
 class Part:
     """Stands for what talks to Kafka, and remembers what it was made of."""
 
-    def __init__(self, *made_of: Any) -> None:
+    def __init__(self, *made_of: Any, on_error: object = None) -> None:
         self.made_of = made_of
+        self.on_error = on_error
         self.waited = self.closed = 0
 
     def member(self) -> object:
@@ -80,7 +81,8 @@ class Part:
         return 0
 
 
-class Source(Part): ...
+class Source(Part):
+    def hear_of_login(self, error: object) -> None: ...
 
 
 class Sink(Part): ...
