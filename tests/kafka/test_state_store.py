@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,7 +71,7 @@ def test_states_in_a_store_are_those_of_a_serial_replay(kafka: Cluster, tmp_path
         first.terminate()
         acknowledged |= scene.publish(requests[7000:])
         scene.expect_serial(acknowledged, mean_serial())
-        assert second.metric("inference_worker_states_loaded_total") > 0
+        second.wait_until_counted("inference_worker_states_loaded_total", 1)
         assert second.metric("inference_worker_states") < 2000
 
 
@@ -98,8 +97,7 @@ def test_a_store_that_is_away_is_waited_for(kafka: Cluster, tmp_path: Path, stor
         with scene.publishing(600, scene.make) as load:
             scene.wait_for_progress(50)
             store.stop()
-            time.sleep(3)
-            assert replica.metric("inference_worker_state_store_away_seconds") > 0
+            replica.wait_until_counted("inference_worker_state_store_away_seconds", 3)
             store.start()
             scene.wait_for_progress(50)
             acknowledged = load.stop()
