@@ -8,14 +8,14 @@ from functools import partial
 from tests.bench.measuring.bench import SMALL, Bench
 from tests.bench.measuring.ground import Job, fill
 from tests.bench.measuring.results import Section
-from tests.bench.measuring.running import WORKER
+from tests.bench.measuring.running import NATIVE, WORKER
 from tests.bench.measuring.throughput import compared, measure
 
 NAMES = (
-    *(WORKER, "floor", "hand_loop", "one_by_one", "pass_through"),
+    *(WORKER, NATIVE, "floor", "hand_loop", "one_by_one", "pass_through"),
     *("arroyo", "faststream", "quix_sink", "quix"),
 )
-BARS = {"floor": 0.8, "hand_loop": 2.0, "faststream": 5.0, "arroyo": 5.0}
+BARS = {NATIVE: 0.7, "floor": 0.8, "hand_loop": 2.0, "faststream": 5.0, "arroyo": 5.0}
 HOW = """Rows of 256 float32 (1 KiB, keyed), an MLP 256→256→16, 4 partitions, one thread an inference, everything on in
 the worker (validation, order, ledger, delivery reports, metrics). The requests lie in the topic before."""
 

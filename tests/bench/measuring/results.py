@@ -110,6 +110,11 @@ keeps what was measured of the others: each section says when that was. The mach
 """
 _WORKER = "all that it does by default, with metrics on; only the batch size is set, for texts the buckets as well"
 _ALONE = "that library alone, in a process of its own"
+_NATIVE = (
+    "the same at least once for plain rows, in C on the same two libraries, with the worker's client settings: judges "
+    "rows, batches by size and linger, reads and writes headers, keeps order, hears of each answer, commits behind, "
+    "answers errors, lets go of partitions; no JSON, no metrics, no dead letters, no deadlines, no halved batches"
+)
 
 
 def _about(broker: str, load: float) -> list[str]:
@@ -157,7 +162,7 @@ def markdown(section: Section, label: str) -> list[str]:
 
 def _contenders() -> list[str]:
     """What each does, in the words of its own module."""
-    about = {"worker": _WORKER, **ABOUT, "onnxruntime": _ALONE}
+    about = {"worker": _WORKER, "native": _NATIVE, **ABOUT, "onnxruntime": _ALONE}
     about |= {name: _docstring(ROOT / "tests" / "bench" / "peers" / f"{name}.py") for name in PEERS}
     lines = [f"| {name} | {what} |" for name, what in about.items()]
     return ["## Who takes part", "", "| | does |", "| --- | --- |", *lines]

@@ -1,4 +1,4 @@
-"""A contender as a process: the worker (ours or another checkout's), a loop written by hand, or a peer."""
+"""A contender as a process: the worker (ours or another checkout's), one in C, a loop written by hand, or a peer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from pathlib import Path
 
 from tests.bench.loops.by_hand import LOOPS
 from tests.bench.loops.task import Task
+from tests.bench.measuring import native
 from tests.bench.measuring.ground import Job, settings
 from tests.kafka.cluster import fresh
 from worker.core.failures import Stop
 from worker.tools.load.replica import Replica
 from worker.tools.load.usage import Usage, usage_of
 
-WORKER = "worker"
+WORKER, NATIVE = "worker", "native"
 ROOT = Path(__file__).parents[3]
 PEERS_PYTHON = ROOT / "build" / "peers" / "bin" / "python"
 PEERS_LOCK = ROOT / "tests" / "bench" / "peers.txt"
@@ -99,9 +100,11 @@ def _worker(job: Job, responses: str, root: Path | None) -> Replica:
 
 
 def _process(name: str, job: Job, responses: str, rate: int, log: int) -> subprocess.Popen[bytes]:
-    bootstrap, requests = job.cluster.bootstrap_servers, ",".join(job.requests)
-    words = Task(bootstrap, requests, responses, fresh("bench"), str(job.model), job.batch, rate).words()
-    if name in PEERS:
+    bootstrap, requests, group = job.cluster.bootstrap_servers, ",".join(job.requests), fresh("bench")
+    words = Task(bootstrap, requests, responses, group, str(job.model), job.batch, rate).words()
+    if name == NATIVE:
+        program = [str(native.program()), *words, *native.words(bootstrap, requests, responses, group)]
+    elif name in PEERS:
         program = [str(PEERS_PYTHON), "-m", f"tests.bench.peers.{name}", *words]
     else:
         assert name in LOOPS, f"no contender {name}"
@@ -111,7 +114,9 @@ def _process(name: str, job: Job, responses: str, rate: int, log: int) -> subpro
 
 @cache
 def why_absent(name: str) -> str | None:
-    """Why a contender cannot take part here: a peer that is not installed."""
+    """Why a contender cannot take part here: a peer that is not installed, a program that cannot be built."""
+    if name == NATIVE:
+        return native.why_absent()
     if name not in PEERS:
         return None
     if not PEERS_PYTHON.exists():

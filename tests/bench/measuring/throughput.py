@@ -93,10 +93,19 @@ class Turns:
 
     def ratio(self, name: str, base: str) -> float:
         """The median of the ratios within a round; NaN when one of them did not take part."""
+        return self._median(name, base, lambda run: run.rate)
+
+    def cost(self, base: str, most: float, name: str = WORKER) -> list[Bar]:
+        """What one may take of the processor for a result, beside another; none when that was not asked for."""
+        if base not in {**self.figures, **self.absent}:
+            return []
+        return [Bar(f"CPU of a result, {name} beside {base}", self._median(name, base, lambda run: run.cpu), most=most)]
+
+    def _median(self, name: str, base: str, figure: Callable[[Figure], float]) -> float:
         if name not in self.figures or base not in self.figures:
             return math.nan
         pairs = zip(self.figures[name], self.figures[base], strict=True)
-        return statistics.median(run.rate / other.rate for run, other in pairs)
+        return statistics.median(figure(run) / figure(other) for run, other in pairs)
 
     def bars(self, least: Mapping[str, float], name: str = WORKER) -> list[Bar]:
         """What one must reach beside others; those that were not asked for are left out."""

@@ -37,6 +37,17 @@ def test_who_did_not_take_part_is_named_and_no_bar_is_kept_beside_them() -> None
     assert "not measured" in str(bars[0])
 
 
+def test_a_cost_is_held_to_another_ones_in_the_same_round() -> None:
+    """It may be so many times as much at most; beside who was not asked for there is nothing to hold it to."""
+    turns = Turns({"worker": [Figure(1.0, 6.0), Figure(1.0, 9.0)], "native": [Figure(1.0, 3.0), Figure(1.0, 3.0)]}, {})
+
+    [bar] = turns.cost("native", 2.0)
+
+    assert bar.figure == 2.5
+    assert not bar.is_kept
+    assert turns.cost("floor", 1.0) == []
+
+
 def test_a_figure_is_what_happened_between_two_looks() -> None:
     """What was answered, and what it cost, before the first look is in neither."""
     figure = between(Look(10.0, 500, 3.0), Look(12.0, 1500, 3.5))
