@@ -29,7 +29,7 @@ setup: $(READY)
 # Written last: an environment that was interrupted half-way is finished by the next call.
 $(READY): requirements-dev.txt pyproject.toml client/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed; name it with PYTHON=..." >&2; exit 1; }
-	@echo "Installing what development and tests need into .venv, 1 GB, once; it takes a minute or two"
+	@echo "Installing what development and tests need into .venv, 1.2 GB, once; it takes a minute or two"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e . -e ./client

@@ -81,19 +81,15 @@ class StatefulStacker(Stacker):
 
     def _spoilt(self, batch: Batch, states: Sequence[Array]) -> dict[int, Refused]:
         """Requests that would leave NaN or infinity to the next of their key, by identity."""
-        if not self.refuse_non_finite_output:
-            return {}
-        for state in states:
-            if state.dtype.kind == "f" and not np.isfinite(state).all():
-                break
-        else:
+        floats = [state for state in states if state.dtype.kind == "f"] if self.refuse_non_finite_output else []
+        if all(np.isfinite(state).all() for state in floats):
             return {}
         spoilt: dict[int, Refused] = {}
         start = 0
         for request in batch.requests:
             rows = slice(start, start + request.rows)
             start += request.rows
-            if not all(s.dtype.kind != "f" or np.isfinite(s[rows]).all() for s in states):
+            if not all(np.isfinite(state[rows]).all() for state in floats):
                 why = "the model's next state holds NaN or infinity; the state stays as it was"
                 spoilt[id(request)] = (request, Rejection(request.record, Code.INTERNAL, why, request.reply))
         return spoilt

@@ -136,6 +136,17 @@ def test_rows_of_a_request_are_steps(*, exactly_once: bool) -> None:
     assert kept(w) == {b"k": 10, b"b": 15}
 
 
+def test_the_rows_behind_one_that_failed_wait_no_more() -> None:
+    """With no request behind them the key is free."""
+    w = world()
+
+    served(w, of(0, NONSENSE, 1, 2))
+
+    assert w.turns is not None
+    assert w.turns.waiting == 0
+    assert served(w, of(1, 5))[name(1)] == [5]
+
+
 @pytest.mark.parametrize("bad", [POISON, NONSENSE, SPOILT])
 @joined
 def test_a_request_that_fails_leaves_the_state_as_it_was(*, bad: float, joins: bool) -> None:
