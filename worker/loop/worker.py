@@ -15,7 +15,7 @@ from worker.core.failures import DeadlineMissed, Stop
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition, Suspect
 from worker.loop.checkpoint import Checkpoint
-from worker.loop.conduct import LANE_SLICE, SHORTEST_WAIT, Conduct
+from worker.loop.conduct import BACKLOG_SLICE, LANE_SLICE, SHORTEST_WAIT, Conduct
 from worker.loop.dispatch import Dispatch
 from worker.loop.quarantine import Quarantine
 from worker.loop.steps import Steps
@@ -87,8 +87,16 @@ class Worker:
         """Take in what arrived, hand out what is due, answer what is finished, record how far we are."""
         has_news = self._steps.take_in()
         self._steps.hand_out(self._clock())
-        self._steps.answer_finished(0.0 if has_news else self._conduct.lane_slice)
+        self._steps.answer_finished(0.0 if has_news else self._lane_slice)
         self._steps.record_progress()
+
+    @property
+    def _lane_slice(self) -> float:
+        """How long to wait for a lane before the topics are looked at again; a lane that finishes ends the wait."""
+        is_restoring = self._states is not None and self._states.wait is not None
+        if self._dispatch.has_backlog and self._quarantine.current is None and not is_restoring:
+            return max(self._conduct.lane_slice, BACKLOG_SLICE)
+        return self._conduct.lane_slice
 
     # Partitions come and go
 

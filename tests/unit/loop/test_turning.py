@@ -11,7 +11,7 @@ from tests.fakes import CommitFate
 from worker.core.batching.back_pressure import RESERVE
 from worker.core.ordering.order_by_key import Order
 from worker.core.records import ClosedBy
-from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
+from worker.loop.conduct import BACKLOG_SLICE, LANE_SLICE, POLL_SLICE, SHORTEST_WAIT
 from worker.loop.steps import LOOK_AGAIN_AFTER, REPORT_WAIT
 
 FAR = 1e9
@@ -240,6 +240,36 @@ def test_answers_wait_for_company_only_while_more_are_coming() -> None:
 
     assert world.answered() == names(*range(12))
     assert world.sink.pushed == [12]
+
+
+def test_a_worker_with_enough_ahead_of_its_lanes_waits_for_them_longer() -> None:
+    """It would take nothing of what a look at the topics finds; one that still has room looks each millisecond."""
+    world = world_of(chunk=4)
+    world.lanes.seconds = lambda: 10.0
+    world.broker.append(*[record(at) for at in range(8)])
+    world.turn(5)
+    before = world.clock.now
+    world.turn(5)
+    with_room = world.clock.now - before
+    world.broker.append(*[record(8 + at) for at in range(8)])
+    world.turn(3)
+    before = world.clock.now
+
+    world.turn(5)
+
+    assert with_room == pytest.approx(5 * LANE_SLICE)
+    assert world.clock.now - before == pytest.approx(5 * BACKLOG_SLICE)
+
+
+def test_a_lane_ends_the_wait_of_a_worker_with_a_backlog() -> None:
+    """Its next batch is handed out at once, not at the end of the slice."""
+    world = world_of(chunk=4)
+    world.lanes.seconds = lambda: BACKLOG_SLICE * 0.25
+    world.broker.append(*[record(at) for at in range(40)])
+
+    world.turn_for(BACKLOG_SLICE * 3)
+
+    assert len(world.answered()) == 40
 
 
 def test_a_worker_that_is_behind_lets_its_answers_wait_for_company() -> None:
