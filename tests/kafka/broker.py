@@ -212,6 +212,9 @@ class JvmBroker:
         """SIGSTOP: it is there and does not answer, until `heal`."""
         assert self._process is not None, "not running"
         self._process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        while any(stat.read_text().rpartition(")")[2].split()[0] != "T" for stat in tasks.glob("*/stat")):
+            time.sleep(0.005)  # a thread that runs may answer for a moment more
 
     def heal(self) -> None:
         """Let it run again, whatever was done to it."""
