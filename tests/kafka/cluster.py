@@ -175,9 +175,14 @@ class Cluster:
         """The offset that the next record of each partition will get; of committed data, where readers of it stop."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the client declares no types for it
         spec = {TopicPartition(topic, number): latest for number in range(self.partitions(topic))}
-        found = self.admin.list_offsets(spec, isolation_level=isolation, request_timeout=TIMEOUT)
-        ends = {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
-        assert min(ends.values()) >= 0, "a leader does not answer"  # which the client tells as an offset of -1001
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            found = self.admin.list_offsets(spec, isolation_level=isolation, request_timeout=TIMEOUT)
+            ends = {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
+            if min(ends.values()) >= 0:  # a leader that does not answer is told as an offset of -1001
+                break
+            assert time.monotonic() < deadline, "a leader does not answer"
+            time.sleep(0.1)
         return ends
 
     def has_open_transaction(self, topic: str) -> bool:
