@@ -180,10 +180,9 @@ class Cluster:
             found = self.admin.list_offsets(spec, isolation_level=isolation, request_timeout=TIMEOUT)
             ends = {at.partition: future.result(TIMEOUT).offset for at, future in found.items()}
             if min(ends.values()) >= 0:  # a leader that does not answer is told as an offset of -1001
-                break
+                return ends
             assert time.monotonic() < deadline, "a leader does not answer"
             time.sleep(0.1)
-        return ends
 
     def has_open_transaction(self, topic: str) -> bool:
         """Whether there are records that a reader of committed data has to wait for."""

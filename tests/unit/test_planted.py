@@ -6,7 +6,6 @@ bugs have passed the quick tests once. The test that was written for each is nam
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.builders import P0, P1, SPOILT, World
+from tests.properties.simulation.mutants import store_before_it_is_answered
 from tests.unit.codecs import test_answers, test_runs
 from tests.unit.core import test_batcher
 from tests.unit.delivery import test_at_least_once, test_exactly_once
@@ -39,7 +39,7 @@ from worker.core.batching.batcher import Batcher
 from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.delivery.stored_states import StoringSink, _Sent
+from worker.delivery.stored_states import StoringSink
 from worker.kafka import KafkaSink, KafkaTransactions
 from worker.kafka.changelog import restorer
 from worker.kafka.consumer.pauses import By, Pauses
@@ -165,15 +165,6 @@ def _confirm_without_asking(_: Checkpoint, offsets: Mapping[Partition, int], __:
 
 def _keep_what_is_in_doubt(*_: object) -> bool:
     return False
-
-
-def _write_at_once(self: StoringSink, messages: Sequence[Message], place: Place) -> None:
-    answers, changes = self._parted(messages, place)
-    self._writes.write(changes, place)
-    self._unwritten += 1
-    self._sink.send(answers, place)
-    self._on_the_way[place] = _Sent(place, ())
-    self._lines.setdefault(place.line, deque()).append(self._on_the_way[place])
 
 
 def _let_all_go(*_: object) -> bool:
@@ -311,7 +302,7 @@ PLANTED: Mapping[str, Planted] = {
     "a state outside is written before its answers are safe": Planted(
         StoringSink,
         "send",
-        _write_at_once,
+        store_before_it_is_answered,
         lambda _: test_outside.test_a_state_waits_for_the_dead_letter_of_an_earlier_request(),
     ),
     "a state outside is let go before it is stored": Planted(

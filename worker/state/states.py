@@ -402,10 +402,8 @@ class KeyStates:
             self._slots.forget(partition)
             self._tell_thrown_away(partition, anew)
         elif rows is None:
-            slots = list(self._slots.find(partition, keys))
-            for key, slot, by in zip(keys, slots, forgotten_by, strict=True):
-                if not (slot and self._is_overtaken(slot, by)):
-                    self._slots.drop(partition, key)
+            for key in keys if self._can_take_back else self._still_forgotten(partition, keys, forgotten_by):
+                self._slots.drop(partition, key)
         elif is_last:
             new = [at for at, slot in enumerate(self._slots.find(partition, keys)) if not slot]
             self._is_unsure |= {partition} if new else set()
@@ -438,9 +436,10 @@ class KeyStates:
         order = np.argsort(offsets, kind="stable")
         return order[offsets[order] >= self._slabs.offsets[slots[order]]]
 
-    def _is_overtaken(self, slot: int, offset: int) -> bool:
-        """Whether a later request has written the state here."""
-        return not self._can_take_back and 0 <= offset < int(self._slabs.offsets[slot])
+    def _still_forgotten(self, partition: Partition, keys: Sequence[bytes], by: Sequence[int]) -> Sequence[bytes]:
+        """Those of which no later request has written the state here, at least once."""
+        here = self._slabs.offsets[list(self._slots.find(partition, keys))].tolist()
+        return [key for key, offset, latest in zip(keys, by, here, strict=True) if offset >= latest or offset < 0]
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more. What is about to be kept is left as it is."""

@@ -54,7 +54,7 @@ def escaped(text: str) -> str:
 
 
 def _told(value: Any, most: int | None) -> str:
-    """`most`: of a list, what is told of it; None: all."""
+    """`most`: how many elements of a list are written; None: all."""
     if isinstance(value, dict):
         return ",".join(f"{escaped(str(name))}:{_told(held, most)}" for name, held in value.items())
     if isinstance(value, list | tuple | set):

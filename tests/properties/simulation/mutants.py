@@ -229,7 +229,7 @@ def _wait_for_no_single_row(self: KeyTurns, request: Request, now: float) -> Non
         _add(self, request, now)
 
 
-def _store_before_it_is_answered(self: StoringSink, messages: Sequence[Message], place: Place) -> None:
+def store_before_it_is_answered(self: StoringSink, messages: Sequence[Message], place: Place) -> None:
     answers, changes = self._parted(messages, place)
     self._writes.write(changes, place)
     self._unwritten += 1
@@ -283,7 +283,7 @@ AT_A_CHANGELOG = (
     Mutant("states are restored past what is committed", Restoration, "states", _restore_past_what_is_committed),
 )
 IN_A_STORE = (
-    Mutant("a state is stored before its answer is safe", StoringSink, "send", _store_before_it_is_answered),
+    Mutant("a state is stored before its answer is safe", StoringSink, "send", store_before_it_is_answered),
     Mutant("an offset is committed before its state is stored", StoringSink, "_go_on", _settle_before_it_is_stored),
     Mutant("what is answered is applied again", OutsideStates, "is_ahead", _say_no),
 )

@@ -273,7 +273,7 @@ class Replica:
         if self.process.is_alive and (feeds["x"] == KILLER).any():
             self.process.end("of a batch")
         if not self.process.is_alive:
-            return RunFailure("nobody hears of it")
+            return RunFailure("the process ends with it")
         return rows_model(feeds) if self.states is None else summing_model(feeds)
 
     def __repr__(self) -> str:

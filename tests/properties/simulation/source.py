@@ -228,7 +228,7 @@ class SimSource:
 
     def _take(self) -> None:
         new = sorted(self._group.take(self._name))
-        self._served = self._group.changes, self.epoch  # while it is told of these, it may be thrown out
+        self._served = self._group.changes, self.epoch  # while it hears of these, it may be thrown out
         if not new:
             return
         self._clock.stirred += 1

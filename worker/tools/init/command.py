@@ -19,7 +19,7 @@ from worker.tools.init.cluster import ClusterSeen, look_at_cluster
 from worker.tools.init.options import InitOrder
 from worker.tools.init.settings_file import settings_file
 
-# What nobody has named yet.
+# Where neither an option nor the environment names them.
 _UNNAMED = {
     "WORKER_KAFKA__BOOTSTRAP_SERVERS": "localhost:9092",
     "WORKER_KAFKA__REQUEST_TOPICS": "requests",

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.test_settings_shown import MINIMUM
 from worker.settings import Settings, load
 from worker.tools.init.settings_file import WIDTH, settings_file
 
-MINIMUM = {
-    "WORKER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:9092",
-    "WORKER_KAFKA__REQUEST_TOPICS": "requests,backfill",
-    "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
-    "WORKER_KAFKA__GROUP_ID": "g",
-    "WORKER_MODEL__PATH": "model.onnx",
-}
 # One of each kind of value, and the names that a file must quote.
 OF_EACH_KIND = {
     "WORKER_KAFKA__REQUEST_TOPICS": "requests",  # with state there is one
