@@ -169,7 +169,8 @@ class Exchange:
         """Take in what has arrived, waiting at most `timeout` seconds for the first; end what is over."""
         first = self._consumer.poll(timeout)
         if first is not None:
-            self.pending.answered(self._ours([first, *self._consumer.consume(MOST_AT_ONCE, 0)]))
+            self.pending.answered(self._ours([first]))  # who waits for it need not wait for the others
+            self.pending.answered(self._ours(self._consumer.consume(MOST_AT_ONCE, 0)))
         self._producer.poll(0)
         now = self._clock()
         self.pending.lapse(now, self._why_late)
