@@ -129,6 +129,9 @@ class KafkaSource:
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
         return self._offsets.withdraw_note(partition, offset)
 
+    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
+        return self._offsets.withdraw_notes(offsets)
+
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         return self._offsets.is_marking(partitions)
 
