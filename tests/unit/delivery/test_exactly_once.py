@@ -489,8 +489,8 @@ def test_a_transaction_waits_until_the_note_of_an_isolated_run_is_withdrawn(worl
     assert not world.transactions.is_ending
     turn_after(world, 0.01)
 
-    assert world.transactions.is_ending
     assert world.broker.attempts[P0] == (1, False)
+    assert world.transactions.is_ending
 
 
 def test_a_revoke_takes_back_what_ran_alone_and_is_still_noted(world: World) -> None:

@@ -23,13 +23,13 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
 from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
+from worker.kafka.client.stranded import Stranded
 from worker.kafka.consumer.batch_end import BatchEnds, looking
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.rebalances import Rebalances
 from worker.kafka.consumer.reports import Reports
-from worker.kafka.consumer.stranded import Stranded
 from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
 from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
@@ -304,7 +304,7 @@ class KafkaSource:
             return
         if self.membership.protocol == "consumer":
             self._rebalances.coordinator_seen(seen.coordinator)
-        if (why := self._stranded.why(seen.connections)) is not None:
+        if (why := self._stranded.why(seen.connections, seen.brokers)) is not None:
             self._shut_out(f"{why}; start again")
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:

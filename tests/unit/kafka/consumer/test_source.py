@@ -15,7 +15,7 @@ from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
 from worker.core.records import UNREADABLE_HEADERS, CommitResult, Standing
 from worker.kafka import Membership
-from worker.kafka.consumer.stranded import STRANDED_AFTER
+from worker.kafka.client.stranded import STRANDED_AFTER
 
 NOT_YET = {"app_offset": -1001, "next_offset": -1001}
 
@@ -250,7 +250,7 @@ def test_a_consumer_that_connects_no_more_ends_the_worker(world: World) -> None:
     """Though the brokers answer any other client: a new start is one."""
 
     def fetch() -> list[Incoming]:
-        world.client.config["stats_cb"](json.dumps({"brokers": {}}))
+        world.client.config["stats_cb"](json.dumps({"brokers": {"a:9092/1": {"state": "INIT"}}}))
         return []
 
     world.client.script.append(fetch)
