@@ -50,15 +50,20 @@ class KafkaSource:
         logger: logging.Logger,
         watcher: ClientWatcher | None = None,
         clock: Callable[[], float] = time.monotonic,
+        joined: Callable[[], object] = lambda: None,
     ) -> None:
-        """`watcher` hears once a second how far behind we are, and what is lost."""
+        """`watcher` hears once a second how far behind we are, and what is lost.
+
+        `joined` is called once we are in the group, on a thread of its own.
+        """
         self.membership = membership
         self._kafka = kafka
+        self._joined = joined
         self._clock = clock
         self._log = ClientLog(logger)
         self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
-        self._stranded = Stranded(self._new_asking_client, clock)
+        self._stranded = Stranded("consumer", self._new_asking_client, clock)
         self._failure: Exception | None = None
         self._flowing = Flowing()
         self._is_shut_out = False
@@ -191,7 +196,9 @@ class KafkaSource:
             clock=self._clock,
         )
         standings = self._offsets.standings
-        self._rebalances = Rebalances(self._kafka, self._flowing, standings, self._gates, self._fail, self._log)
+        self._rebalances = Rebalances(
+            self._kafka, self._flowing, standings, self._gates, self._fail, self._log, self._joined
+        )
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)

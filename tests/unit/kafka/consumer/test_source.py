@@ -262,6 +262,23 @@ def test_a_consumer_that_connects_no_more_ends_the_worker(world: World) -> None:
         world.polled()
 
 
+def test_that_we_are_in_the_group_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the first partition, or when the coordinator is there and has none for us."""
+    joined: list[str] = []
+    first = new_world(monkeypatch, joined=lambda: joined.append("with partitions"))
+    second = new_world(monkeypatch, joined=lambda: joined.append("as a stand-by"))
+    up = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}, "cgrp": {"state": "up"}})
+
+    first.assign(P)
+    first.revoke(P)
+    first.assign(P, Q)
+    for world in (first, second):
+        for _ in range(3):
+            world.client.config["stats_cb"](up)
+
+    assert joined == ["with partitions", "as a stand-by"]
+
+
 def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:
     """The client connects again by itself; the log says that it tries."""
     away = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
