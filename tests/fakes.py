@@ -243,6 +243,15 @@ class FakeSource:
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, False
         return True
 
+    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
+        ran = {p: at for p, (at, _) in self._isolated.items() if offsets.get(p) == at + 1}
+        for partition, at in ran.items():
+            if partition not in self.marking:
+                self._clock.stirred += 1
+                self.marking.add(partition)
+                self._clock.at(self._clock.now + 0.003, lambda p=partition, at=at: self._withdraw(p, at))  # type: ignore[misc]
+        return not ran
+
     def is_marking(self, partitions: Iterable[Partition]) -> bool:
         return not self.marking.isdisjoint(partitions)
 
@@ -302,6 +311,11 @@ class FakeSource:
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, True
             self._broker.tried.add((partition, offset))
             self._isolated[partition] = offset, True
+            self.marking.discard(partition)
+
+    def _withdraw(self, partition: Partition, offset: int) -> None:
+        if partition in self.next_offsets and self._isolated.get(partition) == (offset, True):
+            self.withdraw_note(partition, offset)
             self.marking.discard(partition)
 
     def _assign(self, partitions: Iterable[Partition]) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker import telemetry
@@ -41,6 +42,7 @@ from worker.kafka import (
     Topics,
     changelog_facts,
     cost_of_a_kill,
+    others_since,
     poll_interval,
     resolve_transactional_id,
 )
@@ -101,7 +103,9 @@ def assemble(
     closing: ExitStack,
 ) -> Worker:
     """A worker ready to run; what it holds is closed by `closing`. Raises `BadConfiguration`."""
-    source = KafkaSource(settings.kafka, topics.membership, telemetry.kafka_logger(), events)
+    logger = telemetry.kafka_logger()
+    tell_others = partial(_tell_others, settings, topics, events)
+    source = KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others)
     outlet = _outlet(settings, topics, source, events, closing)
     wire = _wire_contract(settings, topics)
     model = _warm_model(settings, wire, events)
@@ -177,6 +181,12 @@ def assemble(
         turns=turns,
         checkpoint=checkpoint,
     )
+
+
+def _tell_others(settings: Settings, topics: Topics, events: telemetry.WorkerEvents) -> None:
+    """Who has joined the group meanwhile, and serves something else."""
+    for why in others_since(settings.kafka, topics, telemetry.kafka_logger()):
+        events.warned("group_is_mixed", why=why)
 
 
 class _Stateful(NamedTuple):

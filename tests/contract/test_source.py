@@ -535,6 +535,20 @@ def test_a_withdrawn_note_is_known_once_the_group_has_taken_it(stage: Stage) -> 
     expect_nobody_convicted(stage, partition)
 
 
+def test_the_notes_of_records_that_ran_are_withdrawn_before_their_answers_are_committed(stage: Stage) -> None:
+    """Those of the records just below the offsets that are to be committed, and no others."""
+    partition = stage.partitions[0]
+    member = with_an_isolated_run(stage, partition)
+    member.told.last_act = None
+
+    assert member.source.withdraw_notes({partition: 2, stage.partitions[1]: 1})
+    assert not member.source.withdraw_notes({partition: 1})
+    member.poll_until(lambda: member.source.withdraw_notes({partition: 1}))
+    member.source.close()
+
+    expect_nobody_convicted(stage, partition)
+
+
 def test_a_rewind_is_no_new_attempt(stage: Stage) -> None:
     """The process did not die, so the count stays."""
     partition = stage.partitions[0]

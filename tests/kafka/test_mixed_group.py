@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from worker.commands.check.command import examined
 
 protocols = pytest.mark.parametrize("protocol", ["consumer", "classic"])
 OTHER = mlp(WIDTH, (8,), 4)
+SAID_WITHIN = 15.0  # seconds after both have joined
 
 
 def said(log: str) -> list[str]:
@@ -44,6 +46,23 @@ def test_another_model_in_the_group_is_named_at_the_start_and_by_check(
     assert "1 other member (on 127.0.0.1) serves fraud 1 (" in as_first[0]
     assert "serves fraud 1 (" in " ".join(shown.output.split())
     assert shown.exit_code == 0
+
+
+@protocols
+def test_of_two_models_that_start_at_the_same_moment_one_says_so(kafka: Cluster, tmp_path: Path, protocol: str) -> None:
+    """Neither has joined when the other looks for members; they look once more when they have."""
+    other = tmp_path / "fraud.onnx"
+    other.write_bytes(OTHER)
+    with Scene(kafka, tmp_path, {"KAFKA__GROUP_PROTOCOL": protocol}) as scene:
+        both = [scene.start(settings) for settings in ({}, {"MODEL__PATH": str(other)})]
+        scene.wait_for_members(2)
+        deadline = time.monotonic() + SAID_WITHIN
+        while not (warnings := [line for replica in both for line in said(replica.log)]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    assert "1 other member (on 127.0.0.1) serves " in warnings[0]
+    assert all(len(said(replica.log)) <= 1 for replica in both)
 
 
 @protocols

@@ -122,6 +122,7 @@ def test_a_crash_in_any_state_of_an_isolated_run_breaks_no_promise(setup: Setup)
         (GUARANTEES["at_least_once"], "produce"),
         (GUARANTEES["exactly_once"], "write"),
         (GUARANTEES["exactly_once-unique_ids"], "write offsets"),
+        (GUARANTEES["exactly_once"], "commit transaction"),
     ],
 )
 def test_a_stop_in_an_isolated_run_marks_no_record(setup: Setup, kind: str) -> None:

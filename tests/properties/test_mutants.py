@@ -61,6 +61,8 @@ def all_killers(guarantee: str) -> None:
     killers.test_an_isolated_run_whose_answer_is_not_committed_begins_again(killers.GUARANTEES[guarantee])
     for seed in range(killers.FEW):
         killers.test_any_killers_anywhere_are_found_and_no_other_record(seed)
+    if killers.GUARANTEES[guarantee].is_exact:
+        killers.test_a_stop_in_an_isolated_run_marks_no_record(killers.GUARANTEES[guarantee], "commit transaction")
 
 
 TESTS: Mapping[str, Callable[[str], None]] = {

@@ -80,6 +80,12 @@ class GroupCommits(Protocol):
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         """Whether a commit outside of transactions is under way for one of these: a late one would undo theirs."""
 
+    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
+        """Withdraw the notes of records that ran alone, and whose answers these next offsets cover.
+
+        To be called until it is so: True.
+        """
+
 
 class Events(Protocol):
     def settled(self, taken_at: Mapping[float, int], now: float) -> None: ...
@@ -185,8 +191,8 @@ class ExactlyOnce:
             elif not self._inside:
                 self._begin_at = 0.0
                 self._fill()
-            elif self._group.is_marking(self._offsets):
-                break  # its result is heard in a poll, and this is one
+            elif not self._may_end():
+                break  # the result of a note is heard in a poll, and this is one
             else:
                 self._commit()
         return self.lost(partitions)
@@ -211,7 +217,15 @@ class ExactlyOnce:
         return not self._offsets.keys().isdisjoint(partitions)
 
     def _is_due(self, now: float) -> bool:
-        return (self._is_complete or now >= self._commit_due) and not self._group.is_marking(self._offsets)
+        return (self._is_complete or now >= self._commit_due) and self._may_end()
+
+    def _may_end(self) -> bool:
+        """Whether the group has nothing of the partitions inside that must not be there while the transaction ends.
+
+        A record that ran alone, and whose answer is inside, ended no process. While the end is in doubt its note could
+        not be withdrawn: that is a commit, and would undo the transaction's own. So it goes before.
+        """
+        return self._group.withdraw_notes(self._offsets) and not self._group.is_marking(self._offsets)
 
     @property
     def _is_complete(self) -> bool:

@@ -6,7 +6,8 @@ the lanes, and nothing else decoded meanwhile:
     earlier records settled ─▶ lanes empty ─▶ the group notes it ─▶ decode, run ─▶ answer committed ─▶ the next
 
 A process that dies meanwhile leaves that note behind. Its successor finds the record marked as poison, and answers it
-with an error, without decoding or running it. A run that is broken off for another reason has its note withdrawn.
+with an error, without decoding or running it. A run that is broken off for another reason has its note withdrawn, and
+exactly once so has one that is over, before the transaction with its answer ends.
 
 Where keys have states, what comes behind a suspect's records is set aside with them, until they are done: it would run
 from the states before them. Then it goes the way of all others.

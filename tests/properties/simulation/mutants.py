@@ -189,6 +189,10 @@ def _run_before_it_is_noted(self: Quarantine, run: Any) -> bool:
     return True
 
 
+def _leave_the_note(self: ExactlyOnce) -> bool:
+    return not self._group.is_marking(self._offsets)
+
+
 def _take_beside_an_isolated_run(self: Steps) -> bool:
     admission, now = self._admission, self._clock()
     room = 0 if self._dispatch.has_backlog else admission._intake.room()
@@ -273,6 +277,7 @@ EXACTLY_ONCE = (
     Mutant("a failed transaction counts as committed", ExactlyOnce, "_hear", _believe_in_success),
     Mutant("answers that do not wait their turn", OffsetLedger, "answer", _answer_out_of_turn),
     Mutant("a record runs alone before it is noted", Quarantine, "_is_noted", _run_before_it_is_noted, KILLERS),
+    Mutant("the note of an isolated run outlives its transaction", ExactlyOnce, "_may_end", _leave_the_note, KILLERS),
     Mutant("others are decoded beside an isolated run", Steps, "take_in", _take_beside_an_isolated_run, KILLERS),
     Mutant("an isolated run survives the rewind of its record", Suspects, "forget", None, KILLERS),
     Mutant("suspects do not run alone", Suspects, "suspect", None, KILLERS),

@@ -41,6 +41,7 @@ class Held:
     is_begun: bool = False  # that was taken
     attempts: int = 0
     is_withheld: bool = False
+    isolated: int | None = None  # the offset that was noted last to run alone
     marking: tuple[int, str] | None = None  # on its way
     marked: tuple[int, str] | None = None  # taken
     mark_not_before: float = 0.0
@@ -129,6 +130,7 @@ class SimSource:
 
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         held = self.held[partition]
+        held.isolated = offset
         return self._note(held, (offset, f"attempts={held.attempts + 1} alone"))
 
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
@@ -149,6 +151,11 @@ class SimSource:
         self._clock.wait(LEAVE_WAIT, lambda: self._assignments is None)
 
     # For delivery
+
+    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
+        ran = [(held.partition, held.isolated) for held in self._known(offsets) if held.isolated is not None]
+        withdrawn = [self.withdraw_note(p, offset) for p, offset in ran if offset == offsets[p] - 1]
+        return all(withdrawn)
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         return any(held.marking is not None for held in self._known(partitions))

@@ -471,6 +471,39 @@ def test_a_transaction_waits_for_a_commit_outside_of_it(world: World) -> None:
     assert world.transactions.is_ending
 
 
+def run_alone(world: World, offset: int) -> None:
+    """A record of P0 that ran alone, which the group knows, and whose answer is sent."""
+    world.broker.append(record(offset))
+    world.source.poll(1, 0.0)
+    world.source.note_isolated_run(P0, offset)
+    world.clock.wait(0.01)
+    assert world.broker.attempts[P0] == (1, True)
+    send(world, offset)
+
+
+def test_a_transaction_waits_until_the_note_of_an_isolated_run_is_withdrawn(world: World) -> None:
+    """While its end is in doubt that cannot be done, and taken back it would leave a good record marked as poison."""
+    run_alone(world, 4)
+
+    turn(world)
+    assert not world.transactions.is_ending
+    turn_after(world, 0.01)
+
+    assert world.broker.attempts[P0] == (1, False)
+    assert world.transactions.is_ending
+
+
+def test_a_revoke_takes_back_what_ran_alone_and_is_still_noted(world: World) -> None:
+    """The next owner runs it once more, and does not take it for poison."""
+    run_alone(world, 4)
+
+    world.delivery.revoke([P0], deadline=world.clock.now + 1.0)
+    turn_after(world, 1.0)
+
+    assert world.transactions.commits == []
+    assert world.broker.attempts[P0] == (1, False)
+
+
 def test_what_is_sent_for_a_lost_partition_is_taken_back(world: World) -> None:
     """It is somebody else's to answer; the rest of that transaction is read again."""
     send(world, 4)

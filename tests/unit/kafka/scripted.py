@@ -17,7 +17,7 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition, Suspect
 from worker.kafka import Membership
 from worker.kafka.client.statistics import ClientWatcher
-from worker.kafka.consumer import batch_end, source
+from worker.kafka.consumer import batch_end, rebalances, source
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.offsets import standing_lookup
 
@@ -319,6 +319,7 @@ def new_world(
     monkeypatch: pytest.MonkeyPatch,
     watcher: ClientWatcher | None = None,
     background: Callable[[Callable[[], None]], None] | None = None,
+    joined: Callable[[], object] = lambda: None,
     **changes: Any,
 ) -> World:
     """A source that has joined its group and holds nothing yet. `background` does what goes on beside: at once."""
@@ -332,10 +333,11 @@ def new_world(
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    for module in (standing_lookup, batch_end):
+    for module in (standing_lookup, batch_end, rebalances):
         monkeypatch.setattr(module, "in_background", lambda work, _: (background or (lambda now: now()))(work))
     monkeypatch.setattr(standing_lookup, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
-    made = KafkaSource(settings(**changes), Membership("consumer", "test", None), logger, watcher, clock)
+    membership = Membership("consumer", "test", None)
+    made = KafkaSource(settings(**changes), membership, logger, watcher, clock, joined)
     made.subscribe(assignments := Quiet())
     return World(made, clients[0], assignments, clock)

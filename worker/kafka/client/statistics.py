@@ -15,6 +15,9 @@ from worker.core.records import Partition, Standing
 # librdkafka's counts for a partition it knows by name only.
 _NO_PARTITION = "-1"
 
+# Its coordinator is listed among its brokers, under that name, besides the broker that it is.
+_BY_ROLE = "logical"
+
 
 class ClientWatcher(Protocol):
     """Hears it, in the loop's thread."""
@@ -25,7 +28,7 @@ class ClientWatcher(Protocol):
 
 
 class ConsumerStatistics(NamedTuple):
-    """`connections` are open ones to brokers; `standings` are those of the partitions that are read.
+    """`connections` are open ones to brokers, `brokers` those it could connect to, `standings` of what is read.
 
     A partition's end comes with each fetch: while fetching is paused, or its broker away, it stays as it was. What a
     transaction commits the consumer never hears of.
@@ -34,6 +37,7 @@ class ConsumerStatistics(NamedTuple):
     coordinator: str
     connections: int
     standings: Mapping[Partition, Standing]
+    brokers: int
 
 
 def read_consumer(text: str) -> ConsumerStatistics:
@@ -44,7 +48,7 @@ def read_consumer(text: str) -> ConsumerStatistics:
         for number, found in numbers.items()
         if (standing := _standing(found)) is not None
     }
-    return ConsumerStatistics(said.get("cgrp", {}).get("state", ""), connections_of(said), standings)
+    return ConsumerStatistics(said.get("cgrp", {}).get("state", ""), connections_of(said), standings, brokers_of(said))
 
 
 def partitions_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -57,6 +61,11 @@ def partitions_of(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def connections_of(said: Mapping[str, Any]) -> int:
     return sum(broker["state"] == "UP" for broker in said.get("brokers", {}).values())
+
+
+def brokers_of(said: Mapping[str, Any]) -> int:
+    """How many the client knows, from its settings or from one of them."""
+    return sum(broker.get("source") != _BY_ROLE for broker in said.get("brokers", {}).values())
 
 
 def _standing(found: Mapping[str, Any]) -> Standing | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from worker.kafka.client.absent_topics import near_topics
 from worker.kafka.client.announcement import Announcement, Member, differing
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.errors import words_of
+from worker.kafka.client.log import ClientLog
 from worker.kafka.client.membership import Membership, choose_membership
 from worker.kafka.cluster.access import (
     CHANGELOG_CONFIGS,
@@ -46,6 +47,7 @@ from worker.kafka.cluster.admin_answers import (
     Configs,
     described_group,
     fences_by_group,
+    group_if_told,
     known_requests,
     topic_configs,
 )
@@ -93,6 +95,11 @@ class Topics:
         """What members of our group serve besides what we announce, each a sentence."""
         own = Announcement.read(self.membership.client_id)
         return [] if own is None else differing(own, group, self.members)
+
+    def newcomers(self, members: Iterable[Member]) -> Topics:
+        """The same with those of these members whose like was not there before."""
+        known = {member.client_id for member in self.members}
+        return replace(self, members=tuple(member for member in members if member.client_id not in known))
 
     @property
     def largest_message(self) -> int:
@@ -147,6 +154,16 @@ def examine(
     if verdict.topics is None:
         raise BadConfiguration("\n".join(problem.text for problem in verdict.problems))
     return verdict.topics
+
+
+def others_since(kafka: KafkaSettings, topics: Topics, logger: logging.Logger) -> list[str]:
+    """What members that have joined our group since serve besides what we announce, each a sentence.
+
+    None where the coordinator does not tell. Of two workers that begin at the same moment neither has joined when the
+    other is examined; of two that look again when they have joined, one finds the other.
+    """
+    found = group_if_told(kafka, kafka.group_id, START_TIMEOUT, ClientLog(logger))
+    return [] if found is None else topics.newcomers(_members_of(found)).others(kafka.group_id)
 
 
 def judge(
@@ -336,7 +353,7 @@ class _Examination:
             return
         else:
             if isinstance(found, ConsumerGroupDescription):
-                self._members = tuple(Member(member.client_id, member.host) for member in found.members)
+                self._members = _members_of(found)
             if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
                 self._problems.append(missing(self._kafka, right, right.operation.lower()))
 
@@ -367,6 +384,10 @@ class _Examination:
         if session is None:
             return choose_membership(self._kafka, None, is_absent=True)
         return choose_membership(self._kafka, int(session.value) / 1000)
+
+
+def _members_of(group: ConsumerGroupDescription) -> tuple[Member, ...]:
+    return tuple(Member(member.client_id, member.host) for member in group.members)
 
 
 def _replication(topic: TopicMetadata) -> int:

@@ -15,7 +15,7 @@ from worker.core.records import Partition
 from worker.kafka.client.log import ClientLog
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.to_records import Flowing
-from worker.kafka.offsets.standing_lookup import StandingLookup
+from worker.kafka.offsets.standing_lookup import StandingLookup, in_background
 from worker.kafka.offsets.starting_offsets import begin_at_once
 from worker.ports import Assignments
 from worker.settings import KafkaSettings
@@ -32,13 +32,16 @@ class Rebalances:
         gates: Gates,
         fail: Callable[[Exception], None],
         log: ClientLog,
+        joined: Callable[[], object],
     ) -> None:
+        """`joined` is called once in the group, on a thread of its own."""
         self._kafka = kafka
         self._flowing = flowing
         self._standings = standings
         self._gates = gates
         self._fail = fail
         self._log = log
+        self._joined: Callable[[], object] | None = joined
         self._stand_by = StandBy()
         self.assignments: Assignments | None = None  # once the group is joined
         self.taken_away: set[Partition] = set()  # by the callbacks of the poll under way
@@ -58,6 +61,7 @@ class Rebalances:
         """Under KIP-848 no callback says that we are in the group without a partition: this does."""
         if self.assignments is not None and self._stand_by.heard(state):
             self._tell("assigned", [])
+            self._tell_joined()
 
     def _on_assign(self, consumer: Consumer, positions: list[TopicPartition]) -> None:
         self.is_new = self.was_assigned = True
@@ -69,6 +73,7 @@ class Rebalances:
         for at, partition in zip(told.known, self._named(told.known), strict=True):
             self._gates.begin(partition, at.offset)
         self._gates.adrift(self._named(told.unknown))
+        self._tell_joined()
 
     def _on_revoke(self, _: Consumer, positions: list[TopicPartition]) -> None:
         self._leave("revoked", positions)
@@ -88,6 +93,11 @@ class Rebalances:
             getattr(self.assignments, what)(partitions)
         except Exception as error:  # noqa: BLE001  # kept, and raised by the poll that runs this
             self._fail(error)
+
+    def _tell_joined(self) -> None:
+        if (joined := self._joined) is not None:
+            self._joined = None
+            in_background(joined, "joined")
 
     def _named(self, positions: Sequence[TopicPartition]) -> list[Partition]:
         return [self._flowing.named(at.topic, at.partition) for at in positions]

@@ -23,13 +23,13 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
 from worker.kafka.client.membership import Membership, fall_back
 from worker.kafka.client.statistics import ClientWatcher
+from worker.kafka.client.stranded import Stranded
 from worker.kafka.consumer.batch_end import BatchEnds, looking
 from worker.kafka.consumer.gates import Gates
 from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.rebalances import Rebalances
 from worker.kafka.consumer.reports import Reports
-from worker.kafka.consumer.stranded import Stranded
 from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
 from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
@@ -50,15 +50,20 @@ class KafkaSource:
         logger: logging.Logger,
         watcher: ClientWatcher | None = None,
         clock: Callable[[], float] = time.monotonic,
+        joined: Callable[[], object] = lambda: None,
     ) -> None:
-        """`watcher` hears once a second how far behind we are, and what is lost."""
+        """`watcher` hears once a second how far behind we are, and what is lost.
+
+        `joined` is called once we are in the group, on a thread of its own.
+        """
         self.membership = membership
         self._kafka = kafka
+        self._joined = joined
         self._clock = clock
         self._log = ClientLog(logger)
         self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
-        self._stranded = Stranded(self._new_asking_client, clock)
+        self._stranded = Stranded("consumer", self._new_asking_client, clock)
         self._failure: Exception | None = None
         self._flowing = Flowing()
         self._is_shut_out = False
@@ -129,6 +134,9 @@ class KafkaSource:
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
         return self._offsets.withdraw_note(partition, offset)
 
+    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
+        return self._offsets.withdraw_notes(offsets)
+
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         return self._offsets.is_marking(partitions)
 
@@ -188,7 +196,9 @@ class KafkaSource:
             clock=self._clock,
         )
         standings = self._offsets.standings
-        self._rebalances = Rebalances(self._kafka, self._flowing, standings, self._gates, self._fail, self._log)
+        self._rebalances = Rebalances(
+            self._kafka, self._flowing, standings, self._gates, self._fail, self._log, self._joined
+        )
 
     def _new_consumer(self) -> Consumer:
         config = consumer_config(self._kafka, self.membership)
@@ -301,7 +311,7 @@ class KafkaSource:
             return
         if self.membership.protocol == "consumer":
             self._rebalances.coordinator_seen(seen.coordinator)
-        if (why := self._stranded.why(seen.connections)) is not None:
+        if (why := self._stranded.why(seen.connections, seen.brokers)) is not None:
             self._shut_out(f"{why}; start again")
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:

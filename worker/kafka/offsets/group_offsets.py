@@ -7,6 +7,7 @@
 | the gates, `note_start` | the end, under `latest` | `attempts=0` | before anything is read |
 | the quarantine, `note_isolated_run` | the record's own | `attempts=n trial` | before it runs alone |
 | the quarantine, `withdraw_note` | the same | `attempts=n` | it is left to its next owner |
+| the delivery, `withdraw_notes` | the same | `attempts=n` | it ran, and a transaction with its answer is to end |
 
 Kafka keeps the commit that came last. So a partition gives no record before its attempt is noted, and no note is sent
 while the delivery may commit something of the partition. Exactly once, the offsets go to the group with a transaction
@@ -38,6 +39,7 @@ class KafkaOffsets:
         self.standings = StandingLookup(consumer, new_client, log)
         self._results: list[CommitResult] = []
         self._attempts: dict[Partition, int] = {}  # the one under way, once it was begun
+        self._isolated: dict[Partition, int] = {}  # the offset that was noted last to run alone
         self._last_sent: dict[Partition, Note] = {}  # also of what left and may come back
 
     # Commits of the delivery
@@ -104,6 +106,7 @@ class KafkaOffsets:
         """Note that this record is about to run alone. To be called until the group has taken it: True."""
         if (attempts := self._attempts.get(partition)) is None:
             return False
+        self._isolated[partition] = offset
         note = self._last_sent[partition] = Note(offset, Attempts(attempts, is_isolated=True))
         return self._notes.note(partition, note)
 
@@ -116,6 +119,14 @@ class KafkaOffsets:
         self._notes.send(partition, note)
         return False
 
+    def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
+        """Withdraw those of the records just below these next offsets that ran alone. As `withdraw_note`."""
+        if not self._isolated:
+            return True
+        ran = [(p, offset - 1) for p, offset in offsets.items() if self._isolated.get(p) == offset - 1]
+        withdrawn = [self.withdraw_note(partition, offset) for partition, offset in ran]
+        return all(withdrawn)
+
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         return self._notes.is_under_way(partitions)
 
@@ -124,3 +135,4 @@ class KafkaOffsets:
         self._notes.forget(partitions)
         for partition in partitions:
             self._attempts.pop(partition, None)
+            self._isolated.pop(partition, None)

@@ -61,7 +61,7 @@ class AssignmentStandings(NamedTuple):
 Found: TypeAlias = "list[TopicPartition] | Exception"
 
 
-def in_background(work: Callable[[], None], name: str) -> None:
+def in_background(work: Callable[[], object], name: str) -> None:
     """In a daemon: a call that hangs must not keep a process alive that has decided to end."""
     Thread(target=work, name=name, daemon=True).start()
 

@@ -33,11 +33,17 @@ class Receipts:
         self._complete.append(place)
 
     def refuse(self, place: Place, why: str, kind: type[KafkaFatal] = KafkaFatal) -> None:
-        """Keep the first reason. Like all that a report calls, it raises nothing."""
-        self.refusal = self.refusal or kind(
-            f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its access, "
-            "and start again"
+        """Like all that a report calls, it raises nothing."""
+        self.fail(
+            kind(
+                f"{why}; nothing past {place.line.partition}/{place.offset} is committed: mend the topic or its "
+                "access, and start again"
+            )
         )
+
+    def fail(self, failure: KafkaFatal) -> None:
+        """Nothing more will be durable. Keep the first reason."""
+        self.refusal = self.refusal or failure
 
     def take(self) -> list[Place]:
         """What is complete since the last call. Means nothing once there is a refusal."""

@@ -2,24 +2,27 @@
 
 Owns the producer and the messages it has no room for. An answer is durable when its delivery report says so, and by
 nothing else: `flush() == 0` proves nothing (seen 2026). `receipts.py` keeps what reports say, `poll` hands it on. A
-broker that is away is waited for; a refusal is fatal.
+broker that is away is waited for; a refusal is fatal, and so is a client that has lost all brokers (`stranded.py`).
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import Consumer, KafkaError, Producer
 
+from worker.core.failures import KafkaFatal
 from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
-from worker.kafka.client.config import producer_config
+from worker.kafka.client.config import admin_config, producer_config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher
+from worker.kafka.client.stranded import Stranded
 from worker.kafka.cluster.examination import Topics
 from worker.kafka.producer.destination import ANY_PARTITION, broken, partition_of
 from worker.kafka.producer.receipts import Receipt, Receipts
@@ -43,9 +46,12 @@ class KafkaSink:
         watcher: ClientWatcher | None = None,
         *,
         on_error: Callable[[KafkaError], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`watcher` hears once a second what is not acknowledged yet, `on_error` what goes wrong with connections."""
+        self._kafka = kafka
         self._watcher = watcher
+        self._stranded = Stranded("producer", self._new_asking_client, clock)
         self._unacknowledged = Unacknowledged()
         self._partitions: Mapping[str, int] = topics.partitions
         self._log = ClientLog(logger)
@@ -145,7 +151,15 @@ class KafkaSink:
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs inside `produce`, `poll` and `flush`; an exception here would be raised there, out of place."""
-        self._unacknowledged.tell(self._watcher, self._log, statistics)
+        seen = self._unacknowledged.tell(self._watcher, self._log, statistics)
+        if seen is None:
+            return
+        why = self._stranded.why(seen.connections, seen.brokers, is_waiting=seen.outstanding > 0)
+        if why is not None:
+            self._receipts.fail(KafkaFatal(f"{why}; start again: what it had to send is answered then"))
+
+    def _new_asking_client(self) -> Consumer:
+        return Consumer({**admin_config(self._kafka), "group.id": self._kafka.group_id, "log_level": 0})
 
     def __repr__(self) -> str:
         refusal = self._receipts.refusal

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from worker.core.records import Partition
 from worker.kafka.client.log import ClientLog
-from worker.kafka.client.statistics import ClientWatcher, connections_of, partitions_of
+from worker.kafka.client.statistics import ClientWatcher, brokers_of, connections_of, partitions_of
 
 # In so many texts must a partition be sent again in vain before that is logged. They come once a second, and the client
 # tries again once a second at least: a leader that moves takes less.
@@ -37,6 +37,8 @@ class ProducerStatistics(NamedTuple):
     connections: int
     undelivered: Mapping[str, int]
     refusing: Mapping[str, int]
+    brokers: int  # that are known
+    outstanding: int  # messages, of all topics
 
 
 class _Seen(NamedTuple):
@@ -65,19 +67,20 @@ class Unacknowledged:
         self._waiting: Mapping[str, int] = {}  # the topics that stand
         self._given_up: dict[str, int] = {}
 
-    def tell(self, watcher: ClientWatcher | None, log: ClientLog, text: str) -> None:
+    def tell(self, watcher: ClientWatcher | None, log: ClientLog, text: str) -> ProducerStatistics | None:
         """Tell the watcher what the producer said, and log topics that take nothing: the client itself is silent.
 
-        Raises nothing, whatever the text holds: no answer should be lost for a number on a page.
+        Returns it; None without a watcher, and for a text that is not understood. Raises nothing, whatever the text
+        holds: no answer should be lost for a number on a page.
         """
         if watcher is None:
-            return
+            return None
         try:
             seen = self.read(text)
             watcher.producer_seen(seen.connections, seen.undelivered)
         except Exception as error:  # noqa: BLE001  # see above
             log.tell("statistics", f"the producer's statistics are not understood: {error!r}")
-            return
+            return None
         for topic, partitions in seen.refusing.items():
             log.tell(
                 f"refusing {topic}",
@@ -85,6 +88,7 @@ class Unacknowledged:
                 f"{seen.undelivered[topic]} messages wait for it; has it as many in-sync replicas as its "
                 "min.insync.replicas asks for? kafka-topics.sh --describe --under-min-isr-partitions",
             )
+        return seen
 
     def read(self, text: str) -> ProducerStatistics:
         """What the producer said, in the light of what it said before."""
@@ -109,7 +113,8 @@ class Unacknowledged:
             for topic in {**counted, **self._given_up}
         }
         connections = connections_of(said)
-        return ProducerStatistics(connections, undelivered, self._refusing(before) if connections else {})
+        refusing = self._refusing(before) if connections else {}
+        return ProducerStatistics(connections, undelivered, refusing, brokers_of(said), outstanding)
 
     def forget(self) -> None:
         """The transaction has ended: what is left of it is not waited for any more."""

@@ -93,6 +93,16 @@ def test_a_worker_joins_under_what_it_announces() -> None:
         assert consumer_config(mine, membership)["client.id"] == "mine"
 
 
+def test_only_those_who_came_since_are_newcomers() -> None:
+    """What others like them serve was said before."""
+    known, new = (Member(OWN._replace(name=name).client_id, "/10.0.0.7") for name in ("fraud", "spam"))
+    topics = Topics({}, {}, choose_membership(settings(), 3.0), members=(known,)).announcing(OWN.client_id)
+
+    (sentence,) = topics.newcomers([known, new, Member(OWN.client_id, "/10.0.0.8")]).others("g")
+
+    assert "serves spam 1" in sentence
+
+
 def test_what_members_serve_is_held_against_what_is_announced() -> None:
     """Before anything is, nothing is."""
     other = Member(OWN._replace(name="fraud").client_id, "/10.0.0.7")

@@ -29,9 +29,9 @@ def consumer(*partitions: dict[str, int | str]) -> str:
     return json.dumps(
         {
             "brokers": {
-                "a:9092/1": {"state": "UP"},
-                "b:9092/2": {"state": "INIT"},
-                "GroupCoordinator": {"state": "UP"},
+                "a:9092/1": {"state": "UP", "source": "learned"},
+                "b:9092/2": {"state": "INIT", "source": "learned"},
+                "GroupCoordinator": {"state": "UP", "source": "logical"},
             },
             "topics": {"requests": {"topic": "requests", "partitions": {**numbered, "-1": nameless}}},
             "cgrp": {"state": "up", "join_state": "steady"},
@@ -70,6 +70,11 @@ def test_connections_that_are_open_are_counted() -> None:
     assert (seen.connections, seen.coordinator) == (2, "up")
 
 
+def test_brokers_that_are_known_are_counted() -> None:
+    """Connected or not. The coordinator is one of them."""
+    assert read_consumer(consumer()).brokers == 2
+
+
 def test_the_first_statistics_say_little() -> None:
     """The client speaks before it knows of a broker, a topic or a group."""
-    assert read_consumer("{}") == ("", 0, {})
+    assert read_consumer("{}") == ("", 0, {}, 0)

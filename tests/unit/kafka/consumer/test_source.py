@@ -15,7 +15,7 @@ from tests.unit.kafka.scripted import Incoming, P, Q, World, new_world
 from worker.core.failures import KafkaFatal
 from worker.core.records import UNREADABLE_HEADERS, CommitResult, Standing
 from worker.kafka import Membership
-from worker.kafka.consumer.stranded import STRANDED_AFTER
+from worker.kafka.client.stranded import STRANDED_AFTER
 
 NOT_YET = {"app_offset": -1001, "next_offset": -1001}
 
@@ -250,7 +250,7 @@ def test_a_consumer_that_connects_no_more_ends_the_worker(world: World) -> None:
     """Though the brokers answer any other client: a new start is one."""
 
     def fetch() -> list[Incoming]:
-        world.client.config["stats_cb"](json.dumps({"brokers": {}}))
+        world.client.config["stats_cb"](json.dumps({"brokers": {"a:9092/1": {"state": "INIT"}}}))
         return []
 
     world.client.script.append(fetch)
@@ -260,6 +260,23 @@ def test_a_consumer_that_connects_no_more_ends_the_worker(world: World) -> None:
 
     with pytest.raises(KafkaFatal, match="no connection for 45 s"):
         world.polled()
+
+
+def test_that_we_are_in_the_group_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the first partition, or when the coordinator is there and has none for us."""
+    joined: list[str] = []
+    first = new_world(monkeypatch, joined=lambda: joined.append("with partitions"))
+    second = new_world(monkeypatch, joined=lambda: joined.append("as a stand-by"))
+    up = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}, "cgrp": {"state": "up"}})
+
+    first.assign(P)
+    first.revoke(P)
+    first.assign(P, Q)
+    for world in (first, second):
+        for _ in range(3):
+            world.client.config["stats_cb"](up)
+
+    assert joined == ["with partitions", "as a stand-by"]
 
 
 def test_a_broker_that_is_away_is_no_failure(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -99,6 +99,35 @@ def test_an_isolated_run_is_noted_with_the_attempt_and_withdrawn(offsets: KafkaO
     assert len(store.commits) == 3
 
 
+def test_the_note_of_a_record_that_ran_is_withdrawn_when_its_answer_is_to_be_committed(
+    offsets: KafkaOffsets, store: Store
+) -> None:
+    """As `withdraw_note` does it: to be called until the group has taken it. Of another record there is no note."""
+    begun(offsets, store)
+    assert offsets.withdraw_notes({P: 9})
+    offsets.note_isolated_run(P, 8)
+    heard(offsets, store)
+
+    assert offsets.withdraw_notes({P: 8, Partition("r", 1): 9})
+    assert store.last == (8, "attempts=1 trial")
+    assert not offsets.withdraw_notes({P: 9})
+    heard(offsets, store)
+
+    assert store.last == (8, "attempts=1")
+    assert offsets.withdraw_notes({P: 9})
+    assert len(store.commits) == 3
+
+
+def test_what_was_noted_of_a_partition_that_left_is_not_withdrawn(offsets: KafkaOffsets, store: Store) -> None:
+    """A commit for it would undo what its next owner commits."""
+    begun(offsets, store)
+    offsets.note_isolated_run(P, 8)
+    offsets.forget([P])
+
+    assert offsets.withdraw_notes({P: 9})
+    assert len(store.commits) == 2
+
+
 def test_our_own_note_is_no_earlier_attempt(offsets: KafkaOffsets, store: Store) -> None:
     """We are alive. A note at another offset, or with another count, is of another process."""
     begun(offsets, store)

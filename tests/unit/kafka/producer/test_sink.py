@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -11,12 +12,14 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Message as Report
 
 from tests.contract.test_sink import places
+from tests.fakes import Clock, Onlooker
 from tests.unit.kafka.client.test_config import settings
 from worker.core.failures import KafkaFatal, LimitLowered
 from worker.core.message_runs import MessageRun
 from worker.core.records import Message, Place
 from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.client.log import ClientLog
+from worker.kafka.client.stranded import LOST_AFTER
 from worker.kafka.producer import sink
 from worker.kafka.producer.receipts import Receipt
 from worker.kafka.transactions import transactional_producer
@@ -107,7 +110,8 @@ class Full(KafkaSink):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sink, "Producer", NarrowClient)
         topics = Topics({"a": 4}, {"a": 1_000}, Membership("consumer", "test", None))
-        super().__init__(settings(), topics, logging.getLogger("kafka"))
+        self.clock = Clock()
+        super().__init__(settings(), topics, logging.getLogger("kafka"), Onlooker(), clock=self.clock)
 
     @property
     def client(self) -> NarrowClient:
@@ -284,4 +288,31 @@ def test_the_first_refusal_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     full._receipts.refuse(second, "out of order")
 
     with pytest.raises(KafkaFatal, match=r"^the disk is full; nothing past requests/0/0 is committed"):
+        full.poll(0.0)
+
+
+class Answered:
+    """A new client, which the brokers answer."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        assert config["bootstrap.servers"]
+
+    def poll(self, timeout: float) -> None: ...
+    def list_topics(self, timeout: float) -> None: ...
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("waiting", [0, 7])
+def test_a_producer_that_has_lost_its_brokers_ends_the_worker(monkeypatch: pytest.MonkeyPatch, waiting: int) -> None:
+    """Whether answers wait in it or not: those that come would wait for ever. A new start is another client."""
+    monkeypatch.setattr(sink, "Consumer", Answered)
+    full = Full(monkeypatch)
+    said = json.dumps({"brokers": {}, "msg_cnt": waiting})
+    full.client.config["stats_cb"](said)
+    full.poll(0.0)
+    full.clock.now += LOST_AFTER
+
+    full.client.config["stats_cb"](said)
+
+    with pytest.raises(KafkaFatal, match="the producer has known no broker for 5 s"):
         full.poll(0.0)

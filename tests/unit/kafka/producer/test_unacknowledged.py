@@ -52,12 +52,12 @@ def test_a_message_is_undelivered_until_it_is_acknowledged() -> None:
     """Whether it waits for company, to be sent, or for its acknowledgement."""
     said = text(14, answers=topic([(4, 0), (4, 0)], (1, 2, 4)), rejected=topic([(0, 0)]))
 
-    assert Unacknowledged().read(said) == (1, {"answers": 14, "rejected": 0}, {})
+    assert Unacknowledged().read(said) == (1, {"answers": 14, "rejected": 0}, {}, 1, 14)
 
 
 def test_the_first_statistics_say_little() -> None:
     """The client speaks before it knows of a broker or a topic."""
-    assert Unacknowledged().read("{}") == (0, {}, {})
+    assert Unacknowledged().read("{}") == (0, {}, {}, 0, 0)
 
 
 def test_what_waits_to_be_sent_again_is_undelivered() -> None:
@@ -67,7 +67,7 @@ def test_what_waits_to_be_sent_again_is_undelivered() -> None:
     seen = below(outstanding)
 
     assert [each.undelivered for each in seen] == [{"answers": 119}] * len(BELOW)
-    assert outstanding.read(text(0, answers=topic(AGAIN))) == (1, {"answers": 0}, {})
+    assert outstanding.read(text(0, answers=topic(AGAIN)))[:3] == (1, {"answers": 0}, {})
 
 
 def test_what_a_silent_broker_was_sent_is_undelivered_until_it_is_sent_again() -> None:
@@ -126,7 +126,7 @@ def test_it_is_not_named_in_a_second_in_which_nothing_was_sent() -> None:
     outstanding = Unacknowledged()
     below(outstanding)
 
-    assert outstanding.read(text(119, answers=topic(BELOW[-1]))) == (1, {"answers": 119}, {})
+    assert outstanding.read(text(119, answers=topic(BELOW[-1])))[:3] == (1, {"answers": 119}, {})
 
 
 def test_it_is_not_named_while_no_broker_is_there() -> None:
@@ -152,7 +152,7 @@ def test_an_acknowledgement_begins_the_count_anew() -> None:
 
     seen = outstanding.read(text(50, answers=topic([(500, 82), (520, 87)])))
 
-    assert seen == (1, {"answers": 50}, {})
+    assert seen[:3] == (1, {"answers": 50}, {})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""When a client without a connection, or without a broker, is given up for a new one."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from tests.fakes import Clock
+from worker.kafka.client.stranded import ASK_AGAIN_AFTER, LOST_AFTER, STRANDED_AFTER, Stranded
+
+
+class Brokers:
+    """Makes clients that reach them, or do not."""
+
+    def __init__(self) -> None:
+        self.are_away = False
+        self.asked = self.closed = 0
+
+    def poll(self, timeout: float) -> None:
+        """No login is waited for."""
+
+    def list_topics(self, timeout: float) -> None:  # nothing takes time here
+        self.asked += 1
+        if self.are_away:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker answers"))
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def client(self) -> Consumer:
+        return cast("Consumer", self)
+
+
+class Post:
+    """A client of which is heard, beside brokers."""
+
+    def __init__(self) -> None:
+        self.brokers, self.clock = Brokers(), Clock()
+        self._stranded = Stranded("consumer", self.brokers.client, self.clock)
+
+    def why(self, connections: int = 0, brokers: int = 1, *, is_waiting: bool = True) -> str:
+        return self._stranded.why(connections, brokers, is_waiting=is_waiting) or ""
+
+
+def test_it_is_stranded_when_brokers_answer_others_for_long() -> None:
+    """The reason says for how long it had no connection."""
+    post = Post()
+    assert not post.why()
+    post.clock.now += STRANDED_AFTER - 1
+    assert not post.why()
+    assert post.brokers.asked == 0
+
+    post.clock.now += 1
+
+    assert post.why() == "the consumer has had no connection for 45 s, and a new client is answered at once"
+    assert (post.brokers.asked, post.brokers.closed) == (1, 1)
+
+
+def test_brokers_that_are_away_are_asked_again_later() -> None:
+    """It is theirs to come back."""
+    post = Post()
+    post.brokers.are_away = True
+    post.why()
+    post.clock.now += STRANDED_AFTER
+    assert not post.why()
+    post.brokers.are_away = False
+    assert not post.why()
+
+    post.clock.now += ASK_AGAIN_AFTER
+
+    assert post.why()
+    assert (post.brokers.asked, post.brokers.closed) == (2, 2)
+
+
+def test_a_connection_begins_the_wait_anew() -> None:
+    """However short it stood."""
+    post = Post()
+    post.why()
+    post.clock.now += STRANDED_AFTER
+    assert not post.why(connections=1)
+    assert not post.why()
+    assert post.brokers.asked == 0
+
+
+def test_a_client_that_waits_for_nothing_needs_no_connection() -> None:
+    """Brokers close those that are idle."""
+    post = Post()
+    post.why(is_waiting=False)
+    post.clock.now += STRANDED_AFTER
+
+    assert not post.why(is_waiting=False)
+    assert not post.why()
+    assert post.brokers.asked == 0
+
+
+def test_a_client_that_knows_no_broker_is_stranded_soon() -> None:
+    """It has none to connect to, whether it waits for one or not, and a coordinator alone tells it of no other."""
+    post = Post()
+    assert not post.why(connections=1, brokers=0, is_waiting=False)
+    post.clock.now += LOST_AFTER
+
+    assert post.why(connections=1, brokers=0, is_waiting=False) == (
+        "the consumer has known no broker for 5 s, and a new client is answered at once"
+    )
+
+
+def test_a_client_that_takes_its_first_brokers_again_is_not_lost() -> None:
+    """However long it was without a connection: it is a moment in which it knows none."""
+    post = Post()
+    post.why()
+    post.clock.now += LOST_AFTER
+    assert not post.why(brokers=0)
+    post.clock.now += LOST_AFTER - 1
+    assert not post.why(brokers=1)
+    post.clock.now += LOST_AFTER
+
+    assert not post.why(brokers=0)
+    assert post.brokers.asked == 0

@@ -1,0 +1,71 @@
+"""Whether a client is cut off while the brokers answer others: then only a new start helps.
+
+librdkafka 2.16 lets go of all brokers that it knows when one that is just starting answers that there is none
+(librdkafka #5301), and then it may try no connection for as long as it runs. So it was with two consumers and a
+producer after a broker's restart (2026-11), with nothing but a coordinator in their statistics. With
+`metadata.recovery.strategy=none` it was half of all consumers, and `tests/kafka/test_stranded.py` makes it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaException
+
+# A client tries again after 10 s at most (`reconnect.backoff.max.ms`).
+STRANDED_AFTER = 45.0
+# One that has no broker left takes those that it was given at first, within milliseconds.
+LOST_AFTER = 5.0
+ASK_AGAIN_AFTER = 15.0
+ASK_TIMEOUT = 2.0  # the loop waits for it, with nothing to read or to send
+
+
+class Stranded:
+    """Hears once a second what one client says of its brokers. Owns since when it has none, or no connection."""
+
+    def __init__(self, whose: str, new_client: Callable[[], Consumer], clock: Callable[[], float]) -> None:
+        """`new_client` makes one that has to connect first, as a new start would."""
+        self._whose = whose
+        self._new_client = new_client
+        self._clock = clock
+        self._lost_at: float | None = None
+        self._cut_off_at: float | None = None
+        self._ask_at = 0.0
+
+    def why(self, connections: int, brokers: int, *, is_waiting: bool = True) -> str | None:
+        """Why to start again, given the connections that are open and the brokers known; None: it would help nothing.
+
+        A client that `is_waiting` for nothing needs no connection.
+        """
+        now = self._clock()
+        self._lost_at = _since(self._lost_at, now, lasts=not brokers)
+        self._cut_off_at = _since(self._cut_off_at, now, lasts=is_waiting and not connections)
+        told = self._told(now)
+        if told is None or now < self._ask_at:
+            return None
+        self._ask_at = now + ASK_AGAIN_AFTER
+        return f"{told}, and a new client is answered at once" if self._do_brokers_answer() else None
+
+    def _told(self, now: float) -> str | None:
+        if self._lost_at is not None and (lost_for := now - self._lost_at) >= LOST_AFTER:
+            return f"the {self._whose} has known no broker for {lost_for:.0f} s"
+        if self._cut_off_at is not None and (cut_off_for := now - self._cut_off_at) >= STRANDED_AFTER:
+            return f"the {self._whose} has had no connection for {cut_off_for:.0f} s"
+        return None
+
+    def _do_brokers_answer(self) -> bool:
+        client = self._new_client()
+        try:
+            client.poll(0)  # a login by token is begun in a poll
+            client.list_topics(timeout=ASK_TIMEOUT)
+        except KafkaException:
+            return False
+        finally:
+            client.close()
+        return True
+
+
+def _since(earlier: float | None, now: float, *, lasts: bool) -> float | None:
+    if not lasts:
+        return None
+    return now if earlier is None else earlier
