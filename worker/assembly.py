@@ -218,6 +218,7 @@ def _stateful(
     restorer = ChangelogRestorer(
         kafka,
         kafka.changelog_topic,
+            date=time.time,
         layout,
         telemetry.kafka_logger(),
         is_exact=is_exact,
@@ -249,6 +250,7 @@ def store_server(settings: Settings) -> StoreServer:
     password = None if state.store_password is None else state.store_password.get_secret_value()
     address = StoreAddress(
         state.store or "", state.store_username, password, state.store_ca_location, state.store_timeout_ms / 1000
+        date=time.time,
     )
     return StoreServer(address, state.key_prefix or f"{settings.kafka.group_id}-state:")
 
