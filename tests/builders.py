@@ -224,6 +224,7 @@ class World:
                 tell_restored=self.events.restored,
                 tell_thrown_away=self.events.thrown_away,
                 clock=self.clock,
+                date=self.clock,
             )
             self.turns = KeyTurns(self.batcher)
             if self.is_outside:
@@ -280,6 +281,7 @@ class World:
             ttl=self.ttl,
             tell_trouble=self.events.store_troubled,
             tell_applied=self.events.applied_before,
+            date=self.clock,
         )
         self.fetch = StateFetch(self.batcher, states, self.clock)
         turns = KeyTurns(self.fetch)

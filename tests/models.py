@@ -693,6 +693,21 @@ def running_sums(width: int = 4) -> bytes:
     )
 
 
+def sorted_rows(width: int = 4, *, largest: int = 1) -> bytes:
+    """x FP32 (batch, width) → y: the same rows by their sums, the largest first (0: last), as a ranking gives them."""
+    return _model(
+        [
+            helper.make_node("ReduceSum", ["x", "second"], ["sums"], keepdims=0),
+            helper.make_node("Shape", ["sums"], ["rows"]),
+            helper.make_node("TopK", ["sums", "rows"], ["sorted", "order"], axis=0, largest=largest),
+            helper.make_node("Gather", ["x", "order"], ["y"]),
+        ],
+        [_value("x", "FP32", width)],
+        [_value("y", "FP32", width)],
+        [_constant("second", np.array([1], np.int64))],
+    )
+
+
 def quantised_together(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y, the same in 256 steps of one size for the whole batch (dynamic quantisation)."""
     return _model(

@@ -6,6 +6,7 @@ and warmed here; what a killed predecessor left open of a transaction is taken b
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from worker import telemetry
-from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room
+from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room, longest_key
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
 from worker.core.batching.linger import Linger
@@ -108,13 +109,17 @@ def assemble(
     source = KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others)
     outlet = _outlet(settings, topics, source, events, closing)
     wire = _wire_contract(settings, topics)
-    model = _warm_model(settings, wire, events)
+    model = _warm_model(settings, events)
     brief = 0.0 if model.is_accelerated else inline_limit()
     lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
     closing.callback(lanes.close, GIVE_UP_TIMEOUT)
     ledger = LEDGERS[settings.delivery.order]()
-    stateful = _stateful(settings, model, ledger, events, closing)
+    stateful = _stateful(settings, topics, model, ledger, events, closing)
     signature = model.signature if stateful is None else stateful.signature
+    if stateful is not None:
+        wire = replace(wire, max_key_bytes=stateful.max_key_bytes)
+    for why in lack_of_room(model, signature, wire):
+        events.warned("row_too_long", why=why)
     events.serves(signature)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
@@ -195,10 +200,16 @@ class _Stateful(NamedTuple):
     states: KeyStates
     signature: Signature
     link: StoreLink | None = None
+    max_key_bytes: int = sys.maxsize
 
 
 def _stateful(
-    settings: Settings, model: Model, ledger: OffsetLedger, events: telemetry.WorkerEvents, closing: ExitStack
+    settings: Settings,
+    topics: Topics,
+    model: Model,
+    ledger: OffsetLedger,
+    events: telemetry.WorkerEvents,
+    closing: ExitStack,
 ) -> _Stateful | None:
     """None for a model without state. Raises `BadConfiguration`."""
     state, kafka = settings.state, settings.kafka
@@ -217,10 +228,12 @@ def _stateful(
             ttl=state.ttl_s,
             tell_trouble=events.store_troubled,
             tell_applied=events.applied_before,
+            date=time.time,
         )
         return _Stateful(outside, signature, link)
     is_exact = settings.delivery.guarantee == "exactly_once"
     assert kafka.changelog_topic is not None
+    room = longest_key(kafka.changelog_topic, topics.max_bytes[kafka.changelog_topic], layout.dtype.itemsize)
     facts = None
     if state.directory is not None:
         facts = changelog_facts(kafka, kafka.changelog_topic, telemetry.kafka_logger())
@@ -247,8 +260,9 @@ def _stateful(
         tell_restored=events.restored,
         tell_thrown_away=events.thrown_away,
         clock=time.monotonic,
+        date=time.time,
     )
-    return _Stateful(states, signature)
+    return _Stateful(states, signature, max_key_bytes=room)
 
 
 def store_server(settings: Settings) -> StoreServer:
@@ -439,7 +453,7 @@ def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:
     )
 
 
-def _warm_model(settings: Settings, wire: Wire, events: telemetry.WorkerEvents) -> Model:
+def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     batching = settings.batching
     model = load_as_set(settings.model, batching)
     signature = model.signature
@@ -460,8 +474,6 @@ def _warm_model(settings: Settings, wire: Wire, events: telemetry.WorkerEvents) 
         events.warned("rows_depend_on_each_other", why=found.why)
     elif found.doubt is not None:
         events.noted("independence_unseen", why=found.doubt)
-    for why in lack_of_room(model, wire):
-        events.warned("row_too_long", why=why)
     return model
 
 

@@ -27,6 +27,8 @@ Key = str | bytes | None
 # `map` sends anew when a quarter of what may be under way has ended, not one for one: what is sent together travels
 # together, which costs Kafka's client, the brokers and the worker less.
 REFILL = 4
+# Seconds: librdkafka's own limit of what it waits for, 24 days.
+LONGEST = 2_147_483
 # For the thread to end: a turn, and the connections' end.
 STOP_TIMEOUT = 10.0
 
@@ -77,8 +79,8 @@ class InferenceClient:
         more waits for a place, or raises `Full`. `reply_partition`: read answers there alone, `any` picks one; None:
         read all partitions of `answers`, and leave out what is not ours. `config`: librdkafka's, for both clients.
         """
-        if timeout <= 0 or in_flight < 1:
-            raise ValueError("timeout must be above 0, and in_flight at least 1")
+        if not 0 < timeout <= LONGEST or in_flight < 1:
+            raise ValueError(f"timeout must be above 0 and at most {LONGEST:,} s, and in_flight at least 1")
         known = signature_of(signature)
         trouble = Trouble(time.monotonic)
         both = {**(config or {}), "bootstrap.servers": bootstrap}

@@ -17,7 +17,7 @@ from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, Cluster, Sent
 from tests.kafka.publisher import Acknowledged
 from tests.kafka.scene import Scene, quick_exactly_once
-from tests.models import gru, running_mean
+from tests.models import gru, identities, running_mean
 from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition
 from worker.core.tensors.specs import TensorSpec
@@ -179,6 +179,25 @@ def test_a_killed_replica_leaves_no_wrong_state(kafka: Cluster, tmp_path: Path, 
                 replica = scene.replica()
             acknowledged = load.stop()
         expect_serial(scene, acknowledged, mean_serial())
+
+
+@quick_exactly_once
+def test_a_key_that_leaves_its_state_no_room_is_answered_with_an_error(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """Request and answer fit into their topics, the changelog's record does not. Its neighbours get their results."""
+    width = 20_000
+    model = identities({"": "FP32", "_h": "FP32", "_g": "FP32"}, (width,))
+    settings = {"STATE__TENSORS": '{"x_h": "y_h", "x_g": "y_g"}'}
+    row = Sent(b"short", np.ones(width, "<f4").tobytes(), [RAW], 0)
+    with StatefulScene(kafka, tmp_path, settings, model=model, guarantee=guarantee) as scene:
+        replica = scene.replica()
+        acknowledged = scene.publish([row, row._replace(key=b"k" * 910_000), row])
+
+        answers = {answer.source: answer.is_error for answer in scene.answers()}
+
+        assert replica.is_running
+        assert [answers[position] for position in sorted(acknowledged)] == [False, True, False]
 
 
 def test_a_leader_that_stands_still_tells_no_end(own_broker: JvmBroker) -> None:

@@ -51,6 +51,17 @@ def test_a_good_cluster_tells_partitions_limits_and_sessions(kafka: Cluster) -> 
     assert topics.notes == ()
 
 
+def test_a_compacted_topic_is_no_place_for_answers(kafka: Cluster) -> None:
+    """Of the topics that are written to: the broker refuses an answer without a key there."""
+    compacted = {"cleanup.policy": "compact,delete"}
+    requests, dead = kafka.create_topic("requests", config=compacted), kafka.create_topic("dead")
+    answers = kafka.create_topic("answers", config=compacted)
+
+    (note,) = examine(settings(kafka, requests, response_topic=answers, dead_letter_topic=dead), LOGGER).notes
+
+    assert note.startswith(f"topic {answers} is compacted: only the last record of each key is kept, and one without")
+
+
 def test_a_lone_replica_is_no_place_for_transactions(kafka: Cluster) -> None:
     """Of the topics that are written to, and only where transactions are."""
     requests, answers = kafka.create_topic("requests"), kafka.create_topic("answers")

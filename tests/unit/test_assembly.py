@@ -33,7 +33,7 @@ from worker.settings import Settings, load
 from worker.signals import StopSignals
 from worker.state.stored_slots import StoredSlots
 
-ANSWERS_TAKE, LETTERS_TAKE = 300_000, 200_000
+ANSWERS_TAKE, LETTERS_TAKE, STATES_TAKE = 300_000, 200_000, 100_000
 SET = {
     "WORKER_KAFKA__REPLY_TOPICS": "replies",
     "WORKER_KAFKA__DEAD_LETTER_TOPIC": "letters",
@@ -93,7 +93,7 @@ class Transactions(Part): ...
 
 
 def topics_that_take(answers: int) -> Topics:
-    limits = {"answers": answers, "replies": answers + 1, "letters": LETTERS_TAKE}
+    limits = {"answers": answers, "replies": answers + 1, "letters": LETTERS_TAKE, "group-state": STATES_TAKE}
     return Topics({"answers": 4, "replies": 5, "letters": 2}, limits, Membership("consumer", "test", None))
 
 
@@ -201,6 +201,23 @@ def test_states_lie_where_it_was_set(assemble: Callable[..., Assembled], tmp_pat
     assert states._slots._most == 5000
     with pytest.raises(BadConfiguration, match="another worker's, which runs"):
         assemble(**set_so)
+
+
+def test_a_key_is_as_long_as_the_changelog_takes_with_its_state(
+    assemble: Callable[..., Assembled], tmp_path: Path
+) -> None:
+    """A longer one would fail each transaction; a state too large for any key keeps the worker from starting."""
+    small, large = (
+        models.save(models.identities({"": "FP32", "_h": "FP32"}, (size,)), tmp_path, f"of_{size}")
+        for size in (16, 25_000)
+    )
+    set_so = {"STATE__TENSORS": '{"x_h": "y_h"}'}
+
+    made = assemble(MODEL__PATH=str(small), **set_so)
+
+    assert made.wire.max_key_bytes == STATES_TAKE - 100 - (24 + 16 * 4)
+    with pytest.raises(BadConfiguration, match="100,024 bytes, and topic group-state takes records of 100,000"):
+        assemble(MODEL__PATH=str(large), **set_so)
 
 
 @pytest.mark.parametrize("is_accelerated", [False, True])

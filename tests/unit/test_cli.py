@@ -170,6 +170,17 @@ def test_a_standard_error_that_nobody_reads_changes_no_exit_code(tmp_path: Path)
     assert done.returncode == 2
 
 
+@pytest.mark.parametrize("words", [["run"], ["check"], ["score", "absent.onnx", "absent.npy"]])
+def test_a_log_that_a_full_disk_does_not_take_changes_no_exit_code(words: list[str], tmp_path: Path) -> None:
+    """By it a supervisor tells a mistake in the settings from all else."""
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "worker", *words]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full, env=environ, cwd=tmp_path, check=False)  # noqa: S603 - our own
+
+    assert done.returncode == 2
+
+
 def unread(*words: str, closed: str) -> int:
     """The exit code of a call whose reader has left before it began."""
     read, write = os.pipe()

@@ -538,6 +538,18 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
         ({"KAFKA__BOOTSTRAP_SERVERS": "kafka:9092"}, "WORKER_KAFKA__SECURITY_PROTOCOL: PLAINTEXT to kafka:9092"),
         ({"KAFKA__BOOTSTRAP_SERVERS": "localhost:kafka"}, "WORKER_KAFKA__BOOTSTRAP_SERVERS: 'localhost:kafka' is no"),
         ({"KAFKA__BOOTSTRAP_SERVERS": "[::1]:65536"}, "WORKER_KAFKA__BOOTSTRAP_SERVERS: '[::1]:65536' is no broker"),
+        *(
+            ({"KAFKA__BOOTSTRAP_SERVERS": servers}, f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {told!r} is no broker")
+            for servers, told in (
+                ("localhost:1;localhost:2", "localhost:1;localhost:2"),
+                ("localhost:1 localhost:2", "localhost:1 localhost:2"),
+                ("localhost:1,", ""),
+            )
+        ),
+        *(
+            ({"KAFKA__BOOTSTRAP_SERVERS": server}, f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} names a protocol")
+            for server in ("kafka://localhost:1", "SSL://localhost:1")
+        ),
         ({"KAFKA__BOOTSTRAP_SERVERS": "::1:9092"}, "WORKER_KAFKA__BOOTSTRAP_SERVERS: '::1:9092' is one long IPv6"),
         (
             {"KAFKA__BOOTSTRAP_SERVERS": "fd00::5:19092", "KAFKA__ALLOW_PLAINTEXT": "true"},

@@ -55,7 +55,7 @@ class Codecs:
             reads_state=wire.has_state,
             reply_topics=ReplyTopics(wire.response_topic, wire.reply_topics),
         )
-        self._has_state = wire.has_state
+        self._has_state, self._max_key_bytes = wire.has_state, wire.max_key_bytes
         self._rows = Rows(self._first, must_state=wire.must_state_rows)  # which have no place for a name
         self._bounds = TensorCounts.of(*signatures)
         self._answers = Answers(signatures, wire)
@@ -75,8 +75,8 @@ class Codecs:
         envelope = self._envelopes.read(record.headers)
         value, reply = record.value, envelope.reply
         try:
-            is_keyless = self._has_state and record.key is None
-            if not value or is_keyless or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
+            is_unfit = self._has_state and not self._can_have_state(record)
+            if not value or is_unfit or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
                 raise self._refusal_of(record, envelope)
             if envelope.rows is not None:
                 return self._rows.request(record, value, envelope)
@@ -131,7 +131,7 @@ class Codecs:
         length = len(values[0]) if values else 0
         if len(values) < len(records) or length > self._wire.max_request_bytes or set(map(len, values)) != {length}:
             return None
-        if self._has_state and None in [record.key for record in records]:
+        if self._has_state and not all(map(self._can_have_state, records)):
             return None
         read = self._envelopes.read
         differing = records[:1] if have_equal_headers(records) else records
@@ -147,7 +147,7 @@ class Codecs:
         head = value[: -len(tensor)]
         records = records[at : _end_of_alike(records, at, head)]
         if self._has_state:
-            records = list(takewhile(lambda record: record.key is not None, records))
+            records = list(takewhile(self._can_have_state, records))
         if len(records) < _SHORTEST_RUN:
             return None
         if not self._is_decided_by_its_end(first, head, tensor):
@@ -184,10 +184,19 @@ class Codecs:
             return Reject(f"expected a request, got {'an empty' if value is not None else 'a null'} value")
         if self._has_state and record.key is None:
             return Reject("expected a key: the model remembers something of each key, and this request has none")
+        if self._has_state and not self._can_have_state(record):
+            return Reject(
+                f"the key has {len(record.key or b'')} bytes, at most {self._max_key_bytes} fit into the changelog "
+                "beside a state",
+                Code.RESOURCE_EXHAUSTED,
+            )
         return Reject(
             f"the value has {len(value)} bytes, at most {self._wire.max_request_bytes} are taken",
             Code.RESOURCE_EXHAUSTED,
         )
+
+    def _can_have_state(self, record: Record) -> bool:
+        return record.key is not None and len(record.key) <= self._max_key_bytes
 
     def _reply_despite(self, envelope: Envelope, value: bytes | None) -> Reply:
         """The reply to a request whose headers are wrong. Its publisher may know it by the body's id alone."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -35,7 +36,8 @@ class Wire:
     `max_request_bytes` bounds a request's value before it is decoded; `max_answer_bytes` and `max_dead_letter_bytes`
     are what the two topics take as one record. `null_value` "skip": a record whose value is null is settled without an
     answer. `non_finite_output`: what becomes of NaN and infinity in an answer as JSON, which has neither; "error" means
-    that none gets so far. `has_state`: the model remembers something of each key, so that each request needs one.
+    that none gets so far. `has_state`: the model remembers something of each key, so that each request needs one, of at
+    most `max_key_bytes`: with its state it has to fit into the changelog.
     `must_state_rows`: plain rows without the headers `datatype` and `rows` are refused. `reply_topics`: how many
     partitions the response topic has, and each other topic that requesters may name.
     """
@@ -51,5 +53,6 @@ class Wire:
     null_value: Literal["reject", "skip"] = "reject"
     non_finite_output: Literal["error", "allow", "null"] = "error"
     has_state: bool = False
+    max_key_bytes: int = sys.maxsize
     must_state_rows: bool = False
     reply_topics: Mapping[str, int] = field(default_factory=dict)

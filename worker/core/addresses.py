@@ -10,6 +10,8 @@ SHORTEST_PORT = 4
 # Scheme, login, host and port. Without a scheme a client may take `http`, and a backslash is a slash to some.
 _URL = re.compile(r"(https?)://(?:([^\s/?#@\\]*)@)?([^\s/?#@\\]+)(?:[/?#][^\s\\]*)?", re.IGNORECASE | re.ASCII)
 
+_NAME = re.compile(r"[\w.-]+")
+
 
 class Url:
     """An address of an HTTP service. Raises `ValueError` for what is none."""
@@ -34,6 +36,11 @@ def is_loopback(server: str) -> bool:
     host = host_and_port(server)[0]
     ip = _ip(host)
     return host == "localhost" or (ip is not None and ip.is_loopback)
+
+
+def is_host(text: str) -> bool:
+    """Whether it can be looked up: a name or an address, and no list with something else than commas in it."""
+    return _NAME.fullmatch(text) is not None or _ip(text) is not None
 
 
 def host_and_port(server: str) -> tuple[str, str]:

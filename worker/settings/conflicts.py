@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from worker.core.addresses import Url, host_and_port, is_loopback
+from worker.core.addresses import Url, host_and_port, is_host, is_loopback
 from worker.settings.kafka_sections import Connection, KafkaSettings
 from worker.settings.sections import (
     FILL_SHARE,
@@ -49,17 +49,23 @@ def connection_conflicts(kafka: Connection) -> Iterator[str]:
 
 
 def _addresses(kafka: Connection) -> Iterator[str]:
-    for server in kafka.bootstrap_servers.split(","):
-        host, port = host_and_port(server.strip())
-        if port and ":" in host and "[" not in server:
+    for server in map(str.strip, kafka.bootstrap_servers.split(",")):
+        host, port = host_and_port(server)
+        protocol, is_named, _ = server.partition("://")
+        if is_named and protocol.upper() != kafka.security_protocol:
             yield (
-                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server.strip()!r} is one long IPv6 address to the client; "
+                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} names a protocol, and WORKER_KAFKA__SECURITY_PROTOCOL is "
+                f"{kafka.security_protocol}: the client would pass it over; write host:port alone"
+            )
+        elif port and ":" in host and "[" not in server:
+            yield (
+                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} is one long IPv6 address to the client; "
                 f"with a port it wants brackets, write [{host}]:{port}"
             )
-        elif not host or (port and not (port.isdecimal() and 0 < int(port) <= LAST_PORT)):
+        elif not is_host(host) or (port and not (port.isdecimal() and 0 < int(port) <= LAST_PORT)):
             yield (
-                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server.strip()!r} is no broker; write host:port, with a port "
-                f"from 1 to {LAST_PORT}, or the host alone for Kafka's 9092"
+                f"WORKER_KAFKA__BOOTSTRAP_SERVERS: {server!r} is no broker; write host:port, with a port from 1 to "
+                f"{LAST_PORT}, or the host alone for Kafka's 9092, and a comma between two"
             )
 
 
@@ -86,10 +92,11 @@ def _group(kafka: KafkaSettings) -> Iterator[str]:
 
 def _encryption(kafka: Connection) -> Iterator[str]:
     is_plain = kafka.security_protocol in ("PLAINTEXT", "SASL_PLAINTEXT")
-    distant = [server for server in kafka.bootstrap_servers.split(",") if not is_loopback(server.strip())]
+    servers = map(str.strip, kafka.bootstrap_servers.split(","))
+    distant = [server for server in servers if is_host(host_and_port(server)[0]) and not is_loopback(server)]
     if is_plain and distant and not kafka.allow_plaintext:
         yield (
-            f"WORKER_KAFKA__SECURITY_PROTOCOL: {kafka.security_protocol} to {distant[0].strip()} would cross the "
+            f"WORKER_KAFKA__SECURITY_PROTOCOL: {kafka.security_protocol} to {distant[0]} would cross the "
             "network unencrypted; use SSL or SASL_SSL, or set WORKER_KAFKA__ALLOW_PLAINTEXT=true"
         )
     if is_plain and kafka.insecure_tls:

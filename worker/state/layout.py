@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.failures import BadConfiguration
-from worker.core.records import Array
+from worker.core.records import Array, Value
 from worker.core.tensors.buckets import Axis, Spot
+from worker.core.tensors.element_values import can_be, wanted
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 
@@ -163,10 +164,10 @@ def _check_pair(name: str, output: str, inputs: Mapping[str, TensorSpec], output
 
 
 def _initial(spec: TensorSpec, initial: float | Path) -> Array:
-    """Raises `BadConfiguration` for a file that does not fit."""
+    """Raises `BadConfiguration` for a number or a file that does not fit."""
     dims = _dims(spec)
     if not isinstance(initial, Path):
-        return np.full(dims, initial, spec.dtype)
+        return np.full(dims, _element(spec, initial), spec.dtype)
     try:
         found = np.load(initial, allow_pickle=False)
         array = found[spec.name] if isinstance(found, np.lib.npyio.NpzFile) else found
@@ -181,6 +182,22 @@ def _initial(spec: TensorSpec, initial: float | Path) -> Array:
             f"{spec.dtype} of shape {dims} without the batch axis"
         )
     return np.ascontiguousarray(array)
+
+
+def _element(spec: TensorSpec, number: float) -> Value:
+    """The number as an element of this type. Raises `BadConfiguration` where it would become another one."""
+    kind = spec.dtype.kind
+    value: Value = number
+    if kind == "b" and number in {0, 1}:
+        value = bool(number)
+    elif kind in "iu" and number.is_integer():
+        value = int(number)
+    if not can_be(spec, value):
+        raise BadConfiguration(
+            f"WORKER_STATE__INITIAL: {spec.name} is {spec.datatype} and cannot be {number:g}: give "
+            f"{'0 or 1' if kind == 'b' else wanted(spec)}, or an .npz with an array for each input by name"
+        )
+    return value
 
 
 def _dims(spec: TensorSpec) -> tuple[int, ...]:

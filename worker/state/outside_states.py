@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -68,7 +69,7 @@ class OutsideStates(KeyStates):
 
     settles_applied = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each may be left out, as in `KeyStates`
         self,
         layout: StateLayout,
         ledger: OffsetLedger,
@@ -78,12 +79,13 @@ class OutsideStates(KeyStates):
         ttl: float | None = None,
         tell_trouble: Callable[[str | None], object] = lambda _: None,
         tell_applied: Callable[[Record, int], object] = lambda *_: None,
+        date: Callable[[], float] = lambda: inf,
     ) -> None:
         """`tell_trouble` is called when the store stops to answer, with the reason, and with None when it does again.
 
         `tell_applied` is called with a request that had been answered before, and how many there were.
         """
-        super().__init__(layout, ledger, NothingToRestore(), ttl=ttl, can_take_back=False)
+        super().__init__(layout, ledger, NothingToRestore(), ttl=ttl, can_take_back=False, date=date)
         self._reads = reads
         self._values = OutsideValues(layout)
         self._cache = self._slots = CachedSlots(self._slabs, most_in_memory, self._may_go)

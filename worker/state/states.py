@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -100,8 +101,11 @@ class KeyStates:
         tell_restored: Callable[[Partition, int, float], object] = lambda *_: None,
         tell_thrown_away: Callable[[Partition, str], object] = lambda *_: None,
         clock: Callable[[], float] = lambda: 0.0,
+        date: Callable[[], float] = lambda: inf,
     ) -> None:
-        """`ttl`: seconds of record time after which an unused state is none. `can_take_back`: aborts may come.
+        """`ttl`: seconds of record time after which an unused state is none; it goes on to `date` at most.
+
+        `can_take_back`: aborts may come.
 
         With a `store`, `most_in_memory` keys are in memory, and the others there; without, all are in memory. As its
         `keeper` it takes a clean end to the next start.
@@ -114,7 +118,7 @@ class KeyStates:
         self._tell_restored = tell_restored
         self._tell_thrown_away = tell_thrown_away
         self._checkpoints = Checkpoints(keeper)
-        self._clock = clock
+        self._clock, self._date = clock, date
         self._attempts = count()
         self._ttl_ms = None if ttl is None else round(ttl * 1000)
         self._can_take_back = can_take_back
@@ -169,7 +173,7 @@ class KeyStates:
             slots += (0,) if starts_anew else self._slots.find(request.record.partition, (request.record.key or b"",))
         found = np.array(slots, np.intp)
         if self._ttl_ms is not None:
-            found[self._is_forgotten(found, _times_of(requests), self._ttl_ms)] = 0
+            found[self._is_forgotten(found, self._by_now(_times_of(requests)), self._ttl_ms)] = 0
         states = self._slabs.gather(found)
         for at, rows in carried:
             for state, row in zip(states, rows, strict=True):
@@ -180,7 +184,7 @@ class KeyStates:
         """Whether the key of this record has a state that counts for it."""
         slot = self._slot_of(record)
         if slot and self._ttl_ms is not None:
-            times = np.array([_time_of(record)])
+            times = self._by_now(np.array([_time_of(record)]))
             return not self._is_forgotten(np.array([slot]), times, self._ttl_ms)[0]
         return bool(slot)
 
@@ -211,6 +215,11 @@ class KeyStates:
         times = self._slabs.times[slots]
         forgotten: Array = (times != NO_TIME) & (now != NO_TIME) & (now - times > ttl_ms)
         return forgotten
+
+    def _by_now(self, times: Array) -> Array:
+        """Those of the future count as now: by one that is far ahead the states of all other keys were too old."""
+        past: Array = np.minimum(times, self._date() * 1000).astype(np.int64)
+        return past
 
     # Out of what the model gave
 
@@ -277,12 +286,15 @@ class KeyStates:
         assert given is not None
         found, count = np.array(before, np.intp), len(given.arrays[0])
         is_whole = len(rows) == count and rows[0] == 0  # as nearly always: then the rows are in order
-        used = np.maximum(np.array(times, np.int64), self._slabs.times[found])
+        came = np.array(times, np.int64)
+        if self._ttl_ms is not None:
+            came = self._by_now(came)
+        used = np.maximum(came, self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
         if self._ttl_ms is not None:
             for mark in marks:
                 partition = mark.line.partition
-                newest = max(times[mark.start : mark.stop])
+                newest = int(came[mark.start : mark.stop].max())
                 self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
         written = Rows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
@@ -424,7 +436,8 @@ class KeyStates:
         for at in np.flatnonzero(slots == 0).tolist():
             slots[at] = added.get(keys[at]) or added.setdefault(keys[at], self._slots.add(partition, keys[at]))
         if self._ttl_ms is not None and len(rows):
-            self._newest[partition] = max(int(rows["time"].max()), self._newest.get(partition, NO_TIME))
+            newest = int(self._by_now(rows["time"]).max())
+            self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
         self._slots.put(slots, Rows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:

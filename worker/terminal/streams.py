@@ -1,4 +1,4 @@
-"""Standard output and error of a command whose reader closed them, or reads no more."""
+"""Standard output and error of a command whose reader closed them, or reads no more, or whose disk is full."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Forgiving(io.TextIOWrapper):
     """
 
     def __init__(self, stands_for: TextIO) -> None:
-        pipe = io.BufferedWriter(_Unread(stands_for.fileno(), "wb", closefd=False))
-        super().__init__(
-            pipe, stands_for.encoding, stands_for.errors, line_buffering=stands_for is sys.stderr or stands_for.isatty()
-        )
+        is_error = stands_for is sys.stderr
+        kind = _Said if is_error else _Unread
+        pipe = io.BufferedWriter(kind(stands_for.fileno(), "wb", closefd=False))
+        super().__init__(pipe, stands_for.encoding, stands_for.errors, line_buffering=is_error or stands_for.isatty())
         self.stands_for = stands_for
 
 
@@ -49,6 +49,17 @@ class _Unread(io.FileIO):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return super().write(content)
+
+
+class _Said(_Unread):
+    """Takes what a full disk does not: that is said nowhere else, and what comes when there is room is."""
+
+    def write(self, content: Buffer) -> int:
+        """As if it were written."""
+        try:
+            return super().write(content)
+        except OSError:
+            return memoryview(content).nbytes
 
 
 def give_stdout_back() -> None:

@@ -1,11 +1,11 @@
-"""What a client does while a leader is being elected, when it is made."""
+"""What a client does when it is made: with what it is given, and while a leader is being elected."""
 
 from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from inference_client import kafka
+from inference_client import InferenceClient, kafka
 
 
 def test_a_leader_that_was_elected_just_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +34,13 @@ def test_an_election_that_does_not_end_is_said(monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(KafkaException):
         kafka._patiently(ask)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"timeout": seconds} for seconds in (0.0, -1.0, float("nan"), float("inf"), 2_147_484.0)] + [{"in_flight": 0}],
+)
+def test_what_no_client_can_keep_is_refused_before_it_connects(wrong: dict[str, float]) -> None:
+    """Kafka's client would say so in its own words, or Python that it is no integer."""
+    with pytest.raises(ValueError, match="timeout must be above 0 and at most 2,147,483 s, and in_flight at least 1"):
+        InferenceClient("127.0.0.1:1", requests="requests", answers="answers", **wrong)  # type: ignore[arg-type]  # of any name

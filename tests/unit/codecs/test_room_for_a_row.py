@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
-from worker.codecs import Wire, lack_of_room
-from worker.core.failures import RunFailure
+from worker.codecs import Wire, lack_of_room, longest_key
+from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
@@ -34,7 +35,9 @@ class Loaded(NamedTuple):
 
 
 def lacks(request: int, answer: int, signature: Signature = SIGNATURE) -> list[str]:
-    return lack_of_room(Loaded(signature), Wire("answers", "g", max_request_bytes=request, max_answer_bytes=answer))
+    return lack_of_room(
+        Loaded(signature), signature, Wire("answers", "g", max_request_bytes=request, max_answer_bytes=answer)
+    )
 
 
 def test_a_row_that_fits_is_not_told_of() -> None:
@@ -63,6 +66,20 @@ def test_an_input_that_requests_leave_out_takes_no_room() -> None:
     assert lacks(1, 24, Signature("m", "1", (filled_in, LABEL), SIGNATURE.outputs)) == []
 
 
+def test_what_is_kept_for_a_key_takes_no_room() -> None:
+    """No request brings it, and no answer holds it."""
+    whole = Signature("m", "1", (IMAGE, LABEL), (*SIGNATURE.outputs, TensorSpec("h", "FP64", (9,))))
+
+    class Stateful(Loaded):
+        def probe(self) -> Sequence[Array]:
+            return [*ANSWER, np.zeros((4, 9))]
+
+    left = Signature("m", "1", (LABEL,), SIGNATURE.outputs)
+    wire = Wire("answers", "g", max_request_bytes=1, max_answer_bytes=24)
+
+    assert lack_of_room(Stateful(whole), left, wire) == []
+
+
 def test_a_model_that_does_not_run_has_no_room_to_be_told_of() -> None:
     """It ran when it was warmed up; what ails it now shows with the first batch."""
 
@@ -72,4 +89,17 @@ def test_a_model_that_does_not_run_has_no_room_to_be_told_of() -> None:
 
     wire = Wire("answers", "g", max_request_bytes=0, max_answer_bytes=0)
 
-    assert lack_of_room(Failing(SIGNATURE), wire) == []
+    assert lack_of_room(Failing(SIGNATURE), SIGNATURE, wire) == []
+
+
+def test_a_key_has_the_room_that_a_state_leaves_it() -> None:
+    """To the byte: 100 are for the record. What says that it is forgotten is to fit as well, whatever a state takes."""
+    assert longest_key("states", 1000, 400) == 500
+    assert longest_key("states", 1000, 25) == 1000 - 100 - 35
+    assert longest_key("states", 501, 400) == 1
+
+
+def test_a_state_without_room_for_any_key_is_refused_with_the_topic() -> None:
+    """No request could be answered."""
+    with pytest.raises(BadConfiguration, match=r"has 400 bytes, and topic states takes records of 500: none could be"):
+        longest_key("states", 500, 400)

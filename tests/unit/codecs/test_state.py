@@ -7,7 +7,8 @@ import json
 import pytest
 
 from tests.unit.codecs.builders import AS_JSON, AS_ROWS, codecs, document, record, rejection, request
-from worker.core.records import Partition, Record, StateUse
+from worker.core.failures import Code
+from worker.core.records import Partition, Record, Rejection, StateUse
 from worker.core.runs import Run
 
 ROWS = b"\0" * 12
@@ -44,6 +45,24 @@ def test_a_request_without_a_key_is_refused() -> None:
 
     assert rejection(codec, record(ROWS, AS_ROWS, key=None)).message.startswith("expected a key")
     assert request(codec, record(ROWS, AS_ROWS, key=b"")).state is None
+
+
+def test_a_key_that_has_no_place_beside_a_state_is_refused() -> None:
+    """To the byte. Its neighbours travel as one all the same, and a model without state takes it."""
+    codec = codecs(has_state=True, max_key_bytes=4)
+    rows = [record(ROWS, AS_ROWS, key=b"k%d" % n) for n in range(8)]
+
+    found = rejection(codec, record(ROWS, AS_ROWS, key=b"12345"))
+    first, *others = codec.decode_all([*rows, record(ROWS, AS_ROWS, key=b"12345")])
+
+    assert (found.code, found.message) == (
+        Code.RESOURCE_EXHAUSTED,
+        "the key has 5 bytes, at most 4 fit into the changelog beside a state",
+    )
+    assert request(codec, record(ROWS, AS_ROWS, key=b"1234")).rows == 1
+    assert request(codecs(), record(ROWS, AS_ROWS, key=b"12345")).rows == 1
+    assert isinstance(first, Run)
+    assert isinstance(others[-1], Rejection)
 
 
 @pytest.mark.parametrize("form", ["rows", "json"])

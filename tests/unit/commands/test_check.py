@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from tests import models
 from tests.unit.test_settings import LEAST
 from worker.commands.check.command import _look_at_model, _look_at_room, _look_at_telemetry
-from worker.commands.check.report import Report
+from worker.commands.check.report import ClusterFacts, Report
 from worker.settings import load
 from worker.settings.for_commands import load_scoring
 
@@ -91,6 +93,24 @@ def test_no_more_rows_are_measured_than_a_batch_can_have(
     assert report.model.closed_by == closed_by
 
 
+@pytest.mark.parametrize("limit", [None, 188, 189])
+def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None, tmp_path: Path) -> None:
+    """With a key of one byte, as far as the cluster says its limit. A worker would not start."""
+    report = Report("inference-worker check --json")
+    path = str(models.save(models.gru(), tmp_path))
+    model = {"WORKER_MODEL__PATH": path, "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
+    settings = load(None, LEAST | model)
+    found = _look_at_model(load_scoring(None, LEAST | model), report, settings.state)
+    limits = None if limit is None else {"answers": 10_000, "group-state": limit}
+    report.cluster = cast("ClusterFacts", SimpleNamespace(max_bytes=limits))
+    assert found is not None
+
+    _look_at_room(found, settings.kafka, report, settings.state)
+
+    assert report.exit_code == (2 if limit == 188 else 0)
+    assert ["the state of a key has 88 bytes" in problem.text for problem in report.problems] == [True] * (limit == 188)
+
+
 @pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])
 def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tmp_path: Path) -> None:
     """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster says its limit."""
@@ -99,6 +119,6 @@ def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tm
     model = _look_at_model(load_scoring(None, {"WORKER_MODEL__PATH": str(path)}), report)
     assert model is not None
 
-    _look_at_room(model, load(None, LEAST).kafka, report)
+    _look_at_room(model, load(None, LEAST).kafka, report, None)
 
     assert len(report.warnings) == warned

@@ -39,8 +39,16 @@ def told(model: bytes, folder: Path, max_batch_size: int = MAX_BATCH_SIZE, **set
         models.quantised_together(),
         models.shifted_ids(),
         models.first_columns(),
+        *(models.sorted_rows(width, largest=largest) for width in (1, 2, 3, 4) for largest in (0, 1)),
     ],
-    ids=["softmax over rows", "time first", "quantised dynamically", "of whole numbers", "as wide as one asks for"],
+    ids=[
+        "softmax over rows",
+        "time first",
+        "quantised dynamically",
+        "of whole numbers",
+        "as wide as one asks for",
+        *(f"sorted {order} by {width}" for width in (1, 2, 3, 4) for order in ("up", "down")),
+    ],
 )
 def test_rows_that_change_one_another_are_told_of(model: bytes, tmp_path: Path) -> None:
     """With the output, by how much, the kinds of models that do so, and what to do."""
@@ -173,9 +181,9 @@ def test_a_model_that_takes_nothing_else_leaves_all_in_doubt(tmp_path: Path) -> 
     assert independence(model, MAX_BATCH_SIZE).unseen == ("y",)
 
 
-@pytest.mark.parametrize(("seconds", "runs"), [(0.0, 15), (1.0, 5)])
+@pytest.mark.parametrize(("seconds", "runs"), [(0.0, 18), (1.0, 5)])
 def test_a_slow_model_is_asked_five_times(seconds: float, runs: int, tmp_path: Path) -> None:
-    """A loud row, and two quiet ones alone and beside it; a fast one as often as there are rows to try."""
+    """A loud row, and two quiet ones alone and beside it; a fast one as often as there are rows and orders to try."""
     model, clock, run = loaded(models.mlp(), tmp_path), [0.0], Model.run
 
     def slowly(feeds: Any) -> Any:

@@ -321,6 +321,23 @@ def test_times_survive_a_restore() -> None:
     assert (found[name(2)], found[name(3)]) == ([5], [7])
 
 
+@both
+def test_a_timestamp_in_the_future_makes_no_state_too_old(*, exactly_once: bool) -> None:
+    """It counts as now: neither its own key's nor another's is forgotten, also after a restore."""
+    w = world(ttl=10.0, exactly_once=exactly_once)
+    now = w.clock.now
+
+    found = served(w, of(0, 1, at=now - 5), of(1, 2, key=b"b", at=now - 5), of(2, 3, key=b"b", at=1000 * now))
+    served(w, *(of(3 + n, 1, key=b"c", at=now) for n in range(3)))
+    w.source.revoke(P0)
+    w.turn(2)
+    w.source.assign(P0)
+    served(w, *(of(6 + n, 1, key=b"c", at=now) for n in range(3)))
+
+    assert found[name(2)] == [5]
+    assert kept(w) == in_memory(w) == {b"k": 1, b"b": 5, b"c": 6}
+
+
 def test_a_tombstone_that_was_taken_back_is_not_sent_again() -> None:
     """The state it was for may have come back with the transaction."""
     w = world(ttl=10.0, exactly_once=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,25 @@ def test_a_key_without_a_state_begins_as_is_set(tmp_path: Path) -> None:
 
     assert (h.tolist(), c.tolist(), s.tolist()) == ([[7] * 3] * 2, [0.5], [3.0])
     assert [first.tolist() for first in layout(2.0).initial] == [[[2] * 3] * 2, [2]]
+
+
+@pytest.mark.parametrize(
+    ("datatype", "number", "cure"),
+    [
+        ("INT64", 0.5, "a whole number from -9223372036854775808"),
+        ("INT8", 300.0, "a whole number from -128 to 127"),
+        ("UINT8", -1.0, "a whole number from 0 to 255"),
+        ("BOOL", 2.0, "0 or 1"),
+        ("FP16", 1e6, "a number of at most 65504"),
+    ],
+)
+def test_a_number_that_the_state_cannot_hold_is_refused(datatype: str, number: float, cure: str) -> None:
+    """It would begin as another one. What it can hold is taken."""
+    model = signature(spec("x"), spec("s", datatype), outputs=(spec("y"), spec("t", datatype)))
+
+    with pytest.raises(BadConfiguration, match=re.escape(f"s is {datatype} and cannot be {number:g}: give {cure}")):
+        layout_of(model, {"s": "t"}, number, with_answer=False)
+    assert layout_of(model, {"s": "t"}, 1.0, with_answer=False)[0].initial[0].tolist() == [1]
 
 
 def test_a_file_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import P0, P1, STATE, World, record
-from tests.fakes import FakeStore
+from tests.fakes import Clock, FakeStore
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept, of, served
 from worker.state.slabs import Rows, Slabs
 from worker.state.stored_slots import PASSED_AT_ONCE, StoredSlots
@@ -146,7 +146,9 @@ def test_states_beyond_memory_are_served_restored_and_forgotten() -> None:
 
 def test_what_is_too_old_is_forgotten_in_the_store_too() -> None:
     """A tombstone goes to the changelog, and neither memory nor store has it."""
-    world = World(has_state=True, exactly_once=True, ttl=10.0, store=FakeStore(), most_in_memory=2).start(P0)
+    world = World(
+        has_state=True, exactly_once=True, ttl=10.0, store=FakeStore(), most_in_memory=2, clock=Clock(3000.0)
+    ).start(P0)
     old = [of(at, 1.0, key=b"old-%d" % at, at=1000.0) for at in range(12)]
     served(world, *old)
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from worker.assembly import announcement, batch_policy, store_server
-from worker.codecs import Wire, lack_of_room
+from worker.codecs import Wire, lack_of_room, longest_key
 from worker.codecs.examples import encode_request, encodings
 from worker.commands.check.delivery import WantedTransactions, can_transact, delivery_facts, wanted_transactions
 from worker.commands.check.options import CheckOrder
@@ -85,7 +85,7 @@ def examined(
         client_id = announcement(parts.settings).client_id if parts.settings is not None else None
         _look_at_cluster(parts.kafka, parts.delivery, report, client_id, creates_topics=creates_topics)
         if model is not None:
-            _look_at_room(model, parts.kafka, report)
+            _look_at_room(model, parts.kafka, report, state)
     if parts.settings is not None:
         _look_at_telemetry(parts.settings, report)
         if parts.settings.state.store is not None:
@@ -190,8 +190,8 @@ def _full_batch(policy: BatchPolicy, row: Mapping[str, Array]) -> Limit:
     return policy.limit_of_rows(tuple(array.shape[1:] for array in row.values()), row_bytes)
 
 
-def _look_at_room(model: Model, kafka: KafkaSettings, report: Report) -> None:
-    """Whether a row fits into a request, and its answer into what is known of the response topic."""
+def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: StateSettings | None) -> None:
+    """Whether a row fits into a request, its answer and its state into what is known of their topics."""
     limits = (report.cluster.max_bytes if report.cluster else None) or {}
     wire = Wire(
         kafka.response_topic,
@@ -199,7 +199,14 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report) -> None:
         max_request_bytes=kafka.max_request_bytes,
         max_answer_bytes=min(limits.get(topic, sys.maxsize) for topic in (kafka.response_topic, *kafka.reply_topics)),
     )
-    report.warnings += map(Finding, lack_of_room(model, wire))
+    layout, signature = (None, model.signature) if state is None else remembered(model.signature, state)
+    report.warnings += map(Finding, lack_of_room(model, signature, wire))
+    changelog = kafka.changelog_topic
+    if layout is not None and changelog is not None and changelog in limits:
+        try:
+            longest_key(changelog, limits[changelog], layout.dtype.itemsize)
+        except Stop as stop:
+            report.add(stop)
 
 
 def _run_seconds(model: Model, rows: int) -> float:

@@ -36,7 +36,7 @@ Outputs = Sequence[Array]
 
 _KINDS = (
     "Models do that which are quantised dynamically (quantise statically instead), whose first axis is the time and "
-    "not the batch (batch_first=True), or which were exported in training mode"
+    "not the batch (batch_first=True), which sort their rows, or which were exported in training mode"
 )
 _SHARED_SCALE = (
     "The model quantises dynamically ({}): by one scale for all rows of a batch, so that large numbers in one take the "
@@ -139,6 +139,8 @@ class _Comparison:
             for recipe in quiet_recipes:
                 quiet = self._among_copies(recipe)
                 yield quiet and self._look(loud or self._last, quiet)
+            # A model that sorts its rows may have found them sorted.
+            yield loud and quiet and self._together(quiet, loud)
 
     @property
     def _last(self) -> _Ran | None:

@@ -53,6 +53,8 @@ from worker.kafka.cluster.admin_answers import (
 )
 from worker.settings import KafkaSettings
 
+# What a worker's readers lose where an answer or a dead letter lies in a compacted topic.
+COMPACTED = "only the last record of each key is kept, and one without a key stops the worker"
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
@@ -210,6 +212,7 @@ class _Examination:
             self._check_compaction(configs)
         if self._problems:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
+        self._note_compacted(configs)
         limits = self._limits(configs)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
         notes, changelog = tuple(self._notes), self._kafka.changelog_topic
@@ -248,6 +251,11 @@ class _Examination:
                     alter_command(self._kafka, changelog, CHANGELOG_CONFIGS),
                 )
             )
+
+    def _note_compacted(self, configs: Configs) -> None:
+        for topic in self._written - {self._kafka.changelog_topic}:
+            if "compact" in (configs.get(topic) or {}).get("cleanup.policy", ""):
+                self._notes.append(f"topic {topic} is compacted: {COMPACTED}; set its cleanup.policy to delete")
 
     def _create_changelog(self, partitions: int) -> str:
         return create_command(self._kafka, self._kafka.changelog_topic or "", partitions, CHANGELOG_CONFIGS)

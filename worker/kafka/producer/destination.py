@@ -34,6 +34,10 @@ def why_refused(topic: str | None, error: KafkaError) -> str:
             f"the broker refused a record for topic {topic} as too large: its max.message.bytes was lowered, or "
             "WORKER_KAFKA__MAX_MESSAGE_BYTES is more than it takes"
         )
+    if error.code() == KafkaError.INVALID_RECORD:
+        return (
+            f"the broker refused a record for topic {topic}: {error.str()}; a compacted topic takes none without a key"
+        )
     return f"the broker refused a record for topic {topic}: {error.str()}"
 
 

@@ -67,3 +67,10 @@ def test_statistics_that_cannot_be_read_are_told_and_passed_over(caplog: pytest.
     Unacknowledged().tell(Onlooker(), ClientLog(logging.getLogger("kafka")), '{"topics": {"answers": {}}}')
 
     assert caplog.messages == ["the producer's statistics are not understood: KeyError('partitions')"]
+
+
+def test_a_topic_that_takes_no_record_without_a_key_is_told() -> None:
+    """The broker only says that a record is not valid."""
+    told = why_refused("answers", KafkaError(KafkaError.INVALID_RECORD))
+
+    assert told.endswith("failed to validate record; a compacted topic takes none without a key")
