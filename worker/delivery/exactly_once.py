@@ -149,8 +149,8 @@ class ExactlyOnce:
         """
         if self._is_ending:
             self._hear(timeout)
-        else:
-            self._transactions.serve(timeout)
+        else:  # what is inside may wait for a note, of which the consumer hears
+            self._transactions.serve(min(timeout, END_DUE) if self._inside else timeout)
         if self._is_ending:
             return ()
         if self._astray:

@@ -106,7 +106,7 @@ class SimBroker:
         return reason
 
     def interrupt(self, partition: Partition, offset: int) -> None:
-        """Who noted that this record runs alone lost it without a word: it may look as if its process had died."""
+        """Who noted that this record runs alone could not withdraw it: it may look as if its process had died."""
         self._watch().interrupted(partition, offset)
 
     # Transactions

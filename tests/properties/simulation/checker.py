@@ -6,7 +6,7 @@
 | an answer | comes, maybe again | is committed once, with all others below the offset of its transaction |
 | order of one partition's answers in one of the output's | of first occurrences | of the whole sequence |
 | an answer's value, a rejection's dead letter | right; there before the commit | right; in the same transaction |
-| an answer to a poison record | only for a record that ran alone when a process ended | the same |
+| an answer to a poison record | only for a record that ran alone when a process ended, or seems to have | the same |
 | a state | is there before the commit; ends as in a serial replay | the same |
 | a state in a store outside | says that its request, and all earlier ones of its key, are answered | |
 
@@ -110,7 +110,7 @@ class Checker:
             self._excused.add(self._position(message))
 
     def interrupted(self, partition: Partition, offset: int) -> None:
-        """Noted to run alone by a process that lost it without a word, and lives."""
+        """Noted to run alone by a process that lost it without a word, or could not withdraw the note, and lives."""
         self.may_be_poison.add((partition, offset))
 
     def decided(self, transaction: Transaction) -> None:

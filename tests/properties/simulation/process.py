@@ -124,12 +124,16 @@ class Process:
         effect: Callable[[], T | str],
         heard: Callable[[T | str], None] | None = None,
         refuse: Callable[[str], str] = str,
+        lost: Callable[[], object] = lambda: None,
     ) -> None:
         """Send a request. Those on one channel arrive in order. `heard` gets what `effect` gave, or what went wrong.
 
-        `refuse` is what happens at the broker when it is fated to say no; it returns the reason.
+        `refuse` is what happens at the broker when it is fated to say no; it returns the reason. `lost` is called when
+        it is fated never to arrive.
         """
         fate = self.weather.fate(kind)
+        if fate.is_lost:
+            lost()
         if fate.refusal is not None:
             effect = partial(refuse, fate.refusal)
         self.world.changes += 1

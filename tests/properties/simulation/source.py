@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.group import Committed
@@ -28,6 +29,9 @@ HEARTBEAT_WAIT = 0.05  # the longest that one poll waits for its own group, when
 LEAVE_WAIT = 1.0
 
 _NOTE = re.compile(r"attempts=(\d+)( alone)?")
+
+
+def _nothing() -> None: ...
 
 
 @dataclass(eq=False)
@@ -364,7 +368,9 @@ class SimSource:
 
     def _mark(self, held: Held, note: tuple[int, str]) -> None:
         held.marking = self._own[held.partition] = note
-        self._commit({held.partition: note}, lambda refused: self._marked(held, note, refused))
+        is_withdrawal = note[0] == held.isolated and not note[1].endswith("alone")
+        missed = partial(self._broker.interrupt, held.partition, note[0]) if is_withdrawal else _nothing
+        self._commit({held.partition: note}, lambda refused: self._marked(held, note, refused), missed)
 
     def _marked(self, held: Held, note: tuple[int, str], refused: str | None) -> None:
         if held.marking != note:
@@ -377,13 +383,30 @@ class SimSource:
 
     # Commits
 
-    def _commit(self, offsets: Mapping[Partition, tuple[int, str]], heard: Callable[[str | None], None]) -> None:
+    def _commit(
+        self,
+        offsets: Mapping[Partition, tuple[int, str]],
+        heard: Callable[[str | None], None],
+        missed: Callable[[], None] = _nothing,
+    ) -> None:
+        """`missed` is called when the group does not take it: who leaves a partition will not hear of that."""
         epoch = self.epoch
+
+        def arrive() -> str | None:
+            refused = self._group.commit(self._name, epoch, offsets)
+            return refused if refused is None else refuse(refused)
+
+        def refuse(why: str) -> str:
+            missed()
+            return why
+
         self._process.ask(
             "group",
             "commit" if all(not note for _, note in offsets.values()) else "mark",
-            lambda: self._group.commit(self._name, epoch, offsets),
+            arrive,
             lambda refused: self._unheard.append(lambda: heard(refused)),
+            refuse,
+            missed,
         )
 
     def _hear(self, offsets: Mapping[Partition, int], refused: str | None) -> None:
