@@ -31,6 +31,7 @@ import onnx
 from confluent_kafka import Producer
 from onnx import helper, numpy_helper
 
+from tests.bench.local_states import LocalStates, layout_of
 from tests.bench.loops.task import Task
 from tests.bench.measuring.running import PEERS_PYTHON, ROOT
 from tests.kafka.broker import any_broker
@@ -41,11 +42,9 @@ from tests.kafka.scene import Scene
 from tests.models import gru
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
-from worker.core.tensors.specs import TensorSpec
 from worker.kafka import ChangelogRestorer
 from worker.settings import Connection, load
 from worker.state import KeyStates, StateLayout
-from worker.state.layout import StateTensor
 from worker.stores import LocalStore
 from worker.tools.kafka.reader import Reader
 
@@ -226,7 +225,7 @@ def latencies(kafka: Cluster, scene: Scene) -> list[int]:
 
 def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
     """One partition with so many keys."""
-    layout = StateLayout((StateTensor(TensorSpec("h", "FP32", (64,)), "next"),), (np.zeros(64, "<f4"),))
+    layout = layout_of(64)
     requests, changelog = kafka.create_topic("requests"), kafka.create_topic("states", config=COMPACTED)
     write_states(kafka, changelog, layout, count)
     settings = load(
@@ -244,7 +243,7 @@ def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
         settings.kafka, changelog, layout, logging.getLogger(__name__), is_exact=True, date=time.time
     )
     folder = tempfile.TemporaryDirectory()
-    store = None if in_memory is None else LocalStore(Path(folder.name), layout.dtype.itemsize)
+    store = None if in_memory is None else LocalStore(Path(folder.name))
     states = KeyStates(
         layout, OffsetLedger(), restorer, store=store, most_in_memory=in_memory or 0, clock=time.monotonic
     )
@@ -264,7 +263,7 @@ def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
 
 def restart(kafka: Cluster, count: int, in_memory: int | None) -> None:
     """Four partitions, in one worker: first with nothing at hand, then after a clean stop, then after a kill."""
-    layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (64,)), "h_out"),), (np.zeros(64, "<f4"),))
+    layout = layout_of(64)
     settings = {"STATE__TENSORS": '{"h_in": "h_out"}', "DELIVERY__GUARANTEE": "exactly_once"}
     with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=gru(4, 64)) as scene:
         changelog = kafka.create_topic("states", partitions=4, config=COMPACTED)
@@ -291,7 +290,7 @@ def restart(kafka: Cluster, count: int, in_memory: int | None) -> None:
 
 def takeover(kafka: Cluster, count: int) -> None:
     """Two replicas with two partitions each, all states in memory; one ends. A silent member is waited for 3 s."""
-    layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (64,)), "h_out"),), (np.zeros(64, "<f4"),))
+    layout = layout_of(64)
     settings = {"STATE__TENSORS": '{"h_in": "h_out"}', "DELIVERY__GUARANTEE": "exactly_once"}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -329,24 +328,23 @@ def wait_until_restored(replica: Replica, partitions: int, since: int = 0) -> No
 
 def store(count: int, batches: int = 300) -> None:
     """States of 256 bytes; each batch has 64 keys of its own."""
-    length, rows = 24 + 256, 64
-    rng, partition = np.random.default_rng(0), Partition("requests", 0)
-    keys, value = [b"key-%d" % key for key in range(count)], bytes(rng.bytes(length))
+    rows, rng, partition = 64, np.random.default_rng(0), Partition("requests", 0)
+    keys, values = [b"key-%d" % key for key in range(count)], rng.standard_normal((PORTION, 64)).astype("<f4")
     with tempfile.TemporaryDirectory() as folder:
-        local = LocalStore(Path(folder), length)
+        local = LocalStates(Path(folder), 64)
         for start in range(0, count, PORTION):
-            local.put(partition, keys[start : start + PORTION], [value] * len(keys[start : start + PORTION]))
+            local.write(partition, some := keys[start : start + PORTION], values[: len(some)])
         drawn = [[keys[at] for at in rng.choice(count, rows, replace=False)] for _ in range(batches)]
 
         def one_by_one(some: Sequence[bytes]) -> None:
             for key in some:
-                local.put(partition, [key], [value])
+                local.write(partition, [key], values[:1])
 
         acts: dict[str, Callable[[Sequence[bytes]], object]] = {
-            "read one by one": lambda some: [local.get(partition, [key]) for key in some],
-            "read at once": lambda some: local.get(partition, some),
+            "read one by one": lambda some: [local.read(partition, [key]) for key in some],
+            "read at once": lambda some: local.read(partition, some),
             "written one by one": one_by_one,
-            "written at once": lambda some: local.put(partition, some, [value] * rows),
+            "written at once": lambda some: local.write(partition, some, values[:rows]),
         }
         for name, act in acts.items():
             began = time.perf_counter()

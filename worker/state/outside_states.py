@@ -144,7 +144,7 @@ class OutsideStates(KeyStates):
                 f"{SETTING}: the store holds {error}; name another WORKER_STATE__KEY_PREFIX, with which every key "
                 "begins anew, or delete what is there"
             ) from None
-        slots = np.array([self._cache.add(partition, key) for key in keys], np.intp)
+        slots = np.array(self._cache.add(partition, keys), np.intp)
         self._cache.put(slots[found], rows)
         self._cache.put_none(slots[missing], offsets)
         self._cache.loads += len(found)

@@ -33,8 +33,6 @@ RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
 # A state is dropped when the newest record of its partition is so much later than its TTL allows, seconds: a record
 # that comes late, with an older timestamp, finds it until then.
 LATENESS = 60
-SWEPT_AT_ONCE = 256  # slots, with each batch
-SWEPT_IN_STORE = 8  # keys of each partition, with each batch
 _FEWEST_UNDOS = 64  # batches, before it is looked which of them are committed
 
 
@@ -103,8 +101,8 @@ class KeyStates:
     ) -> None:
         """`ttl`: seconds of record time after which an unused state is none. `can_take_back`: aborts may come.
 
-        With a `store`, `most_in_memory` keys are in memory, and the others there; without, all are in memory. As its
-        `keeper` it takes a clean end to the next start.
+        With a `store` the states lie in its files, and `most_in_memory` keys in memory; without, all is in memory. As
+        its `keeper` it takes a clean end to the next start.
         `tell_restored` is called with each partition that is restored, its keys, and the seconds it took,
         `tell_thrown_away` with one of which what was kept cannot be used, and why.
         """
@@ -118,14 +116,12 @@ class KeyStates:
         self._attempts = count()
         self._ttl_ms = None if ttl is None else round(ttl * 1000)
         self._can_take_back = can_take_back
-        self._slabs = Slabs(layout)
-        self._slots: KeySlots
+        self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
+        self._slots: KeySlots | StoredSlots
         if store is None:
             self._slots = KeySlots(self._slabs, knows_owners=ttl is not None)
         else:
-            self._slots = StoredSlots(self._slabs, layout, store, most_in_memory)
-        # Where states are forgotten: where the next look begins, and what was found.
-        self._next_look = 1
+            self._slots = StoredSlots(self._slabs, store, most_in_memory)
         self._newest: dict[Partition, int] = {}  # of the timestamps that came, milliseconds
         self._expired: dict[Partition, list[bytes]] = {}
         self._undos: list[_Undo] = []
@@ -141,12 +137,12 @@ class KeyStates:
 
     @property
     def size(self) -> int:
-        """Bytes of the tensors in memory."""
+        """Bytes of the tensors, in memory or in files that are mapped into it."""
         return self._slabs.given * sum(first.nbytes for first in self.layout.initial)
 
     @property
     def loads(self) -> int:
-        """States that were not in memory when a batch asked for them, so far."""
+        """Keys that were not in memory when a batch asked for their states, so far."""
         return self._slots.loads
 
     # Into a batch
@@ -156,7 +152,6 @@ class KeyStates:
 
         Each row is of a key of its own.
         """
-        self._slots.begin()
         slots: list[int] = []
         carried: list[tuple[int, Sequence[Array]]] = []
         for request in requests:
@@ -233,27 +228,18 @@ class KeyStates:
 
     def _sweep(self, ttl_ms: int) -> None:
         """Look at some states, and forget those that are too old for any request to come."""
-        at = slice(self._next_look, min(self._next_look + SWEPT_AT_ONCE, self._slabs.used))
-        self._next_look = at.stop if at.stop < self._slabs.used else 1
-        if not self._newest:
-            return
-        too_old = max(self._newest.values()) - ttl_ms - LATENESS * 1000
-        times = self._slabs.times[at]
-        for slot in (np.flatnonzero((times != NO_TIME) & (times < too_old)) + at.start).tolist():
-            if (owner := self._slots.owner(slot)) is not None:
-                self._forget_if_old(*owner, int(self._slabs.times[slot]), ttl_ms)
-        for partition in list(self._newest):
-            for key, time in self._slots.some_times(partition, SWEPT_IN_STORE):
+        if self._newest:
+            too_old = max(self._newest.values()) - ttl_ms - LATENESS * 1000
+            for partition, key, time in self._slots.unused_since(too_old):
                 self._forget_if_old(partition, key, time, ttl_ms)
 
     def _forget_if_old(self, partition: Partition, key: bytes, time: int, ttl_ms: int) -> None:
-        if NO_TIME < time < self._newest[partition] - ttl_ms - LATENESS * 1000:
+        if time < self._newest.get(partition, NO_TIME) - ttl_ms - LATENESS * 1000:
             self._slots.drop(partition, key)
             self._expired.setdefault(partition, []).append(key)
 
     def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
         """What predictions of one run leave behind."""
-        self._slots.begin()
         marks: list[_Mark] = []
         rows: list[int] = []  # of the run
         times: list[int] = []
@@ -305,12 +291,13 @@ class KeyStates:
 
     def _slots_of(self, marks: Iterable[_Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
         """Those of all keys; one that has none gets one."""
-        slots = before.copy()
+        slots = before.tolist()
         for mark in marks:
-            for at, key in enumerate(mark.keys, mark.start):
-                if not slots[at]:
-                    slots[at] = self._slots.add(mark.line.partition, key)
-        return slots
+            new = [at for at in range(mark.start, mark.stop) if not slots[at]]
+            given = self._slots.add(mark.line.partition, [mark.keys[at - mark.start] for at in new])
+            for at, slot in zip(new, given, strict=True):
+                slots[at] = slot
+        return np.array(slots, np.intp)
 
     # Taken back
 
@@ -355,7 +342,7 @@ class KeyStates:
             if not undo.had[at]:
                 self._slots.drop(partition, key)
                 continue
-            slot = next(self._slots.find(partition, (key,))) or self._slots.add(partition, key)
+            slot = next(self._slots.find(partition, (key,))) or self._slots.add(partition, [key])[0]
             self._slots.put(np.array([slot]), undo.rows.row(at))
 
     # Partitions come and go
@@ -397,7 +384,6 @@ class KeyStates:
     def _restore(self, found: RestoredRows) -> None:
         """The last of a key counts, but for those of the last portion."""
         partition, _, keys, rows, is_last, extent, anew, forgotten_by = found
-        self._slots.begin()
         if anew:
             self._slots.forget(partition)
             self._tell_thrown_away(partition, anew)
@@ -420,9 +406,10 @@ class KeyStates:
         if not self._can_take_back:
             order = self._not_overtaken(slots, rows["offset"])
             slots, rows, keys = slots[order], rows[order], [keys[at] for at in order.tolist()]
-        added: dict[bytes, int] = {}  # a key may come twice
-        for at in np.flatnonzero(slots == 0).tolist():
-            slots[at] = added.get(keys[at]) or added.setdefault(keys[at], self._slots.add(partition, keys[at]))
+        new = np.flatnonzero(slots == 0).tolist()
+        added = list(dict.fromkeys([keys[at] for at in new]))  # a key may come twice
+        slot_of = dict(zip(added, self._slots.add(partition, added), strict=True))
+        slots[new] = [slot_of[keys[at]] for at in new]
         if self._ttl_ms is not None and len(rows):
             self._newest[partition] = max(int(rows["time"].max()), self._newest.get(partition, NO_TIME))
         self._slots.put(slots, Rows.of(self.layout, rows))
