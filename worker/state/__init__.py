@@ -6,7 +6,9 @@
 | module | what it owns |
 |---|---|
 | `layout` | which inputs and outputs of the model are state, and how a state stands in the changelog |
-| `states` | what a batch reads and writes, what an abort takes back, and what is being restored |
+| `states` | what a batch reads and writes, and what is being restored |
+| `undos` | what an abort takes back |
+| `expiry` | which states no request used for so long |
 | `slabs` | the states, each in a slot |
 | `key_slots` | which slot each key's state has |
 | `stored_slots` | the same where not all keys fit into memory |

@@ -21,6 +21,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Outcome, Partition, Place, Record, Rejection
 from worker.state.cached_slots import CachedSlots
 from worker.state.checkpoints import Extent
+from worker.state.expiry import Expiry
 from worker.state.layout import StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import RestoredRows
@@ -186,7 +187,7 @@ class OutsideStates(KeyStates):
                 self._tell_applied(again[-1].record, len(again))
         super().conclude(outcomes)
 
-    def _sweep(self, ttl_ms: int) -> None:
+    def _sweep(self, expiry: Expiry) -> None:
         """The store forgets what nothing wrote for so long."""
 
     # Partitions come and go

@@ -11,72 +11,26 @@ A partition's requests do not come before its states have (`is_restoring`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Array, Line, Outcome, Partition, Place, Prediction, Record, Request, StateUse
+from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
-from worker.state.checkpoints import Checkpoints, Extent, Keeper
+from worker.state.checkpoints import Checkpoints, Keeper
+from worker.state.expiry import Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
-from worker.state.restoring import RestoredRows
+from worker.state.restoring import RestoredRows, Restorer
 from worker.state.slabs import Rows, Slabs
 from worker.state.stored_slots import Store, StoredSlots
+from worker.state.undos import Mark, Undos
 
 SOON = 0.001  # how often it is looked for states that come, seconds
 RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
-# A state is dropped when the newest record of its partition is so much later than its TTL allows, seconds: a record
-# that comes late, with an older timestamp, finds it until then.
-LATENESS = 60
-_FEWEST_UNDOS = 64  # batches, before it is looked which of them are committed
-
-
-class Restorer(Protocol):
-    """What reads the states of a partition back. None of these waits."""
-
-    def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
-        """Read the states of this one; what is found for it names the attempt. `extent`: of what is here already."""
-
-    def forget(self, partitions: Sequence[Partition]) -> None: ...
-
-    def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
-        """How far the changelog goes, without open transactions, as far as it is told in that time. This one waits."""
-
-    def found(self) -> RestoredRows | None:
-        """The next portion; None while there is none. Raises `Stop` when they cannot be read."""
-
-    @property
-    def left(self) -> int:
-        """About how many records of the changelog are still to be read."""
-
-
-class _Mark(NamedTuple):
-    """Rows `start` to `stop` of an undo: those of one place's requests."""
-
-    line: Line
-    keys: Sequence[bytes]
-    offsets: Sequence[int]
-    start: int
-    stop: int
-    is_deleted: bool
-
-
-@dataclass(slots=True)
-class _Undo:
-    """How the keys of one batch stood before it wrote. `had`: which of them had a state."""
-
-    marks: list[_Mark]
-    had: NDArray[np.bool_]
-    rows: Rows
-
-    def is_over(self) -> bool:
-        """Whether all of it is committed, or of partitions that left."""
-        return all(mark.line.committed > mark.offsets[-1] for mark in self.marks)
 
 
 class KeyStates:
@@ -114,7 +68,7 @@ class KeyStates:
         self._checkpoints = Checkpoints(keeper)
         self._clock = clock
         self._attempts = count()
-        self._ttl_ms = None if ttl is None else round(ttl * 1000)
+        self._expiry = None if ttl is None else Expiry(round(ttl * 1000))
         self._can_take_back = can_take_back
         self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
         self._slots: KeySlots | StoredSlots
@@ -122,10 +76,7 @@ class KeyStates:
             self._slots = KeySlots(self._slabs, knows_owners=ttl is not None)
         else:
             self._slots = StoredSlots(self._slabs, store, most_in_memory)
-        self._newest: dict[Partition, int] = {}  # of the timestamps that came, milliseconds
-        self._expired: dict[Partition, list[bytes]] = {}
-        self._undos: list[_Undo] = []
-        self._look_at = _FEWEST_UNDOS
+        self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
         self._is_unsure: set[Partition] = set()  # some of its states were written by requests that come again
@@ -163,8 +114,8 @@ class KeyStates:
             starts_anew = request.state is StateUse.RESET
             slots += (0,) if starts_anew else self._slots.find(request.record.partition, (request.record.key or b"",))
         found = np.array(slots, np.intp)
-        if self._ttl_ms is not None:
-            found[self._is_forgotten(found, _times_of(requests), self._ttl_ms)] = 0
+        if self._expiry is not None:
+            found[self._expiry.are_over(self._slabs.times[found], _times_of(requests))] = 0
         states = self._slabs.gather(found)
         for at, rows in carried:
             for state, row in zip(states, rows, strict=True):
@@ -174,9 +125,8 @@ class KeyStates:
     def has(self, record: Record) -> bool:
         """Whether the key of this record has a state that counts for it."""
         slot = self._slot_of(record)
-        if slot and self._ttl_ms is not None:
-            times = np.array([_time_of(record)])
-            return not self._is_forgotten(np.array([slot]), times, self._ttl_ms)[0]
+        if slot and self._expiry is not None:
+            return not self._expiry.are_over(self._slabs.times[slot], np.array(_time_of(record)))
         return bool(slot)
 
     def is_ahead(self, record: Record) -> bool:
@@ -202,11 +152,6 @@ class KeyStates:
         """Whether `is_ahead` may be true of a record."""
         return bool(self._is_unsure)
 
-    def _is_forgotten(self, slots: Array, now: Array, ttl_ms: int) -> Array:
-        times = self._slabs.times[slots]
-        forgotten: Array = (times != NO_TIME) & (now != NO_TIME) & (now - times > ttl_ms)
-        return forgotten
-
     # Out of what the model gave
 
     def conclude(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
@@ -219,28 +164,23 @@ class KeyStates:
                 groups.setdefault(id(outcome.states), []).append((place, outcome))
         for group in groups.values():
             self._write(group)
-        if self._ttl_ms is not None:
-            self._sweep(self._ttl_ms)
+        if self._expiry is not None:
+            self._sweep(self._expiry)
 
     def taken_expired(self, partition: Partition) -> Sequence[bytes]:
         """Keys whose states were forgotten since the last call, because no request used them for so long."""
-        return self._expired.pop(partition, ())
+        return () if self._expiry is None else self._expiry.take_dropped(partition)
 
-    def _sweep(self, ttl_ms: int) -> None:
+    def _sweep(self, expiry: Expiry) -> None:
         """Look at some states, and forget those that are too old for any request to come."""
-        if self._newest:
-            too_old = max(self._newest.values()) - ttl_ms - LATENESS * 1000
-            for partition, key, time in self._slots.unused_since(too_old):
-                self._forget_if_old(partition, key, time, ttl_ms)
-
-    def _forget_if_old(self, partition: Partition, key: bytes, time: int, ttl_ms: int) -> None:
-        if time < self._newest.get(partition, NO_TIME) - ttl_ms - LATENESS * 1000:
-            self._slots.drop(partition, key)
-            self._expired.setdefault(partition, []).append(key)
+        for partition, key, time in self._slots.unused_since(expiry.oldest):
+            if expiry.is_to_be_dropped(partition, time):
+                self._slots.drop(partition, key)
+                expiry.dropped(partition, key)
 
     def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
         """What predictions of one run leave behind."""
-        marks: list[_Mark] = []
+        marks: list[Mark] = []
         rows: list[int] = []  # of the run
         times: list[int] = []
         before: list[int] = []  # slots
@@ -257,7 +197,7 @@ class KeyStates:
             written_by += offsets
             times += [NO_TIME if (time := record[5]) is None else time for record in records]
             is_deleted = request.state is StateUse.DELETE
-            marks.append(_Mark(place.line, keys, offsets, len(before), len(before) + len(keys), is_deleted))
+            marks.append(Mark(place.line, keys, offsets, len(before), len(before) + len(keys), is_deleted))
             before += self._slots.find(place.line.partition, keys)
         given = group[0][1].states
         assert given is not None
@@ -265,11 +205,9 @@ class KeyStates:
         is_whole = len(rows) == count and rows[0] == 0  # as nearly always: then the rows are in order
         used = np.maximum(np.array(times, np.int64), self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
-        if self._ttl_ms is not None:
+        if self._expiry is not None:
             for mark in marks:
-                partition = mark.line.partition
-                newest = max(times[mark.start : mark.stop])
-                self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
+                self._expiry.came(mark.line.partition, max(times[mark.start : mark.stop]))
         written = Rows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
         values = self.layout.written(written.offsets, used, found == 0, arrays)
@@ -281,15 +219,15 @@ class KeyStates:
                 some[row] = value
             given.values = some
 
-    def _store(self, marks: list[_Mark], before: NDArray[np.intp], rows: Rows) -> None:
+    def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: Rows) -> None:
         if self._can_take_back:
-            self._remember(_Undo(marks, before != 0, self._slabs.rows(before)))
+            self._undos.remember(marks, before != 0, self._slabs.rows(before))
         self._slots.put(before if before.all() else self._slots_of(marks, before), rows)
         for mark in marks:
             if mark.is_deleted:
                 self._slots.drop(mark.line.partition, mark.keys[0])
 
-    def _slots_of(self, marks: Iterable[_Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _slots_of(self, marks: Iterable[Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
         """Those of all keys; one that has none gets one."""
         slots = before.tolist()
         for mark in marks:
@@ -301,17 +239,11 @@ class KeyStates:
 
     # Taken back
 
-    def _remember(self, undo: _Undo) -> None:
-        self._undos.append(undo)
-        if len(self._undos) >= self._look_at:
-            self._undos = [undo for undo in self._undos if not undo.is_over()]
-            self._look_at = max(_FEWEST_UNDOS, 2 * len(self._undos))
-
     def rewind(self, partitions: Collection[Partition]) -> None:
         """These will be read again from where the group stands: what their records wrote since is taken back then."""
         self._rewound.update(partitions)
-        for partition in partitions:
-            self._expired.pop(partition, None)
+        if self._expiry is not None:
+            self._expiry.rewind(partitions)
 
     @property
     def is_rewound(self) -> bool:
@@ -323,27 +255,15 @@ class KeyStates:
         for record in records:
             if record.partition in self._rewound:
                 self._rewound.remove(record.partition)
-                self._undo(record.partition, record.offset)
+                for key, before in self._undos.take(record.partition, record.offset):
+                    self._put_back(record.partition, key, before)
 
-    def _undo(self, partition: Partition, offset: int) -> None:
-        """Undo what the partition's records from this offset on have written, the last first."""
-        for undo in reversed(self._undos):
-            for mark in undo.marks:
-                if mark.line.partition == partition:
-                    self._undo_mark(undo, mark, offset)
-            undo.marks = [mark for mark in undo.marks if mark.line.partition != partition]
-        self._undos = [undo for undo in self._undos if undo.marks]
-
-    def _undo_mark(self, undo: _Undo, mark: _Mark, offset: int) -> None:
-        partition = mark.line.partition
-        for at, key, wrote in zip(range(mark.start, mark.stop), mark.keys, mark.offsets, strict=True):
-            if wrote < offset:
-                continue
-            if not undo.had[at]:
-                self._slots.drop(partition, key)
-                continue
-            slot = next(self._slots.find(partition, (key,))) or self._slots.add(partition, [key])[0]
-            self._slots.put(np.array([slot]), undo.rows.row(at))
+    def _put_back(self, partition: Partition, key: bytes, before: Rows | None) -> None:
+        if before is None:
+            self._slots.drop(partition, key)
+            return
+        slot = next(self._slots.find(partition, [key])) or self._slots.add(partition, [key])[0]
+        self._slots.put(np.array([slot]), before)
 
     # Partitions come and go
 
@@ -410,8 +330,8 @@ class KeyStates:
         added = list(dict.fromkeys([keys[at] for at in new]))  # a key may come twice
         slot_of = dict(zip(added, self._slots.add(partition, added), strict=True))
         slots[new] = [slot_of[keys[at]] for at in new]
-        if self._ttl_ms is not None and len(rows):
-            self._newest[partition] = max(int(rows["time"].max()), self._newest.get(partition, NO_TIME))
+        if self._expiry is not None and len(rows):
+            self._expiry.came(partition, int(rows["time"].max()))
         self._slots.put(slots, Rows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:
@@ -436,12 +356,10 @@ class KeyStates:
         self._rewound.difference_update(partitions)
         self._is_unsure.difference_update(partitions)
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
-        for undo in self._undos:
-            undo.marks = [mark for mark in undo.marks if mark.line.partition not in partitions]
-        self._undos = [undo for undo in self._undos if undo.marks]
+        self._undos.forget(partitions)
+        if self._expiry is not None:
+            self._expiry.forget(partitions)
         for partition in partitions:
-            self._newest.pop(partition, None)
-            self._expired.pop(partition, None)
             self._slots.forget(partition)
 
     # A clean end
