@@ -1,6 +1,6 @@
 """State by key: what it costs beside a model without, and how long a partition takes to be restored.
 
-python -m tests.bench.states serve              rows/s of a small model without and with state, interleaved
+python -m tests.bench.states serve              rows/s and CPU a row of a small model without and with state, in turn
 python -m tests.bench.states restore 1000000    seconds and memory for so many states of 256 bytes
 python -m tests.bench.states restart 1000000    seconds until a worker is ready, after a clean stop and after a kill
 python -m tests.bench.states takeover 1000000   seconds until another replica serves, after a kill and a clean stop
@@ -8,7 +8,7 @@ python -m tests.bench.states peers              rows/s of the worker, of a loop 
 python -m tests.bench.states hot                latencies without and with a key that is a third of all requests
 python -m tests.bench.states store 1000000      64 states read and written in the local store, one by one and at once
 
-With `--in-memory 100000` the states of so many keys are in memory, and the others in a directory.
+With `--in-memory 100000` the states are in a directory, too, and so many keys in memory.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -37,7 +38,7 @@ from tests.bench.measuring.running import PEERS_PYTHON, ROOT
 from tests.kafka.broker import any_broker
 from tests.kafka.cluster import MORTAL, Cluster, Sent, fresh
 from tests.kafka.publisher import SteadyPublisher
-from tests.kafka.replica import Replica
+from tests.kafka.replica import Replica, cpu_seconds, loop_seconds
 from tests.kafka.scene import Scene
 from tests.models import gru
 from worker.core.ordering.ledger import OffsetLedger
@@ -65,30 +66,46 @@ def without_state(model: bytes, inputs: int = 4, hidden: int = 16) -> bytes:
     return bytes(made.SerializeToString())
 
 
-def rate(kafka: Cluster, guarantee: str, requests: Sequence[Sent], in_memory: int | None, *, has_state: bool) -> float:
-    """Rows a second of a backlog."""
-    model = gru() if has_state else without_state(gru())
+class Pace(NamedTuple):
+    """Rows a second; and microseconds of CPU a row, of the worker and of its loop alone."""
+
+    rate: float
+    cpu: float
+    loop: float
+
+
+def pace_with(kafka: Cluster, guarantee: str, requests: Sequence[Sent], more: Mapping[str, str] | None) -> Pace:
+    """Of a backlog; `more` are settings of a model with state, None for one without."""
     settings = {"BATCHING__MAX_BATCH_SIZE": "64", "DELIVERY__GUARANTEE": guarantee}
+    model = without_state(gru()) if more is None else gru()
     with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=model) as scene:
-        if has_state:
-            scene.settings["STATE__TENSORS"] = '{"h_in": "h_out"}'
-            if in_memory is not None:
-                scene.settings["STATE__DIRECTORY"] = f"{folder}/states"
-                scene.settings["STATE__KEYS_IN_MEMORY"] = str(in_memory)
+        if more is not None:
+            scene.settings |= {"STATE__TENSORS": '{"h_in": "h_out"}', **more}
             scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic("states", partitions=4, config=COMPACTED)
-        return rate_of_backlog(scene, requests)
+        if more:
+            scene.settings["STATE__DIRECTORY"] = f"{folder}/states"
+        return pace_of_backlog(scene, requests)
 
 
-def rate_of_backlog(scene: Scene, requests: Sequence[Sent]) -> float:
-    """Rows a second of a replica, from the first tenth to the end of what lies in the topic before it starts."""
+def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
+    """Of a replica, from the half to the end of what lies in the topic before it starts, by its answers."""
+
+    def answered() -> int:
+        return sum(scene.kafka.end_offsets(scene.response_topic).values())
+
     scene.kafka.produce(scene.topic, requests)
     replica = scene.start()
-    began, done_then = 0.0, 0
-    while (done := sum(scene.committed().values())) < len(requests):
-        if not began and done > len(requests) / 10:
-            began, done_then = time.monotonic(), done
-        time.sleep(0.02)
-    found = (done - done_then) / (time.monotonic() - began)
+    while (before := answered()) < len(requests) / 2:
+        time.sleep(0.1)
+    began, cpu, loop = time.monotonic(), cpu_seconds(replica.pid), loop_seconds(replica.pid)
+    while answered() < len(requests):
+        time.sleep(0.1)
+    rows = len(requests) - before
+    found = Pace(
+        rows / (time.monotonic() - began),
+        (cpu_seconds(replica.pid) - cpu) / rows * 1e6,
+        (loop_seconds(replica.pid) - loop) / rows * 1e6,
+    )
     replica.terminate()
     replica.exit_code()
     return found
@@ -102,13 +119,20 @@ def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | No
         Sent(b"key-%d" % key, value.tobytes(), [ROWS])
         for key, value in zip(rng.integers(0, keys, rows), values, strict=True)
     ]
+    kinds: dict[str, Mapping[str, str] | None] = {"without state": None, "state in memory": {}}
+    if in_memory is not None:
+        kinds["state in a directory"] = {"STATE__KEYS_IN_MEMORY": str(in_memory)}
     for guarantee in ("exactly_once", "at_least_once"):
-        found: dict[bool, list[float]] = {False: [], True: []}
+        found: dict[str, list[Pace]] = {name: [] for name in kinds}
         for _ in range(rounds):
-            for has_state, rates in found.items():
-                rates.append(rate(kafka, guarantee, requests, in_memory, has_state=has_state))
-        without, with_state = (statistics.median(found[has_state]) for has_state in (False, True))
-        say(f"{guarantee}: {without:,.0f}/s without state, {with_state:,.0f}/s with: {with_state / without:.2f}")
+            for name, paces in found.items():
+                paces.append(pace_with(kafka, guarantee, requests, kinds[name]))
+        medians = {name: Pace(*map(statistics.median, zip(*paces, strict=True))) for name, paces in found.items()}
+        for name, pace in medians.items():
+            say(
+                f"{guarantee}, {name}: {pace.rate:,.0f}/s, {pace.rate / medians['without state'].rate:.2f}; CPU "
+                f"{pace.cpu:.1f} us a row, of which the loop {pace.loop:.1f}"
+            )
 
 
 def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None:
@@ -139,7 +163,7 @@ def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None
                     if name != "worker":
                         scene.settings |= {"STATE__DIRECTORY": f"{folder}/states", "STATE__KEYS_IN_MEMORY": "1024"}
                     with scene.start():
-                        found[name].append(pace(kafka, scene.response_topic, rows))
+                        found[name].append(rate(kafka, scene.response_topic, rows))
                     continue
                 words = Task(
                     kafka.bootstrap_servers,
@@ -151,7 +175,7 @@ def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None
                 )
                 process = subprocess.Popen([*program, *words.words()], cwd=ROOT)  # noqa: S603  # ours
                 try:
-                    found[name].append(pace(kafka, scene.response_topic, rows))
+                    found[name].append(rate(kafka, scene.response_topic, rows))
                 finally:
                     process.kill()
                     process.wait()
@@ -160,7 +184,7 @@ def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None
         say(f"{name}: {statistics.median(rates):,.0f}/s; the worker is {ours / statistics.median(rates):.1f} x")
 
 
-def pace(kafka: Cluster, topic: str, most: int) -> float:
+def rate(kafka: Cluster, topic: str, most: int) -> float:
     """Answers a second that come to a topic."""
     began, first = 0.0, 0
     while True:
