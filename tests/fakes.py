@@ -756,54 +756,59 @@ def _message(topic: str, record: Record, value: bytes | None, status: str) -> Me
 
 
 class FakeStore:
-    """States beside those in memory, in a dictionary. As a keeper it outlives its process: `reopened` is the next."""
+    """Slots and rows in dictionaries. As a keeper it outlives its process: `reopened` is the next."""
 
     def __init__(self) -> None:
-        self.kept: dict[Partition, tuple[Extent, dict[bytes, bytes]]] = {}
+        self.kept: dict[Partition, tuple[Extent, dict[bytes, int]]] = {}
         self.is_kept = False
-        self.values: dict[Partition, dict[bytes, bytes]] = {}
+        self.slots: dict[Partition, dict[bytes, int]] = {}
+        self.arrays: dict[str, Array] = {}
         self.gets: list[Sequence[bytes]] = []
 
-    @property
-    def keys(self) -> int:
-        return sum(map(len, self.values.values()))
+    def grow(self, name: str, array: Array, rows: int) -> Array:
+        """One that nothing else refers to."""
+        before = self.arrays.get(name, array)
+        self.arrays[name] = np.zeros((max(rows, len(before)), *array.shape[1:]), array.dtype)
+        self.arrays[name][: len(before)] = before
+        return self.arrays[name]
 
     def keys_of(self, partition: Partition) -> int:
-        return len(self.values.get(partition, {}))
+        return len(self.slots.get(partition, {}))
 
-    def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+    def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[int]:
         self.gets.append(keys)
-        return [self.values.get(partition, {}).get(key) for key in keys]
+        return [self.slots.get(partition, {}).get(key, 0) for key in keys]
 
-    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        self.values.setdefault(partition, {}).update(zip(keys, values, strict=True))
+    def put(self, partition: Partition, keys: Sequence[bytes], slots: Sequence[int]) -> None:
+        self.slots.setdefault(partition, {}).update(zip(keys, slots, strict=True))
 
     def delete(self, partition: Partition, key: bytes) -> None:
-        self.values.get(partition, {}).pop(key, None)
+        self.slots.get(partition, {}).pop(key, None)
 
     def forget(self, partition: Partition) -> None:
-        self.values.pop(partition, None)
+        self.slots.pop(partition, None)
 
     def take(self, partition: Partition) -> Extent | None:
-        extent, values = self.kept.pop(partition, (None, None))
-        if values is not None:
-            self.values[partition] = values
+        extent, slots = self.kept.pop(partition, (None, None))
+        if slots is not None:
+            self.slots[partition] = slots
         return extent
 
     def keep(self, extents: Mapping[Partition, Extent], go_on: Callable[[], bool]) -> bool:
         self.is_kept = go_on()
-        self.kept |= {partition: (extent, self.values.get(partition, {})) for partition, extent in extents.items()}
+        self.kept |= {partition: (extent, self.slots.get(partition, {})) for partition, extent in extents.items()}
         return self.is_kept
 
     def reopened(self) -> FakeStore:
         """As the next process finds it: what a clean end left, or nothing."""
         store = FakeStore()
-        store.kept = dict(self.kept) if self.is_kept else {}
+        if self.is_kept:
+            store.kept, store.arrays = dict(self.kept), {name: array.copy() for name, array in self.arrays.items()}
         return store
 
-    def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, bytes]]:
+    def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, int]]:
         """The first ones, always: those that are not forgotten are in the way of the others."""
-        return list(self.values.get(partition, {}).items())[:most]
+        return list(self.slots.get(partition, {}).items())[:most]
 
 
 class FakeRestorer:

@@ -322,7 +322,7 @@ def _local_store(
             "delete.retention.ms": facts.retention,
             "layout of the state": f"{layout.fingerprint:08x}, {layout.dtype.itemsize} bytes",
         }
-    store = LocalStore(directory, layout.dtype.itemsize, identity)
+    store = LocalStore(directory, identity)
     closing.callback(store.close)
     if store.kept:
         events.noted("states_found", partitions=[str(partition) for partition in store.kept])

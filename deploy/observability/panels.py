@@ -332,10 +332,10 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             note="In memory and in STATE__DIRECTORY. Nothing in this row without STATE__TENSORS.",
         ),
         Panel(
-            "How much memory do they take?",
+            "How large are they?",
             {"{{instance}}": "@state_bytes"},
             unit="bytes",
-            note="Their tensors; some 250 bytes a key come on top.",
+            note="Their tensors, in memory or in the files of STATE__DIRECTORY; some 250 bytes a key come on top.",
         ),
         Panel(
             "Do requests wait for their key?",
@@ -349,7 +349,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel("How long does it take to read a partition back?", quantiles("restore_seconds"), unit="s"),
         Panel(
-            "How many states come from disk, or from the store outside?",
+            "How many keys are looked up on disk, or states in the store outside?",
             {"{{instance}}": per_second("states_loaded_total", "instance")},
             unit="ops",
             note="Near the rate of requests: raise STATE__KEYS_IN_MEMORY.",

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import redis
 
-from tests.bench.states import COMPACTED, ROWS, rate_of_backlog, say
+from tests.bench.states import COMPACTED, ROWS, pace_of_backlog, say
 from tests.kafka.broker import any_broker
 from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.network import Proxy
@@ -140,7 +140,7 @@ def rate(kafka: Cluster, requests: Sequence[Sent], more: dict[str, str]) -> floa
     settings = {"BATCHING__MAX_BATCH_SIZE": str(BATCH), "STATE__TENSORS": '{"h_in": "h_out"}', **more}
     settings["DELIVERY__GUARANTEE"] = "at_least_once"
     with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=gru()) as scene:
-        return rate_of_backlog(scene, requests)
+        return pace_of_backlog(scene, requests).rate
 
 
 def main() -> None:

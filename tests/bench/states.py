@@ -1,6 +1,6 @@
 """State by key: what it costs beside a model without, and how long a partition takes to be restored.
 
-python -m tests.bench.states serve              rows/s of a small model without and with state, interleaved
+python -m tests.bench.states serve              rows/s and CPU a row of a small model without and with state, in turn
 python -m tests.bench.states restore 1000000    seconds and memory for so many states of 256 bytes
 python -m tests.bench.states restart 1000000    seconds until a worker is ready, after a clean stop and after a kill
 python -m tests.bench.states takeover 1000000   seconds until another replica serves, after a kill and a clean stop
@@ -8,7 +8,7 @@ python -m tests.bench.states peers              rows/s of the worker, of a loop 
 python -m tests.bench.states hot                latencies without and with a key that is a third of all requests
 python -m tests.bench.states store 1000000      64 states read and written in the local store, one by one and at once
 
-With `--in-memory 100000` the states of so many keys are in memory, and the others in a directory.
+With `--in-memory 100000` the states are in a directory, too, and so many keys in memory.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 from confluent_kafka import Producer
 from onnx import helper, numpy_helper
 
+from tests.bench.local_states import LocalStates, layout_of
 from tests.bench.loops.task import Task
 from tests.bench.measuring.running import PEERS_PYTHON, ROOT
 from tests.kafka.broker import any_broker
 from tests.kafka.cluster import MORTAL, Cluster, Sent, fresh
 from tests.kafka.publisher import SteadyPublisher
-from tests.kafka.replica import Replica
+from tests.kafka.replica import Replica, cpu_seconds, loop_seconds
 from tests.kafka.scene import Scene
 from tests.models import gru
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
-from worker.core.tensors.specs import TensorSpec
 from worker.kafka import ChangelogRestorer
 from worker.settings import Connection, load
 from worker.state import KeyStates, StateLayout
-from worker.state.layout import StateTensor
 from worker.stores import LocalStore
 from worker.tools.kafka.reader import Reader
 
@@ -53,7 +53,6 @@ ROWS = ("content-type", b"application/octet-stream")
 COMPACTED = {"cleanup.policy": "compact"}
 PORTION = 10_000
 WINDOW = 8.0  # seconds of a measurement
-WARM = 20_000  # answers before it begins
 
 
 def without_state(model: bytes, inputs: int = 4, hidden: int = 16) -> bytes:
@@ -67,25 +66,49 @@ def without_state(model: bytes, inputs: int = 4, hidden: int = 16) -> bytes:
     return bytes(made.SerializeToString())
 
 
-def rate(kafka: Cluster, guarantee: str, requests: Sequence[Sent], in_memory: int | None, *, has_state: bool) -> float:
-    """Rows a second of a backlog."""
-    model = gru() if has_state else without_state(gru())
+class Pace(NamedTuple):
+    """Rows a second; and microseconds of CPU a row, of the worker and of its loop alone."""
+
+    rate: float
+    cpu: float
+    loop: float
+
+
+def pace_with(kafka: Cluster, guarantee: str, requests: Sequence[Sent], more: Mapping[str, str] | None) -> Pace:
+    """Of a backlog; `more` are settings of a model with state, None for one without."""
     settings = {"BATCHING__MAX_BATCH_SIZE": "64", "DELIVERY__GUARANTEE": guarantee}
+    model = without_state(gru()) if more is None else gru()
     with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=model) as scene:
-        if has_state:
-            scene.settings["STATE__TENSORS"] = '{"h_in": "h_out"}'
-            if in_memory is not None:
-                scene.settings["STATE__DIRECTORY"] = f"{folder}/states"
-                scene.settings["STATE__KEYS_IN_MEMORY"] = str(in_memory)
+        if more is not None:
+            scene.settings |= {"STATE__TENSORS": '{"h_in": "h_out"}', **more}
             scene.settings["KAFKA__CHANGELOG_TOPIC"] = kafka.create_topic("states", partitions=4, config=COMPACTED)
-        return rate_of_backlog(scene, requests)
+        if more:
+            scene.settings["STATE__DIRECTORY"] = f"{folder}/states"
+        return pace_of_backlog(scene, requests)
 
 
-def rate_of_backlog(scene: Scene, requests: Sequence[Sent]) -> float:
-    """Rows a second of a replica, of what lies in the topic before it starts."""
+def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
+    """Of a replica, from the half to the end of what lies in the topic before it starts, by its answers."""
+
+    def answered() -> int:
+        return sum(scene.kafka.end_offsets(scene.response_topic).values())
+
     scene.kafka.produce(scene.topic, requests)
-    with scene.start():
-        return pace(scene.kafka, scene.response_topic, len(requests))
+    replica = scene.start()
+    while (before := answered()) < len(requests) / 2:
+        time.sleep(0.1)
+    began, cpu, loop = time.monotonic(), cpu_seconds(replica.pid), loop_seconds(replica.pid)
+    while answered() < len(requests):
+        time.sleep(0.1)
+    rows = len(requests) - before
+    found = Pace(
+        rows / (time.monotonic() - began),
+        (cpu_seconds(replica.pid) - cpu) / rows * 1e6,
+        (loop_seconds(replica.pid) - loop) / rows * 1e6,
+    )
+    replica.terminate()
+    replica.exit_code()
+    return found
 
 
 def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | None) -> None:
@@ -96,17 +119,24 @@ def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | No
         Sent(b"key-%d" % key, value.tobytes(), [ROWS])
         for key, value in zip(rng.integers(0, keys, rows), values, strict=True)
     ]
+    kinds: dict[str, Mapping[str, str] | None] = {"without state": None, "state in memory": {}}
+    if in_memory is not None:
+        kinds["state in a directory"] = {"STATE__KEYS_IN_MEMORY": str(in_memory)}
     for guarantee in ("exactly_once", "at_least_once"):
-        found: dict[bool, list[float]] = {False: [], True: []}
+        found: dict[str, list[Pace]] = {name: [] for name in kinds}
         for _ in range(rounds):
-            for has_state, rates in found.items():
-                rates.append(rate(kafka, guarantee, requests, in_memory, has_state=has_state))
-        without, with_state = (statistics.median(found[has_state]) for has_state in (False, True))
-        say(f"{guarantee}: {without:,.0f}/s without state, {with_state:,.0f}/s with: {with_state / without:.2f}")
+            for name, paces in found.items():
+                paces.append(pace_with(kafka, guarantee, requests, kinds[name]))
+        medians = {name: Pace(*map(statistics.median, zip(*paces, strict=True))) for name, paces in found.items()}
+        for name, pace in medians.items():
+            say(
+                f"{guarantee}, {name}: {pace.rate:,.0f}/s, {pace.rate / medians['without state'].rate:.2f}; CPU "
+                f"{pace.cpu:.1f} us a row, of which the loop {pace.loop:.1f}"
+            )
 
 
 def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None:
-    """At least once, answers a second from a backlog."""
+    """At least once, from a backlog: answers a second after the first thousand, for `WINDOW` seconds at most."""
     rng = np.random.default_rng(0)
     drawn = zip(rng.integers(0, keys, rows), rng.standard_normal((rows, 4)).astype("<f4"), strict=True)
     requests = [Sent(b"key-%d" % key, value.tobytes(), [ROWS]) for key, value in drawn]
@@ -133,7 +163,7 @@ def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None
                     if name != "worker":
                         scene.settings |= {"STATE__DIRECTORY": f"{folder}/states", "STATE__KEYS_IN_MEMORY": "1024"}
                     with scene.start():
-                        found[name].append(pace(kafka, scene.response_topic, rows))
+                        found[name].append(rate(kafka, scene.response_topic, rows))
                     continue
                 words = Task(
                     kafka.bootstrap_servers,
@@ -145,7 +175,7 @@ def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None
                 )
                 process = subprocess.Popen([*program, *words.words()], cwd=ROOT)  # noqa: S603  # ours
                 try:
-                    found[name].append(pace(kafka, scene.response_topic, rows))
+                    found[name].append(rate(kafka, scene.response_topic, rows))
                 finally:
                     process.kill()
                     process.wait()
@@ -154,13 +184,13 @@ def peers(kafka: Cluster, rows: int, keys: int, rounds: int, units: int) -> None
         say(f"{name}: {statistics.median(rates):,.0f}/s; the worker is {ours / statistics.median(rates):.1f} x")
 
 
-def pace(kafka: Cluster, topic: str, most: int) -> float:
-    """Answers a second that come to a topic, behind the first `WARM`, for `WINDOW` seconds at most."""
+def rate(kafka: Cluster, topic: str, most: int) -> float:
+    """Answers a second that come to a topic."""
     began, first = 0.0, 0
     while True:
         time.sleep(0.05)
         now, count = time.monotonic(), sum(kafka.end_offsets(topic).values())
-        if not began and count > WARM:
+        if not began and count > 1000:
             began, first = now, count
         elif began and (count >= most or now > began + WINDOW):
             return (count - first) / (now - began)
@@ -219,7 +249,7 @@ def latencies(kafka: Cluster, scene: Scene) -> list[int]:
 
 def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
     """One partition with so many keys."""
-    layout = StateLayout((StateTensor(TensorSpec("h", "FP32", (64,)), "next"),), (np.zeros(64, "<f4"),))
+    layout = layout_of(64)
     requests, changelog = kafka.create_topic("requests"), kafka.create_topic("states", config=COMPACTED)
     write_states(kafka, changelog, layout, count)
     settings = load(
@@ -237,7 +267,7 @@ def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
         settings.kafka, changelog, layout, logging.getLogger(__name__), is_exact=True, date=time.time
     )
     folder = tempfile.TemporaryDirectory()
-    store = None if in_memory is None else LocalStore(Path(folder.name), layout.dtype.itemsize)
+    store = None if in_memory is None else LocalStore(Path(folder.name))
     states = KeyStates(
         layout, OffsetLedger(), restorer, store=store, most_in_memory=in_memory or 0, clock=time.monotonic
     )
@@ -257,7 +287,7 @@ def restore(kafka: Cluster, count: int, in_memory: int | None) -> None:
 
 def restart(kafka: Cluster, count: int, in_memory: int | None) -> None:
     """Four partitions, in one worker: first with nothing at hand, then after a clean stop, then after a kill."""
-    layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (64,)), "h_out"),), (np.zeros(64, "<f4"),))
+    layout = layout_of(64)
     settings = {"STATE__TENSORS": '{"h_in": "h_out"}', "DELIVERY__GUARANTEE": "exactly_once"}
     with tempfile.TemporaryDirectory() as folder, Scene(kafka, Path(folder), settings, model=gru(4, 64)) as scene:
         changelog = kafka.create_topic("states", partitions=4, config=COMPACTED)
@@ -284,7 +314,7 @@ def restart(kafka: Cluster, count: int, in_memory: int | None) -> None:
 
 def takeover(kafka: Cluster, count: int) -> None:
     """Two replicas with two partitions each, all states in memory; one ends. A silent member is waited for 3 s."""
-    layout = StateLayout((StateTensor(TensorSpec("h_in", "FP32", (64,)), "h_out"),), (np.zeros(64, "<f4"),))
+    layout = layout_of(64)
     settings = {"STATE__TENSORS": '{"h_in": "h_out"}', "DELIVERY__GUARANTEE": "exactly_once"}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -322,24 +352,23 @@ def wait_until_restored(replica: Replica, partitions: int, since: int = 0) -> No
 
 def store(count: int, batches: int = 300) -> None:
     """States of 256 bytes; each batch has 64 keys of its own."""
-    length, rows = 24 + 256, 64
-    rng, partition = np.random.default_rng(0), Partition("requests", 0)
-    keys, value = [b"key-%d" % key for key in range(count)], bytes(rng.bytes(length))
+    rows, rng, partition = 64, np.random.default_rng(0), Partition("requests", 0)
+    keys, values = [b"key-%d" % key for key in range(count)], rng.standard_normal((PORTION, 64)).astype("<f4")
     with tempfile.TemporaryDirectory() as folder:
-        local = LocalStore(Path(folder), length)
+        local = LocalStates(Path(folder), 64)
         for start in range(0, count, PORTION):
-            local.put(partition, keys[start : start + PORTION], [value] * len(keys[start : start + PORTION]))
+            local.write(partition, some := keys[start : start + PORTION], values[: len(some)])
         drawn = [[keys[at] for at in rng.choice(count, rows, replace=False)] for _ in range(batches)]
 
         def one_by_one(some: Sequence[bytes]) -> None:
             for key in some:
-                local.put(partition, [key], [value])
+                local.write(partition, [key], values[:1])
 
         acts: dict[str, Callable[[Sequence[bytes]], object]] = {
-            "read one by one": lambda some: [local.get(partition, [key]) for key in some],
-            "read at once": lambda some: local.get(partition, some),
+            "read one by one": lambda some: [local.read(partition, [key]) for key in some],
+            "read at once": lambda some: local.read(partition, some),
             "written one by one": one_by_one,
-            "written at once": lambda some: local.put(partition, some, [value] * rows),
+            "written at once": lambda some: local.write(partition, some, values[:rows]),
         }
         for name, act in acts.items():
             began = time.perf_counter()

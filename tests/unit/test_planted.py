@@ -6,7 +6,7 @@ bugs have passed the quick tests once. The test that was written for each is nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -137,22 +137,9 @@ def _keep_what_is_not_finite(*_: object) -> dict[int, Any]:
     return {}
 
 
-def _load_before_the_others_are_marked(self: StoredSlots, partition: Partition, keys: Sequence[bytes]) -> Iterator[int]:
-    index = self._index.setdefault(partition, {})
-    if missing := [key for key in keys if key not in index]:
-        self._load(partition, missing)
-    slots = [index.get(key, 0) for key in keys]
-    self._was_used[slots] = True
-    self._asked_by[slots] = self._batch
-    return iter(slots)
-
-
-def _store_nothing(self: StoredSlots, slots: Sequence[int]) -> None:
-    for slot in slots:
-        owner = self._owners[slot]
-        assert owner is not None
-        del self._index[owner[0]][owner[1]]
-    self._free(slots)
+def _drop_what_is_in_memory(self: StoredSlots, partition: Partition, key: bytes) -> None:
+    if slot := self._of(partition).lately.pop(key, 0):
+        self._free([slot])
 
 
 def _find_no_damage(*_: object) -> int:
@@ -265,7 +252,7 @@ PLANTED: Mapping[str, Planted] = {
         checkpoint_file,
         "_checksum",
         _find_no_damage,
-        lambda _: test_kept.test_one_bit_is_enough(Path(mkdtemp()), 0.3),
+        lambda _: test_kept.test_one_bit_is_enough(Path(mkdtemp()), 0.3, "rows"),
     ),
     "states are kept of a partition that another replica may have": Planted(
         Checkpoint,
@@ -287,17 +274,17 @@ PLANTED: Mapping[str, Planted] = {
         _nothing,
         lambda _: test_checkpoints.test_at_least_once_a_copy_older_than_what_comes_again_is_thrown_away(),
     ),
-    "a state is put away while a batch asks for it": Planted(
+    "a key leaves memory without being stored": Planted(
         StoredSlots,
-        "find",
-        _load_before_the_others_are_marked,
-        lambda _: test_stored_slots.test_what_was_not_used_lately_goes_to_the_store(),
+        "_store_news",
+        _nothing,
+        lambda _: test_stored_slots.test_what_was_not_used_lately_leaves_memory(),
     ),
-    "a state is put away without being stored": Planted(
+    "a key that is gone stays in the store": Planted(
         StoredSlots,
-        "_put_away",
-        _store_nothing,
-        lambda _: test_stored_slots.test_what_was_not_used_lately_goes_to_the_store(),
+        "drop",
+        _drop_what_is_in_memory,
+        lambda _: test_stored_slots.test_a_slot_that_is_free_is_given_again(),
     ),
     "a state outside is written before its answers are safe": Planted(
         StoringSink,

@@ -253,13 +253,15 @@ class StateSettings(Section):
     )
     directory: Path | None = Field(
         None,
-        description="Where states lie that do not fit into memory, and where a clean stop leaves them all to the next "
-        "start: a directory of this replica alone, on a quick disk. Unless set, all are in memory.",
+        description="Where states lie that need not fit into memory, in files that are mapped into it, and where a "
+        "clean stop leaves them to the next start: a directory of this replica alone, on a quick local disk. Unless "
+        "set, all are in memory.",
     )
     keys_in_memory: int = Field(
         1_000_000,
         ge=1024,
-        description="With DIRECTORY or STORE: of how many keys the states are in memory, those used lately.",
+        description="Of how many keys, those used lately, it is in memory where in DIRECTORY their states lie, or with "
+        "STORE, the states themselves.",
     )
     store: Text | None = Field(
         None,

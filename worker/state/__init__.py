@@ -6,10 +6,12 @@
 | module | what it owns |
 |---|---|
 | `layout` | which inputs and outputs of the model are state, and how a state stands in the changelog |
-| `states` | what a batch reads and writes, what an abort takes back, and what is being restored |
-| `slabs` | the states in memory |
+| `states` | what a batch reads and writes, and what is being restored |
+| `undos` | what an abort takes back |
+| `expiry` | which states no request used for so long |
+| `slabs` | the states, each in a slot |
 | `key_slots` | which slot each key's state has |
-| `stored_slots` | the same where not all states fit into memory |
+| `stored_slots` | the same where not all keys fit into memory |
 | `turns` | the requests that wait for an earlier one of their key |
 | `stacker` | state into the batch, and out of what the model gave |
 | `changes` | the changelog's messages |

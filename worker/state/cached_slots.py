@@ -1,7 +1,7 @@
 """The states in memory of a store outside: every key that is here has a slot, also one that has no state there.
 
-A hand goes round the slots, as in `stored_slots.py`: the state of one that was used since it last came by stays, and so
-does one that a request needs or that is not stored. Nothing is written back: what may go is in the store.
+A hand goes round the slots: the state of one that was used since it last came by stays, and so does one that a request
+needs or that is not stored. Nothing is written back: what may go is in the store.
 """
 
 from __future__ import annotations
@@ -44,12 +44,15 @@ class CachedSlots(KeySlots):
         """Whether the key, which is in memory, has one."""
         return not self._is_none[self._index.get(partition, {}).get(key, 0)]
 
-    def add(self, partition: Partition, key: bytes) -> int:
+    def add(self, partition: Partition, keys: Sequence[bytes]) -> list[int]:
+        return [self._add(partition, key) for key in keys]
+
+    def _add(self, partition: Partition, key: bytes) -> int:
         if self._slabs.given >= self._most:
             self._rest -= 1
             if self._rest < 0:
                 self._make_room()
-        slot = super().add(partition, key)
+        [slot] = super().add(partition, [key])
         if slot >= len(self._was_used):
             more = len(self._slabs.offsets) - len(self._was_used)
             self._was_used = np.concatenate([self._was_used, np.zeros(more, np.bool_)])

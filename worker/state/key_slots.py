@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.records import Partition
+from worker.state.layout import NO_TIME
 from worker.state.slabs import Rows, Slabs
 
+LOOKED_AT = 256  # slots, at once, for keys that no request used for long
 _NOTHING: Mapping[bytes, int] = {}
 
 
@@ -18,12 +20,13 @@ class KeySlots:
     """Owns who has which slot. Here all keys are in memory; `stored_slots.py` has one whose keys need not be."""
 
     def __init__(self, slabs: Slabs, *, knows_owners: bool) -> None:
-        """`knows_owners`: `owner` will be asked."""
+        """`knows_owners`: `unused_since` will be asked."""
         self._slabs = slabs
         self._index: dict[Partition, dict[bytes, int]] = {}
         self._owners: list[tuple[Partition, bytes] | None] = []
         self._knows_owners = knows_owners
-        self.loads = 0  # states that were not in memory when they were asked for
+        self._next_look = 1
+        self.loads = 0  # keys that were not in memory when they were asked for
 
     @property
     def keys(self) -> int:
@@ -34,21 +37,19 @@ class KeySlots:
         """Keys of a partition that have a state."""
         return len(self._index.get(partition, _NOTHING))
 
-    def begin(self) -> None:
-        """A batch begins: the slots of what it asks for stay until the next one begins."""
-
     def find(self, partition: Partition, keys: Sequence[bytes]) -> Iterator[int]:
         """The slot of each of these keys, 0 for none. To be gone through before anything else is asked."""
         return map(self._index.get(partition, _NOTHING).get, keys, repeat(0))
 
-    def add(self, partition: Partition, key: bytes) -> int:
-        """A slot for a key that has none."""
-        slot = self._slabs.new()
-        self._index.setdefault(partition, {})[key] = slot
+    def add(self, partition: Partition, keys: Sequence[bytes]) -> list[int]:
+        """A slot for each of these keys, which have none; each is named once."""
+        slots = self._slabs.new(len(keys))
+        self._index.setdefault(partition, {}).update(zip(keys, slots, strict=True))
         if self._knows_owners:
-            self._owners += [None] * (slot + 1 - len(self._owners))
-            self._owners[slot] = partition, key
-        return slot
+            self._owners += [None] * (self._slabs.used - len(self._owners))
+            for slot, key in zip(slots, keys, strict=True):
+                self._owners[slot] = partition, key
+        return slots
 
     def put(self, slots: NDArray[np.intp], rows: Rows) -> None:
         """These are their states now."""
@@ -60,17 +61,18 @@ class KeySlots:
         if slot is not None:
             self._free([slot])
 
-    def owner(self, slot: int) -> tuple[Partition, bytes] | None:
-        """Whose state it is."""
-        return self._owners[slot]
-
     def forget(self, partition: Partition) -> None:
         """No key of it has a state."""
         self._free(list(self._index.pop(partition, {}).values()))
 
-    def some_times(self, partition: Partition, most: int) -> Iterable[tuple[bytes, int]]:  # noqa: ARG002  # all are in memory
-        """Some keys that are not in memory, others with each call, and when each was used last, milliseconds."""
-        return ()
+    def unused_since(self, time: int) -> Iterator[tuple[Partition, bytes, int]]:
+        """Some of the keys that no request used since then, each with when one did; others with each call."""
+        at = slice(self._next_look, min(self._next_look + LOOKED_AT, self._slabs.used))
+        self._next_look = at.stop if at.stop < self._slabs.used else 1
+        times = self._slabs.times[at]
+        for slot in (np.flatnonzero((times != NO_TIME) & (times < time)) + at.start).tolist():
+            if (owner := self._owners[slot]) is not None:
+                yield *owner, int(self._slabs.times[slot])
 
     def _free(self, slots: Sequence[int]) -> None:
         self._slabs.release(slots)

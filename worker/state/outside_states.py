@@ -22,6 +22,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Outcome, Partition, Place, Record, Rejection
 from worker.state.cached_slots import CachedSlots
 from worker.state.checkpoints import Extent
+from worker.state.expiry import Expiry
 from worker.state.layout import StateLayout
 from worker.state.outside_values import OutsideValues
 from worker.state.restoring import RestoredRows
@@ -146,7 +147,7 @@ class OutsideStates(KeyStates):
                 f"{SETTING}: the store holds {error}; name another WORKER_STATE__KEY_PREFIX, with which every key "
                 "begins anew, or delete what is there"
             ) from None
-        slots = np.array([self._cache.add(partition, key) for key in keys], np.intp)
+        slots = np.array(self._cache.add(partition, keys), np.intp)
         self._cache.put(slots[found], rows)
         self._cache.put_none(slots[missing], offsets)
         self._cache.loads += len(found)
@@ -188,7 +189,7 @@ class OutsideStates(KeyStates):
                 self._tell_applied(again[-1].record, len(again))
         super().conclude(outcomes)
 
-    def _sweep(self, ttl_ms: int) -> None:
+    def _sweep(self, expiry: Expiry) -> None:
         """The store forgets what nothing wrote for so long."""
 
     # Partitions come and go

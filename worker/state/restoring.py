@@ -7,9 +7,9 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,25 @@ class RestoredRows(NamedTuple):
     extent: Extent | None = None
     anew: str = ""
     forgotten_by: Sequence[int] = ()
+
+
+class Restorer(Protocol):
+    """What reads the states of a partition back. None of these waits."""
+
+    def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
+        """Read the states of this one; what is found for it names the attempt. `extent`: of what is here already."""
+
+    def forget(self, partitions: Sequence[Partition]) -> None: ...
+
+    def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
+        """How far the changelog goes, without open transactions, as far as it is told in that time. This one waits."""
+
+    def found(self) -> RestoredRows | None:
+        """The next portion; None while there is none. Raises `Stop` when they cannot be read."""
+
+    @property
+    def left(self) -> int:
+        """About how many records of the changelog are still to be read."""
 
 
 class Restoration:

@@ -1,11 +1,12 @@
-"""States in memory: one array per tensor with a row for each slot, beside the offset and the time of each.
+"""The states, each in a slot: one array per tensor with a row for each slot, beside the offset and the time of each.
 
-Slot 0 holds the state of a key that has none, so a batch is gathered without asking which keys are new.
+Slot 0 holds the state of a key that has none, so a batch is gathered without asking which keys are new. The arrays lie
+in memory, or in files that are mapped into it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,9 @@ NO_OFFSET = -1
 SMALLEST = 1024  # slots
 MOST_MORE = 65_536  # slots, at once
 
+# Gives an array, which is known by a name, at least so many rows. What refers to it as it was may see no change.
+Grow = Callable[[str, Array, int], Array]
+
 
 class Rows(NamedTuple):
     """Some keys' states, each with the offset that wrote it and the time of its last use."""
@@ -28,7 +32,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, layout: StateLayout, rows: NDArray[Any]) -> Rows:
-        """As the changelog and a store have them: rows of the layout's `dtype`."""
+        """As the changelog has them: rows of the layout's `dtype`."""
         return cls(layout.tensors_of(rows), rows["offset"], rows["time"])
 
     def row(self, at: int) -> Rows:
@@ -37,31 +41,45 @@ class Rows(NamedTuple):
         return Rows([state[only] for state in self.states], self.offsets[only], self.times[only])
 
 
+def in_memory(_: str, array: Array, rows: int) -> Array:
+    """In place, where the system moves no memory for it. Nothing refers into the slabs: gathers are copies."""
+    array.resize((rows, *array.shape[1:]), refcheck=False)
+    return array
+
+
 class Slabs:
     """Owns the arrays, and knows which slots are free. Not whose they are."""
 
-    def __init__(self, layout: StateLayout) -> None:
-        self.states = [np.empty((SMALLEST, *first.shape), first.dtype) for first in layout.initial]
-        for slab, first in zip(self.states, layout.initial, strict=True):
-            slab[0] = first
-        self.offsets = np.full(SMALLEST, NO_OFFSET, np.int64)
-        self.times = np.full(SMALLEST, NO_TIME, np.int64)
+    def __init__(self, layout: StateLayout, grow: Grow = in_memory) -> None:
+        self._grow_one = grow
+        self.states = [np.empty((0, *first.shape), first.dtype) for first in layout.initial]
+        self.offsets, self.times = np.empty(0, np.int64), np.empty(0, np.int64)
+        self._grow(SMALLEST)
+        self.put(np.zeros(1, np.intp), Rows(layout.initial, np.array([NO_OFFSET]), np.array([NO_TIME])))
         self.used = 1  # slots that were ever given, that of no state among them
         self._free: list[int] = []
+
+    def resume(self, are_given: NDArray[np.bool_]) -> None:
+        """These slots are given: their files are a former process's."""
+        self.used = int(are_given.nonzero()[0].max(initial=0)) + 1
+        self._free = (np.flatnonzero(~are_given[1 : self.used]) + 1).tolist()
 
     @property
     def given(self) -> int:
         """Slots that hold a key's state."""
         return self.used - 1 - len(self._free)
 
-    def new(self) -> int:
-        """A slot."""
-        if self._free:
-            return self._free.pop()
-        if self.used == len(self.offsets):
-            self._grow()
-        self.used += 1
-        return self.used - 1
+    def new(self, count: int) -> list[int]:
+        """So many slots."""
+        at = max(0, len(self._free) - count)
+        slots = self._free[at:]
+        del self._free[at:]
+        first, self.used = self.used, self.used + count - len(slots)
+        while self.used > len(self.offsets):
+            # By little: a turn of the loop waits for this.
+            self._grow(len(self.offsets) + min(len(self.offsets), MOST_MORE))
+        slots += range(first, self.used)
+        return slots
 
     def release(self, slots: Iterable[int]) -> None:
         """These may be given again."""
@@ -82,9 +100,7 @@ class Slabs:
         self.offsets[slots] = rows.offsets
         self.times[slots] = rows.times
 
-    def _grow(self) -> None:
-        """In place, where the system moves no memory for it, and by little: a turn of the loop waits for this."""
-        count = len(self.offsets)
-        more = min(count, MOST_MORE)
-        for array in (*self.states, self.offsets, self.times):  # nothing refers into them: gathers are copies
-            array.resize((count + more, *array.shape[1:]), refcheck=False)
+    def _grow(self, rows: int) -> None:
+        self.states = [self._grow_one(f"states-{at}", slab, rows) for at, slab in enumerate(self.states)]
+        self.offsets = self._grow_one("offsets", self.offsets, rows)
+        self.times = self._grow_one("times", self.times, rows)

@@ -11,75 +11,27 @@ A partition's requests do not come before its states have (`is_restoring`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Array, Line, Outcome, Partition, Place, Prediction, Record, Request, StateUse
+from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
-from worker.state.checkpoints import Checkpoints, Extent, Keeper
+from worker.state.checkpoints import Checkpoints, Keeper
+from worker.state.expiry import Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
-from worker.state.restoring import RestoredRows
+from worker.state.restoring import RestoredRows, Restorer
 from worker.state.slabs import Rows, Slabs
 from worker.state.stored_slots import Store, StoredSlots
+from worker.state.undos import Mark, Undos
 
 SOON = 0.001  # how often it is looked for states that come, seconds
 RESTORE_SLICE = 0.005  # for restoring in one turn of the loop, seconds
-# A state is dropped when the newest record of its partition is so much later than its TTL allows, seconds: a record
-# that comes late, with an older timestamp, finds it until then.
-LATENESS = 60
-SWEPT_AT_ONCE = 256  # slots, with each batch
-SWEPT_IN_STORE = 8  # keys of each partition, with each batch
-_FEWEST_UNDOS = 64  # batches, before it is looked which of them are committed
-
-
-class Restorer(Protocol):
-    """What reads the states of a partition back. None of these waits."""
-
-    def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
-        """Read the states of this one; what is found for it names the attempt. `extent`: of what is here already."""
-
-    def forget(self, partitions: Sequence[Partition]) -> None: ...
-
-    def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
-        """How far the changelog goes, without open transactions, as far as it is told in that time. This one waits."""
-
-    def found(self) -> RestoredRows | None:
-        """The next portion; None while there is none. Raises `Stop` when they cannot be read."""
-
-    @property
-    def left(self) -> int:
-        """About how many records of the changelog are still to be read."""
-
-
-class _Mark(NamedTuple):
-    """Rows `start` to `stop` of an undo: those of one place's requests."""
-
-    line: Line
-    keys: Sequence[bytes]
-    offsets: Sequence[int]
-    start: int
-    stop: int
-    is_deleted: bool
-
-
-@dataclass(slots=True)
-class _Undo:
-    """How the keys of one batch stood before it wrote. `had`: which of them had a state."""
-
-    marks: list[_Mark]
-    had: NDArray[np.bool_]
-    rows: Rows
-
-    def is_over(self) -> bool:
-        """Whether all of it is committed, or of partitions that left."""
-        return all(mark.line.committed > mark.offsets[-1] for mark in self.marks)
 
 
 class KeyStates:
@@ -107,8 +59,8 @@ class KeyStates:
 
         `can_take_back`: aborts may come.
 
-        With a `store`, `most_in_memory` keys are in memory, and the others there; without, all are in memory. As its
-        `keeper` it takes a clean end to the next start.
+        With a `store` the states lie in its files, and `most_in_memory` keys in memory; without, all is in memory. As
+        its `keeper` it takes a clean end to the next start.
         `tell_restored` is called with each partition that is restored, its keys, and the seconds it took,
         `tell_thrown_away` with one of which what was kept cannot be used, and why.
         """
@@ -118,22 +70,17 @@ class KeyStates:
         self._tell_restored = tell_restored
         self._tell_thrown_away = tell_thrown_away
         self._checkpoints = Checkpoints(keeper)
-        self._clock, self._date = clock, date
+        self._clock = clock
         self._attempts = count()
-        self._ttl_ms = None if ttl is None else round(ttl * 1000)
+        self._expiry = None if ttl is None else Expiry(round(ttl * 1000), date)
         self._can_take_back = can_take_back
-        self._slabs = Slabs(layout)
-        self._slots: KeySlots
+        self._slabs = Slabs(layout) if store is None else Slabs(layout, store.grow)
+        self._slots: KeySlots | StoredSlots
         if store is None:
             self._slots = KeySlots(self._slabs, knows_owners=ttl is not None)
         else:
-            self._slots = StoredSlots(self._slabs, layout, store, most_in_memory)
-        # Where states are forgotten: where the next look begins, and what was found.
-        self._next_look = 1
-        self._newest: dict[Partition, int] = {}  # of the timestamps that came, milliseconds
-        self._expired: dict[Partition, list[bytes]] = {}
-        self._undos: list[_Undo] = []
-        self._look_at = _FEWEST_UNDOS
+            self._slots = StoredSlots(self._slabs, store, most_in_memory)
+        self._undos = Undos()
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
         self._is_unsure: set[Partition] = set()  # some of its states were written by requests that come again
@@ -145,12 +92,12 @@ class KeyStates:
 
     @property
     def size(self) -> int:
-        """Bytes of the tensors in memory."""
+        """Bytes of the tensors, in memory or in files that are mapped into it."""
         return self._slabs.given * sum(first.nbytes for first in self.layout.initial)
 
     @property
     def loads(self) -> int:
-        """States that were not in memory when a batch asked for them, so far."""
+        """Keys that were not in memory when a batch asked for their states, so far."""
         return self._slots.loads
 
     # Into a batch
@@ -160,7 +107,6 @@ class KeyStates:
 
         Each row is of a key of its own.
         """
-        self._slots.begin()
         slots: list[int] = []
         carried: list[tuple[int, Sequence[Array]]] = []
         for request in requests:
@@ -172,8 +118,8 @@ class KeyStates:
             starts_anew = request.state is StateUse.RESET
             slots += (0,) if starts_anew else self._slots.find(request.record.partition, (request.record.key or b"",))
         found = np.array(slots, np.intp)
-        if self._ttl_ms is not None:
-            found[self._is_forgotten(found, self._by_now(_times_of(requests)), self._ttl_ms)] = 0
+        if self._expiry is not None:
+            found[self._expiry.are_over(self._slabs.times[found], _times_of(requests))] = 0
         states = self._slabs.gather(found)
         for at, rows in carried:
             for state, row in zip(states, rows, strict=True):
@@ -183,9 +129,8 @@ class KeyStates:
     def has(self, record: Record) -> bool:
         """Whether the key of this record has a state that counts for it."""
         slot = self._slot_of(record)
-        if slot and self._ttl_ms is not None:
-            times = self._by_now(np.array([_time_of(record)]))
-            return not self._is_forgotten(np.array([slot]), times, self._ttl_ms)[0]
+        if slot and self._expiry is not None:
+            return not self._expiry.are_over(self._slabs.times[slot], np.array(_time_of(record)))
         return bool(slot)
 
     def is_ahead(self, record: Record) -> bool:
@@ -211,16 +156,6 @@ class KeyStates:
         """Whether `is_ahead` may be true of a record."""
         return bool(self._is_unsure)
 
-    def _is_forgotten(self, slots: Array, now: Array, ttl_ms: int) -> Array:
-        times = self._slabs.times[slots]
-        forgotten: Array = (times != NO_TIME) & (now != NO_TIME) & (now - times > ttl_ms)
-        return forgotten
-
-    def _by_now(self, times: Array) -> Array:
-        """Those of the future count as now: by one that is far ahead the states of all other keys were too old."""
-        past: Array = np.minimum(times, self._date() * 1000).astype(np.int64)
-        return past
-
     # Out of what the model gave
 
     def conclude(self, outcomes: Iterable[tuple[Place, Outcome]]) -> None:
@@ -233,37 +168,23 @@ class KeyStates:
                 groups.setdefault(id(outcome.states), []).append((place, outcome))
         for group in groups.values():
             self._write(group)
-        if self._ttl_ms is not None:
-            self._sweep(self._ttl_ms)
+        if self._expiry is not None:
+            self._sweep(self._expiry)
 
     def taken_expired(self, partition: Partition) -> Sequence[bytes]:
         """Keys whose states were forgotten since the last call, because no request used them for so long."""
-        return self._expired.pop(partition, ())
+        return () if self._expiry is None else self._expiry.take_dropped(partition)
 
-    def _sweep(self, ttl_ms: int) -> None:
+    def _sweep(self, expiry: Expiry) -> None:
         """Look at some states, and forget those that are too old for any request to come."""
-        at = slice(self._next_look, min(self._next_look + SWEPT_AT_ONCE, self._slabs.used))
-        self._next_look = at.stop if at.stop < self._slabs.used else 1
-        if not self._newest:
-            return
-        too_old = max(self._newest.values()) - ttl_ms - LATENESS * 1000
-        times = self._slabs.times[at]
-        for slot in (np.flatnonzero((times != NO_TIME) & (times < too_old)) + at.start).tolist():
-            if (owner := self._slots.owner(slot)) is not None:
-                self._forget_if_old(*owner, int(self._slabs.times[slot]), ttl_ms)
-        for partition in list(self._newest):
-            for key, time in self._slots.some_times(partition, SWEPT_IN_STORE):
-                self._forget_if_old(partition, key, time, ttl_ms)
-
-    def _forget_if_old(self, partition: Partition, key: bytes, time: int, ttl_ms: int) -> None:
-        if NO_TIME < time < self._newest[partition] - ttl_ms - LATENESS * 1000:
-            self._slots.drop(partition, key)
-            self._expired.setdefault(partition, []).append(key)
+        for partition, key, time in self._slots.unused_since(expiry.oldest):
+            if expiry.is_to_be_dropped(partition, time):
+                self._slots.drop(partition, key)
+                expiry.dropped(partition, key)
 
     def _write(self, group: Sequence[tuple[Place, Prediction]]) -> None:
         """What predictions of one run leave behind."""
-        self._slots.begin()
-        marks: list[_Mark] = []
+        marks: list[Mark] = []
         rows: list[int] = []  # of the run
         times: list[int] = []
         before: list[int] = []  # slots
@@ -280,22 +201,20 @@ class KeyStates:
             written_by += offsets
             times += [NO_TIME if (time := record[5]) is None else time for record in records]
             is_deleted = request.state is StateUse.DELETE
-            marks.append(_Mark(place.line, keys, offsets, len(before), len(before) + len(keys), is_deleted))
+            marks.append(Mark(place.line, keys, offsets, len(before), len(before) + len(keys), is_deleted))
             before += self._slots.find(place.line.partition, keys)
         given = group[0][1].states
         assert given is not None
         found, count = np.array(before, np.intp), len(given.arrays[0])
         is_whole = len(rows) == count and rows[0] == 0  # as nearly always: then the rows are in order
         came = np.array(times, np.int64)
-        if self._ttl_ms is not None:
-            came = self._by_now(came)
+        if self._expiry is not None:
+            came = self._expiry.by_now(came)
         used = np.maximum(came, self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
-        if self._ttl_ms is not None:
+        if self._expiry is not None:
             for mark in marks:
-                partition = mark.line.partition
-                newest = int(came[mark.start : mark.stop].max())
-                self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
+                self._expiry.came(mark.line.partition, max(times[mark.start : mark.stop]))
         written = Rows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
         values = self.layout.written(written.offsets, used, found == 0, arrays)
@@ -307,36 +226,31 @@ class KeyStates:
                 some[row] = value
             given.values = some
 
-    def _store(self, marks: list[_Mark], before: NDArray[np.intp], rows: Rows) -> None:
+    def _store(self, marks: list[Mark], before: NDArray[np.intp], rows: Rows) -> None:
         if self._can_take_back:
-            self._remember(_Undo(marks, before != 0, self._slabs.rows(before)))
+            self._undos.remember(marks, before != 0, self._slabs.rows(before))
         self._slots.put(before if before.all() else self._slots_of(marks, before), rows)
         for mark in marks:
             if mark.is_deleted:
                 self._slots.drop(mark.line.partition, mark.keys[0])
 
-    def _slots_of(self, marks: Iterable[_Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _slots_of(self, marks: Iterable[Mark], before: NDArray[np.intp]) -> NDArray[np.intp]:
         """Those of all keys; one that has none gets one."""
-        slots = before.copy()
+        slots = before.tolist()
         for mark in marks:
-            for at, key in enumerate(mark.keys, mark.start):
-                if not slots[at]:
-                    slots[at] = self._slots.add(mark.line.partition, key)
-        return slots
+            new = [at for at in range(mark.start, mark.stop) if not slots[at]]
+            given = self._slots.add(mark.line.partition, [mark.keys[at - mark.start] for at in new])
+            for at, slot in zip(new, given, strict=True):
+                slots[at] = slot
+        return np.array(slots, np.intp)
 
     # Taken back
-
-    def _remember(self, undo: _Undo) -> None:
-        self._undos.append(undo)
-        if len(self._undos) >= self._look_at:
-            self._undos = [undo for undo in self._undos if not undo.is_over()]
-            self._look_at = max(_FEWEST_UNDOS, 2 * len(self._undos))
 
     def rewind(self, partitions: Collection[Partition]) -> None:
         """These will be read again from where the group stands: what their records wrote since is taken back then."""
         self._rewound.update(partitions)
-        for partition in partitions:
-            self._expired.pop(partition, None)
+        if self._expiry is not None:
+            self._expiry.rewind(partitions)
 
     @property
     def is_rewound(self) -> bool:
@@ -348,27 +262,15 @@ class KeyStates:
         for record in records:
             if record.partition in self._rewound:
                 self._rewound.remove(record.partition)
-                self._undo(record.partition, record.offset)
+                for key, before in self._undos.take(record.partition, record.offset):
+                    self._put_back(record.partition, key, before)
 
-    def _undo(self, partition: Partition, offset: int) -> None:
-        """Undo what the partition's records from this offset on have written, the last first."""
-        for undo in reversed(self._undos):
-            for mark in undo.marks:
-                if mark.line.partition == partition:
-                    self._undo_mark(undo, mark, offset)
-            undo.marks = [mark for mark in undo.marks if mark.line.partition != partition]
-        self._undos = [undo for undo in self._undos if undo.marks]
-
-    def _undo_mark(self, undo: _Undo, mark: _Mark, offset: int) -> None:
-        partition = mark.line.partition
-        for at, key, wrote in zip(range(mark.start, mark.stop), mark.keys, mark.offsets, strict=True):
-            if wrote < offset:
-                continue
-            if not undo.had[at]:
-                self._slots.drop(partition, key)
-                continue
-            slot = next(self._slots.find(partition, (key,))) or self._slots.add(partition, key)
-            self._slots.put(np.array([slot]), undo.rows.row(at))
+    def _put_back(self, partition: Partition, key: bytes, before: Rows | None) -> None:
+        if before is None:
+            self._slots.drop(partition, key)
+            return
+        slot = next(self._slots.find(partition, [key])) or self._slots.add(partition, [key])[0]
+        self._slots.put(np.array([slot]), before)
 
     # Partitions come and go
 
@@ -409,7 +311,6 @@ class KeyStates:
     def _restore(self, found: RestoredRows) -> None:
         """The last of a key counts, but for those of the last portion."""
         partition, _, keys, rows, is_last, extent, anew, forgotten_by = found
-        self._slots.begin()
         if anew:
             self._slots.forget(partition)
             self._tell_thrown_away(partition, anew)
@@ -432,12 +333,12 @@ class KeyStates:
         if not self._can_take_back:
             order = self._not_overtaken(slots, rows["offset"])
             slots, rows, keys = slots[order], rows[order], [keys[at] for at in order.tolist()]
-        added: dict[bytes, int] = {}  # a key may come twice
-        for at in np.flatnonzero(slots == 0).tolist():
-            slots[at] = added.get(keys[at]) or added.setdefault(keys[at], self._slots.add(partition, keys[at]))
-        if self._ttl_ms is not None and len(rows):
-            newest = int(self._by_now(rows["time"]).max())
-            self._newest[partition] = max(newest, self._newest.get(partition, NO_TIME))
+        new = np.flatnonzero(slots == 0).tolist()
+        added = list(dict.fromkeys([keys[at] for at in new]))  # a key may come twice
+        slot_of = dict(zip(added, self._slots.add(partition, added), strict=True))
+        slots[new] = [slot_of[keys[at]] for at in new]
+        if self._expiry is not None and len(rows):
+            self._expiry.came(partition, int(rows["time"].max()))
         self._slots.put(slots, Rows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:
@@ -462,12 +363,10 @@ class KeyStates:
         self._rewound.difference_update(partitions)
         self._is_unsure.difference_update(partitions)
         self._restorer.forget([p for p in partitions if self._restoring.pop(p, None) is not None])
-        for undo in self._undos:
-            undo.marks = [mark for mark in undo.marks if mark.line.partition not in partitions]
-        self._undos = [undo for undo in self._undos if undo.marks]
+        self._undos.forget(partitions)
+        if self._expiry is not None:
+            self._expiry.forget(partitions)
         for partition in partitions:
-            self._newest.pop(partition, None)
-            self._expired.pop(partition, None)
             self._slots.forget(partition)
 
     # A clean end

@@ -2,7 +2,7 @@
 
 | module | what it owns |
 |---|---|
-| `local` | a directory: a copy of what the changelog has |
+| `local` | a directory: files that have the states, and which key has which |
 | `server` | what is said to a Valkey or Redis server |
 | `link` | the thread that says it |
 | `examination` | what is found out about that server before the first request |

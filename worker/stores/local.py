@@ -1,8 +1,9 @@
-"""States in a directory of this machine: one LMDB environment, with a database for each partition.
+"""States in a directory of this machine: where each lies says LMDB, with a database for each partition.
 
-LMDB, for the loop waits for each call: of a million states of 280 bytes, 64 at random are read in 0.11 ms and written
-in 0.33, where RocksDB takes 0.44 and 0.13; the slowest of 3,000 reads takes 0.2 ms, and 1.1 with RocksDB (measured
-2026-11).
+    key ─▶ LMDB: its slot ─▶ a row of a file, which is mapped into memory
+
+So a state that changes is written where it is: no tree is written for it, and no page of one copied. 64 of a million
+states at random are written in 0.17 ms so, and in 0.91 where LMDB has them (`tests.bench.states store`, 2026-11).
 
 What a clean stop leaves is used by the next start (`checkpoint_file.py`). What else a process leaves behind is deleted
 and restored from the changelog; so nothing is synchronised to the disk.
@@ -11,57 +12,62 @@ and restored from the changelog; so nothing is synchronised to the disk.
 from __future__ import annotations
 
 import fcntl
+import mmap
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
-from itertools import islice
+from itertools import islice, repeat
+from math import prod
 from pathlib import Path
 from typing import IO, Any
 
 import lmdb
+import numpy as np
 
 from worker.core.failures import BadConfiguration
-from worker.core.records import Partition
+from worker.core.records import Array, Partition
 from worker.state.checkpoints import Extent
 from worker.stores import checkpoint_file
 
 SETTING = "WORKER_STATE__DIRECTORY"
 # LMDB's keys have 511 bytes at most, and one at least. Longer ones of ours are known by their digest, and stand behind
-# the value.
+# the slot.
 _LONGEST = 510
 _AS_IT_IS, _DIGEST = b"\0", b"\1"
+_SLOT = np.dtype("<u4")
+_OPAQUE = np.dtype((np.void, _SLOT.itemsize))
+_NONE = bytes(_SLOT.itemsize)
 _MOST_PARTITIONS = 10_000
 # Address space, not memory: as much as the directory's disk has is in reach.
 _LEAST_SPACE = 1 << 30
 
 
 class LocalStore:
-    """Owns a directory. `length` is of each value, bytes."""
+    """Owns a directory."""
 
-    def __init__(self, directory: Path, length: int, identity: Mapping[str, object] | None = None) -> None:
+    def __init__(self, directory: Path, identity: Mapping[str, object] | None = None) -> None:
         """`identity` tells the changelog and its owner from others; None: what is left to the next start is not used.
 
         Raises `BadConfiguration` for a directory that cannot be used, or is another worker's.
         """
-        self._length = length
         self._directory = directory
         self._identity = identity
         self._lock = _locked(directory)
         self._databases: dict[Partition, Any] = {}
         self._next: dict[Partition, bytes] = {}  # key in the database where `some` goes on
-        home = directory / "states"
-        self._file = home / "data.mdb"
+        self._home = directory / "states"
         with self._speaking():
-            found = checkpoint_file.take(directory, self._file, identity or {})
+            found = checkpoint_file.take(directory, self._home, identity or {})
             self._kept = dict(found.extents) if identity is not None else {}
             self.why_thrown_away = found.why  # None: all was used, or nothing was there
             if not self._kept:
-                shutil.rmtree(home, ignore_errors=True)
-            home.mkdir(exist_ok=True)
+                shutil.rmtree(self._home, ignore_errors=True)
+            self._home.mkdir(exist_ok=True)
             space = max(_LEAST_SPACE, shutil.disk_usage(directory).total)
             self._environment = lmdb.open(
-                str(home),
+                str(self._home),
                 map_size=space,
                 max_dbs=_MOST_PARTITIONS,
                 sync=False,
@@ -91,12 +97,21 @@ class LocalStore:
         assert self._identity is not None
         with self._speaking():
             kept = {**self._kept, **extents}
-            return checkpoint_file.leave(self._directory, self._file, self._identity, kept, go_on)
+            return checkpoint_file.leave(self._directory, self._home, self._identity, kept, go_on)
 
-    @property
-    def keys(self) -> int:
-        """Of all partitions."""
-        return sum(map(self.keys_of, self._databases))
+    def grow(self, name: str, array: Array, rows: int) -> Array:
+        """The array of that name, of the kind of `array`, with so many rows at least: those it had, and zeros.
+
+        A disk that is full fails here, and not where a row is written. What is mapped already sees the same rows.
+        """
+        width = array.dtype.itemsize * prod(array.shape[1:])
+        with self._speaking(), (self._home / name).open("a+b") as file:
+            size = file.tell()
+            if size < rows * width:
+                os.posix_fallocate(file.fileno(), size, rows * width - size)
+            mapped = mmap.mmap(file.fileno(), 0)
+        mapped.madvise(mmap.MADV_RANDOM)
+        return np.frombuffer(mapped, array.dtype).reshape(-1, *array.shape[1:])
 
     def keys_of(self, partition: Partition) -> int:
         """Of one."""
@@ -105,16 +120,17 @@ class LocalStore:
         with self._reading(database) as reading:
             return int(reading.stat(database)["entries"])
 
-    def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        """The value of each key, None for one that has none."""
+    def get(self, partition: Partition, keys: Sequence[bytes]) -> Sequence[int]:
+        """The slot of each key, 0 for one that has none."""
         if (database := self._databases.get(partition)) is None:
-            return [None] * len(keys)
+            return [0] * len(keys)
         with self._reading(database) as reading:
-            found: list[bytes | None] = list(map(reading.get, map(_stored, keys)))
-        return [value if value is None else value[: self._length] for value in found]
+            found = list(map(reading.get, _stored_of(keys), repeat(_NONE)))
+        return _slots(found)
 
-    def put(self, partition: Partition, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    def put(self, partition: Partition, keys: Sequence[bytes], slots: Sequence[int]) -> None:
         """Write these. Raises `BadConfiguration` when the disk is full, or fails."""
+        values: list[bytes] = np.array(slots, _SLOT).view(_OPAQUE).tolist()
         written = [
             (stored := _stored(key), value + key if stored[:1] == _DIGEST else value)
             for key, value in zip(keys, values, strict=True)
@@ -133,8 +149,8 @@ class LocalStore:
             with self._speaking(), self._environment.begin(write=True) as writing:
                 writing.drop(database, delete=True)
 
-    def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, bytes]]:
-        """Some keys with their values; with each call the next ones, and the first again behind the last."""
+    def some(self, partition: Partition, most: int) -> Sequence[tuple[bytes, int]]:
+        """Some keys with their slots; with each call the next ones, and the first again behind the last."""
         if (database := self._databases.get(partition)) is None:
             return ()
         with self._reading(database) as reading:
@@ -144,7 +160,8 @@ class LocalStore:
                 return ()
             found = list(islice(iter(cursor), most))
         self._next[partition] = found[-1][0] + b"\0"  # what comes first behind it
-        return [(self._own(stored, value), value[: self._length]) for stored, value in found]
+        keys = [stored[1:] if stored[:1] == _AS_IT_IS else value[_SLOT.itemsize :] for stored, value in found]
+        return list(zip(keys, _slots([value for _, value in found]), strict=True))
 
     def close(self) -> None:
         """Let go of the directory."""
@@ -158,9 +175,6 @@ class LocalStore:
             database = self._environment.open_db(name)
             with self._environment.begin(write=True) as writing:
                 writing.drop(database, delete=True)
-
-    def _own(self, stored: bytes, value: bytes) -> bytes:
-        return stored[1:] if stored[:1] == _AS_IT_IS else value[self._length :]
 
     def _write(self, partition: Partition, act: Callable[[Any], object]) -> None:
         with self._speaking():
@@ -183,6 +197,20 @@ class LocalStore:
             raise BadConfiguration(
                 f"{SETTING}: states cannot be kept there: {error}; see that the disk has room and works; start again"
             ) from error
+
+
+def _slots(values: Sequence[bytes]) -> list[int]:
+    joined = b"".join(values)
+    if len(joined) > len(values) * _SLOT.itemsize:
+        joined = b"".join([value[: _SLOT.itemsize] for value in values])
+    slots: list[int] = np.frombuffer(joined, _SLOT).tolist()
+    return slots
+
+
+def _stored_of(keys: Sequence[bytes]) -> list[bytes]:
+    if max(map(len, keys), default=0) <= _LONGEST:
+        return [_AS_IT_IS + key for key in keys]
+    return list(map(_stored, keys))
 
 
 def _stored(key: bytes) -> bytes:

@@ -10,22 +10,20 @@ import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
 from confluent_kafka import Consumer, Producer
 
+from tests.bench.local_states import LocalStates
 from tests.bench.loops.task import Task, step_call
 from worker.core.records import Partition
-from worker.stores import LocalStore
 
 COMMIT_EVERY = 1.0  # seconds
-LARGEST = 1 << 20  # of a state, bytes
 
 
 def main() -> None:
     """Until killed."""
     task = Task.from_command_line()
     run = step_call(task.model)
-    store = LocalStore(Path(tempfile.mkdtemp()), LARGEST)
+    states: LocalStates | None = None
     consumer = Consumer(
         {
             "bootstrap.servers": task.bootstrap,
@@ -41,9 +39,10 @@ def main() -> None:
     while True:
         for message in consumer.consume(500, 0.1):
             partition, key = Partition(task.requests, message.partition() or 0), message.key() or b""
-            [before] = store.get(partition, [key])
-            answer, after = run(message.value() or b"", None if before is None else np.frombuffer(before, "<f4"))
-            store.put(partition, [key], [after.tobytes()])
+            before = None if states is None else states.read(partition, [key])[0]
+            answer, after = run(message.value() or b"", before)
+            states = states or LocalStates(Path(tempfile.mkdtemp()), len(after))
+            states.write(partition, [key], after[None])
             producer.produce(task.responses, answer, key)
         producer.poll(0)
         if time.monotonic() > next_commit:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
-from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, FakeStore, TransactionFate
+from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
+from worker.state.stored_slots import StoredSlots
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
 joined = pytest.mark.parametrize("joins", [False, True])
@@ -54,16 +55,15 @@ def kept(world: World) -> dict[bytes, float]:
 def in_memory(world: World) -> dict[bytes, float]:
     """What the worker would run the next request of each key on, in memory or in the store."""
     assert world.states is not None
-    stored = {
-        key: float(np.frombuffer(value[-4:], "<f4")[0])
-        for values in (world.store.values.values() if isinstance(world.store, FakeStore) else ())
-        for key, value in values.items()
-    }
-    return stored | {
-        key: float(world.states._slabs.states[0][slot, 0])
-        for index in world.states._slots._index.values()
-        for key, slot in index.items()
-    }
+    slots, found = world.states._slots, dict[bytes, int]()
+    if isinstance(slots, StoredSlots):
+        assert world.store is not None
+        for partition, ours in slots._keys.items():
+            found |= world.store.slots.get(partition, {}) | ours.older | ours.lately
+    else:
+        for index in slots._index.values():
+            found |= index
+    return {key: float(world.states._slabs.states[0][slot, 0]) for key, slot in found.items()}
 
 
 def served(world: World, *records: Record) -> dict[str, list[float] | str]:
@@ -306,6 +306,16 @@ def test_a_state_is_forgotten_when_it_was_not_used_for_its_time() -> None:
         served(w, of(4 + at, 1, key=b"c", at=200.0))
     assert kept(w) == in_memory(w) == {b"c": 3}
     assert served(w, of(7, 5, key=b"c"))[name(7)] == [8]  # no timestamp: it forgets nothing
+
+
+def test_a_state_is_as_old_as_its_partition_says() -> None:
+    """Newer requests of another partition forget nothing: those of its own may still come."""
+    w = world(P0, P1, ttl=10.0)
+    served(w, record(0, 1.0, key=b"k", partition=P1, at=100.0))
+
+    served(w, *[of(at, 1, key=b"c", at=2000.0) for at in range(3)])
+
+    assert in_memory(w) == {b"k": 1, b"c": 3}
 
 
 def test_times_survive_a_restore() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,67 +13,69 @@ from hypothesis import strategies as st
 from tests.builders import P0, P1, STATE, World, record
 from tests.fakes import Clock, FakeStore
 from tests.unit.state.test_in_the_loop import answers, in_memory, kept, of, served
+from worker.core.records import Partition
+from worker.state import Extent
 from worker.state.slabs import Rows, Slabs
-from worker.state.stored_slots import PASSED_AT_ONCE, StoredSlots
+from worker.state.stored_slots import StoredSlots
+from worker.stores import LocalStore
 
-MOST = 8
-
-
-def slots_of(store: FakeStore, most: int = MOST) -> tuple[StoredSlots, Slabs]:
-    slabs = Slabs(STATE)
-    return StoredSlots(slabs, STATE, store, most), slabs
+MOST = 7
 
 
-def write(slots: StoredSlots, keys: list[bytes], value: float) -> None:
+def slots_of(store: FakeStore | LocalStore, most: int = MOST) -> tuple[StoredSlots, Slabs]:
+    slabs = Slabs(STATE, store.grow)
+    return StoredSlots(slabs, store, most), slabs
+
+
+def write(slots: StoredSlots, keys: list[bytes], value: float, partition: Partition = P0) -> None:
     """As a batch does."""
-    slots.begin()
-    found = [slot or slots.add(P0, key) for key, slot in zip(keys, list(slots.find(P0, keys)), strict=True)]
+    found = dict(zip(keys, slots.find(partition, keys), strict=True))
+    new = [key for key, slot in found.items() if not slot]
+    found |= zip(new, slots.add(partition, new), strict=True)
     rows = Rows([np.full((len(keys), 1), value, "<f4")], np.arange(len(keys)), np.zeros(len(keys), np.int64))
-    slots.put(np.array(found), rows)
+    slots.put(np.array([found[key] for key in keys]), rows)
 
 
 def key(number: int) -> bytes:
     return b"key-%d" % number
 
 
-def test_what_was_not_used_lately_goes_to_the_store() -> None:
-    """In one call for a batch, and comes back the same way; what was only read is not written again."""
+def test_what_was_not_used_lately_leaves_memory() -> None:
+    """The store is told once where it is, and asked in one call for a batch when it is used again."""
     store = FakeStore()
     slots, slabs = slots_of(store)
     for number in range(MOST):
         write(slots, [key(number)], float(number))
-    write(slots, [key(0)], 10.0)
-    assert store.keys == 0
+    assert store.keys_of(P0) == 0  # as long as there is room
 
     write(slots, [key(MOST)], 1.0)
+    write(slots, [key(1)], 10.0)
+    write(slots, [key(MOST + 1)], 1.0)
 
-    assert slots.keys == MOST + 1
-    assert slabs.given <= MOST
-    assert store.keys >= 1
-    stored = dict(store.values[P0])
+    assert list(store.slots.get(P0, ())) == [key(0), key(2)]
     store.gets.clear()
-    slots.begin()
-    found = list(slots.find(P0, [key(number) for number in range(MOST + 2)]))
-    assert [bool(slot) for slot in found] == [True] * (MOST + 1) + [False]
-    assert slabs.states[0][found, 0].tolist() == [10.0, *map(float, range(1, MOST)), 1.0, 0.0]
-    assert len(store.gets) == 1
-    assert slots.loads == len(stored)
+    found = list(slots.find(P0, [key(number) for number in range(MOST + 3)]))
+    assert [bool(slot) for slot in found] == [True] * (MOST + 2) + [False]
+    assert slabs.states[0][found, 0].tolist() == [0.0, 10.0, *map(float, range(2, MOST)), 1.0, 1.0, 0.0]
+    assert store.gets == [[key(0), key(2), key(MOST + 2)]]
+    assert (slots.loads, slots.keys, slots.keys_of(P0)) == (2, MOST + 2, MOST + 2)
 
 
 def test_a_batch_that_asks_for_more_than_memory_may_hold_gets_all() -> None:
-    """What it asked for first is not put away for what it asks for last."""
-    slots, slabs = slots_of(FakeStore())
+    """Each key of it has a slot of its own, and keeps it; what leaves is not asked of a store that has nothing else."""
+    store = FakeStore()
+    slots, slabs = slots_of(store)
     keys = [key(number) for number in range(3 * MOST)]
 
     write(slots, keys, 5.0)
 
+    assert store.gets == []
     found = list(slots.find(P0, keys))
     assert len(set(found)) == len(keys)
     assert (slabs.states[0][found] == 5.0).all()
-    for number in range(PASSED_AT_ONCE):  # and slots are reused behind it
-        write(slots, [b"other-%d" % number], 1.0)
-    assert slots.keys == len(keys) + PASSED_AT_ONCE
-    assert slabs.used <= 3 * MOST + 2
+    write(slots, [b"other-%d" % number for number in range(1000)], 1.0)
+    assert list(slots.find(P0, keys)) == found
+    assert slots.keys == len(keys) + 1000
 
 
 def test_a_key_that_is_asked_for_twice_has_one_slot() -> None:
@@ -77,7 +83,6 @@ def test_a_key_that_is_asked_for_twice_has_one_slot() -> None:
     slots, _ = slots_of(FakeStore())
     for number in range(3 * MOST):
         write(slots, [key(number)], float(number))
-    slots.begin()
 
     first, second = slots.find(P0, [key(0), key(0)])
 
@@ -85,20 +90,86 @@ def test_a_key_that_is_asked_for_twice_has_one_slot() -> None:
     assert slots.keys == 3 * MOST
 
 
-def test_more_than_one_portion_of_slots_is_gone_round() -> None:
-    """The hand begins at the first again."""
-    most = 2 * PASSED_AT_ONCE + 10
+def test_a_key_that_is_stored_is_not_written_again() -> None:
+    """However often its state changes, and it comes and leaves: it stays where it is."""
     store = FakeStore()
-    slots, slabs = slots_of(store, most)
-    for start in range(0, 3 * most, 64):
-        write(slots, [key(number) for number in range(start, start + 64)], float(start))
+    slots, _ = slots_of(store)
+    keys = [key(number) for number in range(4 * MOST)]
+    write(slots, keys, 1.0)
+    write(slots, keys, 2.0)
+    where = store.slots[P0].copy()
+    store.slots[P0] = Unchanging(where)
 
-    assert slots.keys == slots.keys_of(P0) == len(range(0, 3 * most, 64)) * 64
-    assert slabs.given <= most
-    for start in (0, 640, 64 * (3 * most // 64)):
-        slots.begin()
-        found = list(slots.find(P0, [key(start)]))
-        assert slabs.states[0][found[0], 0] == start
+    for start in range(0, len(keys), MOST):
+        write(slots, keys[start : start + MOST], 3.0)
+
+    assert len(where) == 3 * MOST
+
+
+class Unchanging(dict[bytes, int]):
+    """What a store has, where nothing is to be added."""
+
+    def update(self, *changes: Any) -> None:
+        assert not any(self.keys() & dict(some).keys() for some in changes)
+        super().update(*changes)
+
+
+def test_a_slot_that_is_free_is_given_again() -> None:
+    """Also where its key was in the store alone; what is gone is gone there, too."""
+    store = FakeStore()
+    slots, slabs = slots_of(store)
+    write(slots, [key(number) for number in range(3 * MOST)], 1.0)
+    used = slabs.used
+
+    for number in range(3 * MOST):
+        slots.drop(P0, key(number))
+        slots.drop(P0, key(number))
+    assert (slots.keys, store.slots[P0], slabs.given) == (0, {}, 0)
+    write(slots, [b"other-%d" % number for number in range(3 * MOST)], 1.0)
+
+    assert slabs.used == used
+
+
+def test_a_partition_may_leave_while_its_keys_leave_memory() -> None:
+    """It may come back, too, and begins anew."""
+    store = FakeStore()
+    slots, slabs = slots_of(store)
+    ours, others = [key(number) for number in range(3 * MOST)], [b"other-%d" % number for number in range(MOST)]
+    write(slots, others, 1.0, P1)
+    write(slots, ours[:1], 1.0)
+
+    slots.forget(P1)
+    write(slots, ours, 2.0)
+    assert list(slots.find(P1, others)) == [0] * MOST
+    write(slots, others, 3.0, P1)
+
+    for partition, keys, value in ((P0, ours, 2.0), (P1, others, 3.0)):
+        assert set(slabs.states[0][list(slots.find(partition, keys)), 0].tolist()) == {value}
+        assert slots.keys_of(partition) == len(keys)
+
+
+def test_a_clean_end_leaves_each_state_where_it_is(tmp_path: Path) -> None:
+    """In a directory, also what was in memory alone; what is not kept leaves its slots to others."""
+    many, kept = [key(number) for number in range(3000)], {P0: Extent(1, 1.0)}
+    with closing(LocalStore(tmp_path, {})) as store:
+        slots, slabs = slots_of(store, 1024)
+        for at in range(0, len(many), 100):
+            write(slots, many[at : at + 100], float(at))
+            write(slots, many[at : at + 100], float(at), P1)
+        used = slabs.used
+        assert not slots.store_all(kept, lambda: False)
+        assert slots.store_all(kept, lambda: True)
+        assert store.keep(kept, lambda: True)
+
+    with closing(LocalStore(tmp_path, {})) as store:
+        slots, slabs = slots_of(store, 1024)
+        assert store.take(P0) == kept[P0]
+        found = list(slots.find(P0, many))
+        assert slabs.states[0][found, 0].tolist() == [float(at - at % 100) for at in range(len(many))]
+        assert (slots.keys, slots.keys_of(P1)) == (len(many), 0)
+        write(slots, many, 1.0, P1)
+        assert slabs.used <= used
+        assert not set(slots.find(P1, many)) & set(found)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["write", "drop", "read", "forget"]), st.integers(0, 11)), max_size=60))
@@ -117,11 +188,9 @@ def test_it_is_a_dictionary(calls: list[tuple[str, int]]) -> None:
         elif call == "forget" and which == 0:
             slots.forget(P0)
             expected.clear()
-        slots.begin()
         [slot] = slots.find(P0, [key(which)])
         assert (slabs.states[0][slot, 0] if slot else None) == expected.get(key(which))
-        assert slots.keys == slots.keys_of(P0) == len(expected)
-    slots.begin()
+        assert slots.keys == slots.keys_of(P0) == slabs.given == len(expected)
     found = list(slots.find(P0, list(expected)))
     assert slabs.states[0][found, 0].tolist() == list(expected.values())
 
@@ -136,7 +205,7 @@ def test_states_beyond_memory_are_served_restored_and_forgotten() -> None:
     assert [found[f"{P0}/{at}"] for at in (0, 20, 40)] == [[0.0], [20.0], [60.0]]
     assert in_memory(world) == kept(world)
     assert world.states is not None
-    assert (world.states.keys, world.states.size <= 8 * 4) == (20, True)
+    assert (world.states.keys, world.states.size) == (20, 20 * 4)
     assert world.states.loads > 0
     successor = World(broker=world.broker, has_state=True, exactly_once=True, store=FakeStore(), most_in_memory=2)
     successor.start(P0)
@@ -165,7 +234,9 @@ def test_partitions_leave_with_what_is_stored() -> None:
     world = World(has_state=True, exactly_once=True, store=store, most_in_memory=2).start(P0, P1)
     served(world, *[record(at, 1.0, key=b"%d" % at, partition=P1) for at in range(8)])
     assert store.keys_of(P1) > 0
+    assert world.states is not None
+    assert world.states.keys == 8
 
     world.worker.revoked([P1])
 
-    assert store.keys_of(P1) == 0
+    assert (store.keys_of(P1), world.states.keys, world.states.size) == (0, 0, 0)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.builders import P0, P1
-from tests.unit.stores.test_local import KEYS, LENGTH, values
+from tests.unit.stores.test_local import KEYS, SLOTS
 from worker.core.failures import BadConfiguration
 from worker.state import Extent
 from worker.stores import LocalStore
@@ -19,6 +20,7 @@ from worker.stores.checkpoint_file import NAME
 
 OURS = {"group": "g", "cluster": "c", "layout": "aa, 8 bytes"}
 EXTENT = Extent(17, 1000.5)
+NONE = np.empty(0, np.int64)
 
 
 def yes() -> bool:
@@ -26,14 +28,15 @@ def yes() -> bool:
 
 
 def opened(folder: Path, **other: object) -> LocalStore:
-    return LocalStore(folder, LENGTH, {**OURS, **other})
+    return LocalStore(folder, {**OURS, **other})
 
 
 def left(folder: Path, go_on: Callable[[], bool] = yes) -> bool:
     """P0 with all keys, and P1 which is not kept."""
     store = opened(folder)
-    store.put(P0, KEYS, values(len(KEYS)))
-    store.put(P1, KEYS, values(len(KEYS)))
+    store.grow("rows", NONE, 1000)[1:] = range(1, 1000)
+    store.put(P0, KEYS, SLOTS)
+    store.put(P1, KEYS, SLOTS)
     is_kept = store.keep({P0: EXTENT}, go_on)
     store.close()
     return is_kept
@@ -41,8 +44,9 @@ def left(folder: Path, go_on: Callable[[], bool] = yes) -> bool:
 
 def expect_nothing(folder: Path, why: str | None, **other: object) -> None:
     with closing(opened(folder, **other)) as store:
-        assert (store.why_thrown_away, store.kept, store.take(P0), store.keys) == (why, [], None, 0)
-        assert store.get(P0, KEYS) == [None] * len(KEYS)
+        assert (store.why_thrown_away, store.kept, store.take(P0), store.keys_of(P0)) == (why, [], None, 0)
+        assert store.get(P0, KEYS) == [0] * len(KEYS)
+        assert not store.grow("rows", NONE, 10).any()
 
 
 def test_what_was_kept_is_there_once_it_is_taken(tmp_path: Path) -> None:
@@ -53,10 +57,11 @@ def test_what_was_kept_is_there_once_it_is_taken(tmp_path: Path) -> None:
 
     store = opened(tmp_path)
 
-    assert (store.why_thrown_away, store.kept, store.keys) == (None, [P0], 0)
+    assert (store.why_thrown_away, store.kept, store.keys_of(P0)) == (None, [P0], 0)
     assert (store.take(P0), store.take(P0), store.take(P1)) == (EXTENT, None, None)
-    assert store.get(P0, KEYS) == values(len(KEYS))
-    assert (store.keys, store.get(P1, KEYS)) == (len(KEYS), [None] * len(KEYS))
+    assert store.get(P0, KEYS) == SLOTS
+    assert (store.keys_of(P0), store.get(P1, KEYS)) == (len(KEYS), [0] * len(KEYS))
+    assert store.grow("rows", NONE, 10).tolist() == list(range(1000))
     store.close()
 
 
@@ -64,14 +69,14 @@ def test_what_is_not_taken_is_left_again(tmp_path: Path) -> None:
     """Beside what is new."""
     left(tmp_path)
     store = opened(tmp_path)
-    store.put(P1, KEYS[:1], values(1))
+    store.put(P1, KEYS[:1], [1])
     assert store.keep({P1: Extent(3, 2.0)}, yes)
     store.close()
 
     store = opened(tmp_path)
 
     assert (store.take(P0), store.take(P1)) == (EXTENT, Extent(3, 2.0))
-    assert store.get(P0, KEYS) == values(len(KEYS))
+    assert store.get(P0, KEYS) == SLOTS
     store.close()
 
 
@@ -93,11 +98,12 @@ def test_what_is_of_another_is_thrown_away(tmp_path: Path, name: str) -> None:
     expect_nothing(tmp_path, f"it is of another {name}: {OURS[name]}, and not theirs", **{name: "theirs"})
 
 
+@pytest.mark.parametrize("name", ["data.mdb", "rows"])
 @pytest.mark.parametrize("at", [0.0, 0.3, 0.6, 0.999])
-def test_one_bit_is_enough(tmp_path: Path, at: float) -> None:
+def test_one_bit_is_enough(tmp_path: Path, at: float, name: str) -> None:
     """Wherever it is in the states."""
     left(tmp_path)
-    file = tmp_path / "states" / "data.mdb"
+    file = tmp_path / "states" / name
     content = bytearray(file.read_bytes())
     content[int(at * len(content))] ^= 1
     file.write_bytes(content)
@@ -105,10 +111,11 @@ def test_one_bit_is_enough(tmp_path: Path, at: float) -> None:
     expect_nothing(tmp_path, "it is damaged")
 
 
-def test_states_that_are_cut_short_are_thrown_away(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["data.mdb", "rows"])
+def test_states_that_are_cut_short_are_thrown_away(tmp_path: Path, name: str) -> None:
     """As where a machine went down before all was on the disk."""
     left(tmp_path)
-    file = tmp_path / "states" / "data.mdb"
+    file = tmp_path / "states" / name
     file.write_bytes(file.read_bytes()[:-4096])
 
     expect_nothing(tmp_path, "it is damaged")
@@ -139,10 +146,10 @@ def test_another_format_is_not_read(tmp_path: Path) -> None:
     """That of a later version, after a step back."""
     left(tmp_path)
     mark = tmp_path / NAME
-    said = json.dumps(json.loads(mark.read_bytes()[9:]) | {"format": 2}).encode()
+    said = json.dumps(json.loads(mark.read_bytes()[9:]) | {"format": 3}).encode()
     mark.write_bytes(b"%08x %b" % (zlib.crc32(said), said))
 
-    expect_nothing(tmp_path, "it has format 2, and this version reads 1")
+    expect_nothing(tmp_path, "it has format 3, and this version reads 2")
 
 
 def test_what_is_not_done_in_time_is_not_kept(tmp_path: Path) -> None:
@@ -156,9 +163,9 @@ def test_without_an_identity_nothing_is_believed(tmp_path: Path) -> None:
     """Where the cluster does not tell the changelog from others."""
     left(tmp_path)
 
-    store = LocalStore(tmp_path, LENGTH)
+    store = LocalStore(tmp_path)
 
-    assert (store.kept, store.take(P0), store.get(P0, KEYS[:1])) == ([], None, [None])
+    assert (store.kept, store.take(P0), store.get(P0, KEYS[:1])) == ([], None, [0])
     store.close()
 
 

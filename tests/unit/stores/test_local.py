@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import lmdb
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,57 +19,70 @@ from worker.core.failures import BadConfiguration
 from worker.stores import LocalStore
 from worker.stores.local import _LONGEST
 
-LENGTH = 8
 KEYS = [b"", b"a", b"\0", b"k" * _LONGEST, b"k" * (_LONGEST + 1), b"l" * 5000]
+SLOTS = [3, 1, 4, 1 << 31, 5, 9]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LocalStore]:
-    made = LocalStore(tmp_path, LENGTH)
+    made = LocalStore(tmp_path)
     yield made
     made.close()
 
 
-def values(count: int, first: int = 0) -> list[bytes]:
-    return [b"%08d" % number for number in range(first, first + count)]
-
-
 def test_what_is_put_is_got(store: LocalStore) -> None:
     """Keys of any length; those of another partition are others."""
-    store.put(P0, KEYS, values(len(KEYS)))
-    store.put(P1, KEYS[:1], values(1, 90))
+    store.put(P0, KEYS, SLOTS)
+    store.put(P1, KEYS[:1], [90])
 
-    assert store.get(P0, [*KEYS, b"no"]) == [*values(len(KEYS)), None]
-    assert store.get(P1, KEYS[:2]) == [b"%08d" % 90, None]
-    assert (store.keys, store.keys_of(P0), store.keys_of(P1)) == (len(KEYS) + 1, len(KEYS), 1)
+    assert store.get(P0, [*KEYS, b"no"]) == [*SLOTS, 0]
+    assert store.get(P1, KEYS[:2]) == [90, 0]
+    assert (store.keys_of(P0), store.keys_of(P1)) == (len(KEYS), 1)
 
 
 def test_what_is_forgotten_is_gone(store: LocalStore) -> None:
     """One key, or all of a partition, which may come back; what was never there is no failure."""
-    store.put(P0, KEYS, values(len(KEYS)))
+    store.put(P0, KEYS, SLOTS)
     store.delete(P0, KEYS[4])
     store.delete(P0, b"never")
     store.delete(P1, b"never")
-    assert store.get(P0, KEYS[4:]) == [None, b"%08d" % 5]
+    assert store.get(P0, KEYS[4:]) == [0, SLOTS[5]]
 
     store.forget(P0)
     store.forget(P1)
-    assert (store.keys, store.get(P0, KEYS), store.some(P0, 3)) == (0, [None] * len(KEYS), ())
+    assert (store.keys_of(P0), store.get(P0, KEYS), store.some(P0, 3)) == (0, [0] * len(KEYS), ())
 
-    store.put(P0, [b"a"], values(1))
-    assert store.get(P0, KEYS[:2]) == [None, b"%08d" % 0]
+    store.put(P0, [b"a"], [7])
+    assert store.get(P0, KEYS[:2]) == [0, 7]
 
 
 def test_some_goes_round(store: LocalStore) -> None:
     """All of them come with their own keys, then again from the first, also where one was deleted meanwhile."""
-    store.put(P0, KEYS, values(len(KEYS)))
+    store.put(P0, KEYS, SLOTS)
 
     first, then, nothing, again = (store.some(P0, 4) for _ in range(4))
 
-    assert dict([*first, *then]) == dict(zip(KEYS, values(len(KEYS)), strict=True))
+    assert dict([*first, *then]) == dict(zip(KEYS, SLOTS, strict=True))
     assert (len(first), len(then), nothing, again) == (4, 2, (), first)
     store.delete(P0, then[0][0])
     assert store.some(P0, 4) == then[1:]
+
+
+@pytest.mark.parametrize("dims", [(), (2, 3)])
+@pytest.mark.parametrize("is_fake", [False, True])
+def test_rows_stay_when_there_are_more(store: LocalStore, dims: tuple[int, ...], *, is_fake: bool) -> None:
+    """What is written is there in the next, larger array of that name; new rows are zeros."""
+    one, none = FakeStore() if is_fake else store, np.empty((0, *dims), np.float32)
+
+    small, other = one.grow("a", none, 10), one.grow("b", none, 10)
+    small[:] = 1.0
+    large = one.grow("a", small, 5000)
+    large[9:11] = 2.0
+
+    assert (large.shape, large.dtype.str, large.flags.c_contiguous) == ((5000, *dims), "<f4", True)
+    assert large.reshape(5000, -1)[:, 0].tolist() == [1.0] * 9 + [2.0] * 2 + [0.0] * 4989
+    assert len(one.grow("a", large, 1)) == 5000
+    assert not other.any()
 
 
 @given(
@@ -80,30 +95,30 @@ def test_some_goes_round(store: LocalStore) -> None:
 )
 def test_it_is_a_dictionary(tmp_path_factory: pytest.TempPathFactory, calls: list[tuple[object, bytes, str]]) -> None:
     """Whatever is called in whatever order."""
-    store, simple = LocalStore(tmp_path_factory.mktemp("store"), LENGTH), FakeStore()
+    store, simple = LocalStore(tmp_path_factory.mktemp("store")), FakeStore()
     for number, (partition, key, call) in enumerate(calls):
         for one in (store, simple):
             if call == "put":
-                one.put(partition, [key], [b"%08d" % number])  # type: ignore[arg-type]
+                one.put(partition, [key], [number + 1])  # type: ignore[arg-type]
             elif call == "delete":
                 one.delete(partition, key)  # type: ignore[arg-type]
             elif call == "forget":
                 one.forget(partition)  # type: ignore[arg-type]
         assert [store.get(p, KEYS) for p in (P0, P1)] == [simple.get(p, KEYS) for p in (P0, P1)]
-        assert (store.keys, store.keys_of(P0)) == (simple.keys, simple.keys_of(P0))
+        assert [store.keys_of(p) for p in (P0, P1)] == [simple.keys_of(p) for p in (P0, P1)]
     store.close()
 
 
 def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     """The next one finds nothing of what the last one left."""
-    store = LocalStore(tmp_path / "made", LENGTH)
-    store.put(P0, KEYS, values(len(KEYS)))
+    store = LocalStore(tmp_path / "made")
+    store.put(P0, KEYS, SLOTS)
     with pytest.raises(BadConfiguration, match="made is another worker's, which runs"):
-        LocalStore(tmp_path / "made", LENGTH)
+        LocalStore(tmp_path / "made")
     store.close()
 
-    store = LocalStore(tmp_path / "made", LENGTH)
-    assert store.get(P0, KEYS) == [None] * len(KEYS)
+    store = LocalStore(tmp_path / "made")
+    assert store.get(P0, KEYS) == [0] * len(KEYS)
     store.close()
 
 
@@ -111,12 +126,12 @@ def test_a_directory_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     """With the setting that names it."""
     (tmp_path / "file").touch()
     with pytest.raises(BadConfiguration, match=r"WORKER_STATE__DIRECTORY: .*file cannot be written: "):
-        LocalStore(tmp_path / "file", LENGTH)
+        LocalStore(tmp_path / "file")
 
 
 def test_a_disk_that_fails_ends_the_worker_with_the_reason(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Full, or broken: nothing is taken for stored that is not."""
-    store.put(P0, [b"a"], values(1))
+    store.put(P0, [b"a"], [1])
 
     def fails(*_: object, **__: object) -> None:
         raise lmdb.DiskError(f"mdb_txn_commit: {errno.ENOSPC}")
@@ -128,7 +143,18 @@ def test_a_disk_that_fails_ends_the_worker_with_the_reason(store: LocalStore, mo
     environment = store._environment
     monkeypatch.setattr(store, "_environment", Full())
     with pytest.raises(BadConfiguration, match=r"states cannot be kept there: .*28; see that the disk has room"):
-        store.put(P0, [b"a"], values(1))
+        store.put(P0, [b"a"], [1])
     with pytest.raises(BadConfiguration, match="states cannot be kept there"):
         store.get(P0, [b"a"])
     environment.close()
+
+
+def test_a_disk_that_is_full_has_no_room_for_rows(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails before one is written that the system could not put there: that would kill the process."""
+
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", is_full)
+    with pytest.raises(BadConfiguration, match=r"states cannot be kept there: .*No space left"):
+        store.grow("a", np.empty(0, np.int64), 10)

@@ -58,9 +58,10 @@ RECORDS_IN_FLIGHT = gauge(
 ROWS_IN_FLIGHT = gauge("rows_in_flight", "How many rows do they hold?")
 BYTES_IN_FLIGHT = gauge("in_flight_bytes", "How much memory do they hold?")
 STATES = gauge("states", "Of how many keys does this replica hold a state? Without state: 0.")
-STATE_BYTES = gauge("state_bytes", "How much memory do their tensors hold?")
+STATE_BYTES = gauge("state_bytes", "How large are their tensors, in memory or in the files of STATE__DIRECTORY?")
 STATES_LOADED = counter(
-    "states_loaded", "How many states came from STATE__DIRECTORY or STATE__STORE because a request needed them?"
+    "states_loaded",
+    "How many keys were looked up in STATE__DIRECTORY, or states read from STATE__STORE, for a request?",
 )
 STORE_AWAY = age("state_store_away_seconds", "Since when does STATE__STORE not answer? 0: it does.")
 STORE_ROUND_TRIP = histogram(

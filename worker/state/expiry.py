@@ -1,0 +1,73 @@
+"""Which states are forgotten because no request used them for so long, by the timestamps of the requests.
+
+So a replay gives the same. A request finds no state that is too old for it; what is too old for any request to come is
+dropped, and a tombstone goes to the changelog. A timestamp in the future counts as now: by one that is far ahead the
+states of all other keys were too old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from worker.core.records import Array, Partition
+from worker.state.layout import NO_TIME
+
+# A state is dropped when the newest record of its partition is so much later than its TTL allows, ms: a record that
+# comes late, with an older timestamp, finds it until then.
+LATENESS = 60_000
+
+
+class Expiry:
+    """Owns the newest timestamp of each partition, and which keys were dropped. All times are in milliseconds."""
+
+    def __init__(self, ttl: int, date: Callable[[], float]) -> None:
+        """`date`: now, seconds since 1970."""
+        self._ttl = ttl
+        self._date = date
+        self._newest: dict[Partition, int] = {}
+        self._dropped: dict[Partition, list[bytes]] = {}
+
+    def are_over(self, used: Array, now: Array) -> Array:
+        """Which states that were used then are none any more for requests of now."""
+        now = self.by_now(now)
+        over: Array = (used != NO_TIME) & (now != NO_TIME) & (now - used > self._ttl)
+        return over
+
+    def by_now(self, times: Array) -> Array:
+        """Those of the future are now."""
+        past: Array = np.minimum(times, self._date() * 1000).astype(np.int64)
+        return past
+
+    def came(self, partition: Partition, time: int) -> None:
+        """A request of the partition has this timestamp."""
+        time = int(min(time, self._date() * 1000))
+        self._newest[partition] = max(time, self._newest.get(partition, NO_TIME))
+
+    @property
+    def oldest(self) -> int:
+        """A state that was used later is dropped in no partition."""
+        return max(self._newest.values(), default=NO_TIME) - self._ttl - LATENESS
+
+    def is_to_be_dropped(self, partition: Partition, used: int) -> bool:
+        return used < self._newest.get(partition, NO_TIME) - self._ttl - LATENESS
+
+    def dropped(self, partition: Partition, key: bytes) -> None:
+        """A tombstone is owed for it."""
+        self._dropped.setdefault(partition, []).append(key)
+
+    def take_dropped(self, partition: Partition) -> Sequence[bytes]:
+        """Keys for which one is owed since the last call."""
+        return self._dropped.pop(partition, ())
+
+    def rewind(self, partitions: Collection[Partition]) -> None:
+        """No tombstone is owed of these."""
+        for partition in partitions:
+            self._dropped.pop(partition, None)
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """These are not ours any more."""
+        self.rewind(partitions)
+        for partition in partitions:
+            self._newest.pop(partition, None)
