@@ -8,7 +8,7 @@ from functools import partial
 from tests.bench.gpu.networks import Network
 from tests.bench.gpu.nvml import watching
 from tests.bench.gpu.results import Line
-from tests.bench.gpu.serving import ready, workers
+from tests.bench.gpu.serving import alone, ready, workers
 from tests.bench.gpu.stage import NETWORK, Case, Column, Part, Stage, of
 from tests.bench.measuring.ground import PARTITIONS, response_topic
 from tests.bench.measuring.pace import Load, connection
@@ -16,10 +16,10 @@ from worker.codecs.examples import EncodedRequest
 
 SLOTS = 5
 KINDS = 10_000
-OUTSTANDING = 4096
-HOW = """A closed loop of 4,096 requests that are always under way, in five parts one after the other. Buckets: texts
-are padded to five lengths. Every length alone: no padding, so that each batch has a length of its own, which is the
-worst for the arena. MiB are the whole device's, at most in that part."""
+LEAST, MOST = 64, 4096  # requests under way; half of a second's, where the device is slow
+HOW = """A closed loop, 4,096 requests always under way on a quick device, in five parts one after the other. Buckets:
+texts are padded to five lengths. Every length alone: no padding, so that each batch has a length of its own, which is
+the worst for the arena. MiB are the whole device's, at most in that part."""
 COLUMNS = (
     *NETWORK,
     Column("what", "what"),
@@ -42,6 +42,7 @@ def cases(stage: Stage) -> Iterator[Case]:
 def _network(stage: Stage, network: Network, settings: dict[str, str]) -> Iterator[Line]:
     seconds = stage.minutes * 60 / len(WAYS) / SLOTS
     offered = [EncodedRequest(network.form.headers, value) for value in network.form.values(KINDS)]
+    outstanding = int(min(MOST, max(LEAST, alone(stage, network) / 2)))
     requests = stage.cluster.create_topic("bench-requests", partitions=PARTITIONS)
     job = stage.job(network, [requests], **settings)
     with (
@@ -54,7 +55,7 @@ def _network(stage: Stage, network: Network, settings: dict[str, str]) -> Iterat
         load.wait_until_answering()
         for slot in range(1, SLOTS + 1):
             with watching(stage.device) as watch:
-                rate = load.most(seconds, OUTSTANDING)
+                rate = load.most(seconds, outstanding)
             assert (why := contenders[0].why_dead()) is None, why
             yield {"slot": slot, "seconds": seconds, "rate": rate, **watch.figures, "missing": watch.why}
     stage.cluster.delete_topic(requests)
