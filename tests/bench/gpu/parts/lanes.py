@@ -22,6 +22,7 @@ LANES = (1, 2, 3)
 # Those that also run from Kafka to Kafka: one bound by the device, one by what is around it.
 WITH_KAFKA = (("ResNet-50", FP16), ("large MLP", FP32))
 PATIENCE = 60.0
+IN_FLIGHT = 128 << 20  # bytes: the worker wants room for as many batches as may be under way, and one
 HOW = """Lanes alone: the worker's inference threads, one more full batch under way than there are lanes. Worker: from
 Kafka to Kafka with `BATCHING__LANES` and one more of `BATCHING__MAX_INFLIGHT_BATCHES`."""
 COLUMNS = (
@@ -78,7 +79,11 @@ def _worker(stage: Stage, network: Network) -> Iterator[Line]:
     first = 0.0
     with backlog(stage, network, 2 * alone(stage, network)) as (topic, rows):
         for lanes in LANES:
-            settings = {"BATCHING__LANES": str(lanes), "BATCHING__MAX_INFLIGHT_BATCHES": str(lanes + 1)}
+            settings = {
+                "BATCHING__LANES": str(lanes),
+                "BATCHING__MAX_INFLIGHT_BATCHES": str(lanes + 1),
+                "BATCHING__MAX_INFLIGHT_BYTES": str(IN_FLIGHT),
+            }
             job = stage.job(network, [topic], **settings)
             with response_topic(stage.cluster) as responses, workers(job, responses) as contenders:
                 flow = worked_off(stage, contenders, responses, rows)
