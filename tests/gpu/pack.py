@@ -5,7 +5,7 @@ the locked distributions of the CUDA image without NVIDIA's own, those that the 
 Kafka's jars: an archive, cut into pieces that can be brought over one by one. `run.sh` puts them together there.
 
     make gpu-pack                                                  # needs jlink (a JDK), pip's registry, Maven's once
-    python -m tests.gpu.pack --piece-mib 50 --folder build/gpu-pack
+    python -m tests.gpu.pack --piece-mib 40 --folder build/gpu-pack
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ JAVA = (
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Packs what a bare GPU machine without a network lacks.")
-    parser.add_argument("--piece-mib", type=int, default=50, help="the largest piece")
+    parser.add_argument("--piece-mib", type=int, default=52, help="the largest piece")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gpu-pack", help="what is packed, kept here")
     asked = parser.parse_args()
     folder: Path = asked.folder
