@@ -1,7 +1,7 @@
 # What there is to do here. Each target works as the only command typed on a fresh machine that has make and
 # Python 3.11 or later; `test` also wants a real Kafka: CONTRIBUTING.md says which ones will do.
 .PHONY: help setup demo test lint format types rooms unit covered plain properties mutants \
-	system kafka crashes others test-deploy test-gpu faults long bench publish dashboard lock proto clean
+	system kafka crashes others test-deploy test-gpu gpu-pack faults long bench publish dashboard lock proto clean
 .DEFAULT_GOAL := help
 
 # The oldest version we support comes first: the locks and the types were made on it.
@@ -18,6 +18,7 @@ help:
 	@echo "make mutants plant every known bug, and see which test catches it"
 	@echo "make test-deploy  the image, compose, the README, TLS: with a Docker engine"
 	@echo "make test-gpu  what needs a GPU; skipped, with the reason, where there is none"
+	@echo "make gpu-pack  what a GPU machine without a network lacks, as .gpu/1, .gpu/2 and so on"
 	@echo "make faults  a random mix of faults against both guarantees: SEED=1 MINUTES=5 GUARANTEE=both"
 	@echo "make long    the slow tests: ten kills, ten restarts, a million waiting requests"
 	@echo "make bench   the worker beside other loops and frameworks, into tests/bench/RESULTS.md"
@@ -108,10 +109,13 @@ ELSEWHERE = $(foreach of,check init publish_consume dead_letters replay_rights s
 test-deploy: setup
 	$(BIN)/pytest -s tests/deploy tests/kafka/test_security.py
 
-# Right answers, memory and lanes on a real GPU: no other target runs these. On a machine without a network, where the
-# packages are there already, `python3 -m pytest tests/gpu` does the same.
+# Right answers, memory and lanes on a real GPU: no other target runs these. How fast it is: `python -m tests.bench.gpu`.
 test-gpu: setup
 	$(BIN)/pytest --durations=10 tests/gpu
+
+# For a GPU machine that has no network: docs/benchmarks.md has what to type there. With jlink, of a JDK 17 or later.
+gpu-pack: setup
+	$(BIN)/python -m tests.gpu.pack
 
 # Kill -9, SIGTERM, SIGSTOP, rebalances, broker restarts and bad requests in an order that the seed fixes, and a checker
 # of its own that says what came of it. MINUTES is for each guarantee; at_least_once or exactly_once picks one. FAULTS

@@ -895,8 +895,13 @@ def running_mean() -> bytes:
     )
 
 
-def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0) -> bytes:
-    """x FP32 (batch, inputs), h_in FP32 (batch, hidden) → y FP32 (batch, outputs), h_out: one step of a GRU."""
+def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0, *, resets_after: int = 0) -> bytes:
+    """x FP32 (batch, inputs), h_in FP32 (batch, hidden) → y FP32 (batch, outputs), h_out: one step of a GRU.
+
+    `resets_after`: 1 for the reset behind the product with the state, as PyTorch has it; ONNX Runtime knows no other
+    on CUDA.
+    """
+    kind: dict[str, Any] = {"hidden_size": hidden, "linear_before_reset": resets_after}
     rng = np.random.default_rng(seed)
 
     def weights(name: str, *shape: int) -> TensorProto:
@@ -906,7 +911,7 @@ def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0) -> b
         [
             helper.make_node("Unsqueeze", ["x", "first"], ["steps"]),
             helper.make_node("Unsqueeze", ["h_in", "first"], ["before"]),
-            helper.make_node("GRU", ["steps", "w", "r", "b", "", "before"], ["", "after"], hidden_size=hidden),
+            helper.make_node("GRU", ["steps", "w", "r", "b", "", "before"], ["", "after"], **kind),
             helper.make_node("Squeeze", ["after", "first"], ["h_out"]),
             helper.make_node("MatMul", ["h_out", "head"], ["y"]),
         ],

@@ -18,6 +18,7 @@
 // each function fails: a new need is seen, and no kernel passes for one that ran.
 #include <pthread.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -106,6 +107,16 @@ void stand_in_fail(const char *name, int code, int after) {
     function_of(name)->code = code;
     function_of(name)->after = after;
     pthread_mutex_unlock(&lock);
+}
+
+// The same from the start, for a process that no test can call into: STAND_IN_FAIL=function:code:after.
+__attribute__((constructor)) static void fail_as_told(void) {
+    char name[64];
+    int code, after;
+    const char *told = getenv("STAND_IN_FAIL");
+    if (told && sscanf(told, "%63[^:]:%d:%d", name, &code, &after) == 3) {
+        stand_in_fail(name, code, after);
+    }
 }
 
 int stand_in_calls(const char *name) {

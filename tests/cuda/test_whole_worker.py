@@ -1,18 +1,22 @@
-"""A worker with two lanes, as its own process: it finds CUDA as it would on a machine with a GPU."""
+"""Workers with two lanes, as their own processes: they find CUDA as they would on a machine with a GPU."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests import models
+from tests.cuda.cuda import ILLEGAL_ADDRESS
 from tests.kafka.replica import Replica
 from worker.tools.kafka.embedded import CLIENT_CONFIG, EmbeddedBroker
 
 REQUESTS = 300
+UPLOADS = 40  # one for each batch; the start takes a dozen
 TIMEOUT = 40.0
 
 
@@ -32,40 +36,67 @@ def answers(servers: str) -> Mapping[str, list[int]]:
     )
     reader.subscribe(["answers"])
     found: dict[str, list[int]] = {}
+    deadline = time.monotonic() + TIMEOUT
     while len(found) < REQUESTS:
-        messages = reader.consume(REQUESTS, TIMEOUT)
-        assert messages, f"only {len(found)} answers came"
-        for message in messages:
+        assert time.monotonic() < deadline, f"only {len(found)} answers came"
+        for message in reader.consume(REQUESTS, 0.1):
             answer = json.loads(message.value() or b"")
             found[answer["id"]] = answer["outputs"][0]["data"]
     reader.close()
     return found
 
 
-def test_a_worker_on_cuda_answers_each_request_with_its_own(tmp_path: Path) -> None:
-    """Loaded, warmed up, probed and bound as everywhere else, and ended in order."""
+def settings(broker: EmbeddedBroker, folder: Path) -> Mapping[str, str]:
+    return {
+        "KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "KAFKA__REQUEST_TOPICS": "requests",
+        "KAFKA__RESPONSE_TOPIC": "answers",
+        "KAFKA__GROUP_ID": "workers",
+        "KAFKA__SESSION_TIMEOUT_MS": "3000",  # for so long a dead one is waited for
+        "MODEL__PATH": str(models.save(models.identity("INT64", (2,)), folder)),
+        "MODEL__DEVICE": "cuda",
+        "BATCHING__MAX_BATCH_SIZE": "8",
+        "BATCHING__MAX_INFLIGHT_BATCHES": "2",
+        "BATCHING__LANES": "2",
+    }
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker() as broker:
         for topic in ("requests", "answers"):
             broker.create_topic(topic)
-        replica = Replica(
-            {
-                "KAFKA__BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-                "KAFKA__REQUEST_TOPICS": "requests",
-                "KAFKA__RESPONSE_TOPIC": "answers",
-                "KAFKA__GROUP_ID": "workers",
-                "MODEL__PATH": str(models.save(models.identity("INT64", (2,)), tmp_path)),
-                "MODEL__DEVICE": "cuda",
-                "BATCHING__MAX_BATCH_SIZE": "8",
-                "BATCHING__MAX_INFLIGHT_BATCHES": "2",
-                "BATCHING__LANES": "2",
-            },
-            tmp_path,
-        ).wait_until_ready(TIMEOUT)
-        publish(broker.bootstrap_servers)
-        found = answers(broker.bootstrap_servers)
-        replica.terminate()
+        yield broker
 
-        assert replica.exit_code() == 0, replica.log
-    assert found == {str(number): [number] * (2 + number % 3 * 2) for number in range(REQUESTS)}
+
+EACH_ITS_OWN = {str(number): [number] * (2 + number % 3 * 2) for number in range(REQUESTS)}
+
+
+def test_a_worker_on_cuda_answers_each_request_with_its_own(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """Loaded, warmed up, probed and bound as everywhere else, and ended in order."""
+    replica = Replica(settings(broker, tmp_path), tmp_path).wait_until_ready(TIMEOUT)
+    publish(broker.bootstrap_servers)
+    found = answers(broker.bootstrap_servers)
+    replica.terminate()
+
+    assert replica.exit_code() == 0, replica.log
+    assert found == EACH_ITS_OWN
     assert "WORKER_MODEL__DEVICE is cuda" in replica.log
     assert "plain runs" not in replica.log
+
+
+def test_a_device_that_falls_off_ends_the_worker_and_costs_no_answer(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """Exit code 5 under load; what it had not answered is there for the next one."""
+    lost = {"STAND_IN_FAIL": f"cudaMemcpy:{ILLEGAL_ADDRESS}:{UPLOADS}"}
+    first = Replica(settings(broker, tmp_path), tmp_path, "first", lost).wait_until_ready(TIMEOUT)
+    publish(broker.bootstrap_servers)
+
+    code = first.exit_code()
+    second = Replica(settings(broker, tmp_path), tmp_path, "second").wait_until_ready(TIMEOUT)
+    found = answers(broker.bootstrap_servers)
+    second.terminate()
+
+    assert code == 5, first.log
+    assert "the device is lost" in first.log
+    assert second.exit_code() == 0, second.log
+    assert found == EACH_ITS_OWN

@@ -20,15 +20,15 @@ from worker.settings import ModelSettings
 
 WIDTH = 256
 STEP = 1 / 32  # of the numbers in eight bits, on either side of `eight_bits`
+MOST_HALF = 65_504.0  # the largest number in FP16
 Feeds = Mapping[str, Array]
 
 
 class Net(NamedTuple):
-    """How it is built, and so many rows for it. `is_half`: whether `in_half` can write it."""
+    """How it is built, and so many rows for it."""
 
     build: Callable[[], bytes]
     feeds: Callable[[int], Feeds]
-    is_half: bool = False
 
 
 def _rows(*shape: int) -> Callable[[int], Feeds]:
@@ -49,11 +49,11 @@ def _steps(rows: int) -> Feeds:
 
 
 NETS = {
-    "small MLP": Net(lambda: mlp(WIDTH, (WIDTH,), 16), _rows(WIDTH), is_half=True),
-    "large MLP": Net(lambda: mlp(WIDTH, (2048, 2048, 2048), 16), _rows(WIDTH), is_half=True),
-    "ResNet-50": Net(resnet50, _rows(CHANNELS, SIDE, SIDE), is_half=True),
+    "small MLP": Net(lambda: mlp(WIDTH, (WIDTH,), 16), _rows(WIDTH)),
+    "large MLP": Net(lambda: mlp(WIDTH, (2048, 2048, 2048), 16), _rows(WIDTH)),
+    "ResNet-50": Net(resnet50, _rows(CHANNELS, SIDE, SIDE)),
     "encoder": Net(lambda: encoder(layers=4, width=256, heads=4), _texts),
-    "GRU": Net(gru, _steps),
+    "GRU": Net(lambda: gru(resets_after=1), _steps),
 }
 
 
@@ -81,12 +81,22 @@ def on_cpu(model: bytes, feeds: Feeds) -> Sequence[Array]:
 
 
 def in_half(model: bytes) -> bytes:
-    """The same with weights, inputs and outputs in FP16, where all of them are FP32."""
+    """The same with weights, inputs, outputs and casts in FP16 where they are FP32.
+
+    Beyond the range of FP16 lies a mask's -1e9: it becomes the least number there is, or its product with 0 were NaN.
+    """
     made = onnx.load_from_string(model)
-    for value in [*made.graph.input, *made.graph.output]:
-        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    values = [value.type.tensor_type for value in (*made.graph.input, *made.graph.output)]
+    for kind in values:
+        if kind.elem_type == TensorProto.FLOAT:
+            kind.elem_type = TensorProto.FLOAT16
     for weight in made.graph.initializer:
-        weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).astype(np.float16), weight.name))
+        if weight.data_type == TensorProto.FLOAT:
+            within = np.clip(numpy_helper.to_array(weight), -MOST_HALF, MOST_HALF)
+            weight.CopyFrom(numpy_helper.from_array(within.astype(np.float16), weight.name))
+    for attribute in (each for node in made.graph.node if node.op_type == "Cast" for each in node.attribute):
+        if attribute.i == TensorProto.FLOAT:
+            attribute.i = TensorProto.FLOAT16
     return bytes(made.SerializeToString())
 
 

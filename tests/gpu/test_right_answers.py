@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.gpu.nets import NETS, STEP, WIDTH, eight_bits, in_half, on_cpu, on_gpu, outputs
+from tests.gpu.nets import NETS, STEP, WIDTH, Feeds, eight_bits, in_half, on_cpu, on_gpu, outputs
 from worker.core.records import Array
 
 FP32, TF32, FP16 = 1e-4, 1e-2, 2e-2
@@ -29,6 +30,11 @@ def assert_near(found: Sequence[Array], wanted: Sequence[Array], tolerance: floa
         assert error <= tolerance, f"off by {error:.1e} of the largest number"
 
 
+def as_floats(feeds: Feeds, dtype: type[np.floating[Any]]) -> Feeds:
+    """The same with all floats of this type."""
+    return {name: array.astype(dtype) if array.dtype.kind == "f" else array for name, array in feeds.items()}
+
+
 @EVERY_NET
 @pytest.mark.parametrize(("has_tf32", "tolerance"), [(False, FP32), (True, TF32)], ids=["FP32", "TF32"])
 def test_answers_are_those_of_the_cpu(name: str, has_tf32: bool, tolerance: float, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter of pytest's
@@ -41,15 +47,15 @@ def test_answers_are_those_of_the_cpu(name: str, has_tf32: bool, tolerance: floa
     assert_near(found, on_cpu(model, feeds), tolerance)
 
 
-@pytest.mark.parametrize("name", [name for name, net in NETS.items() if net.is_half])
+@EVERY_NET
 def test_answers_in_half_precision_are_those_of_the_cpu_in_full(name: str, tmp_path: Path) -> None:
     """The CPU gets the same numbers, and the weights before they were rounded."""
     net = NETS[name]
-    model, feeds = net.build(), {"x": net.feeds(ROWS)["x"].astype(np.float16)}
+    model, feeds = net.build(), as_floats(net.feeds(ROWS), np.float16)
 
     found = outputs(on_gpu(tmp_path, in_half(model)), feeds)
 
-    assert_near(found, on_cpu(model, {"x": feeds["x"].astype(np.float32)}), FP16)
+    assert_near(found, on_cpu(model, as_floats(feeds, np.float32)), FP16)
 
 
 def test_answers_in_eight_bits_are_those_of_the_cpu_or_the_next_ones(tmp_path: Path) -> None:

@@ -1,0 +1,85 @@
+"""ONNX Runtime alone at each batch size: where a larger batch stops paying, and what another size costs."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from tests.bench.gpu.networks import Feeds, Network
+from tests.bench.gpu.results import Line
+from tests.bench.gpu.sessions import OnDevice, answered, is_bound, loaded, milliseconds, plain
+from tests.bench.gpu.stage import NETWORK, Case, Column, Part, Stage, of
+from worker.tools.profile.engine.knee import knee
+
+PARTS = 4  # of the time for a measurement: four figures a line
+HOW = """One session, one batch size after the other. First: the first run of that size, in which libraries choose their
+kernels. Plain: `session.run`. Bound: as the worker runs it, from the host's memory to the host's. Kernels: by CUDA's
+events, inputs and outputs on the device. After another size: bound, each run after one of the size above in the table.
+Medians, milliseconds; rows/s by the better of plain and bound."""
+COLUMNS = (
+    *NETWORK,
+    Column("batch", "batch", "d"),
+    Column("first_ms", "first", ",.3g"),
+    Column("plain_ms", "plain", ",.3g"),
+    Column("bound_ms", "bound", ",.3g"),
+    Column("device_ms", "kernels", ",.3g"),
+    Column("other_ms", "after another size", ",.3g"),
+    Column("rate", "rows/s", ",.0f"),
+)
+
+
+def cases(stage: Stage) -> Iterator[Case]:
+    """Each network, the quickest to prepare first; of ragged texts each batch would have a shape of its own."""
+    for network in reversed(stage.networks):
+        if not network.is_ragged:
+            yield Case(of(network), partial(_network, stage, network))
+
+
+def _network(stage: Stage, network: Network) -> Iterator[Line]:
+    path, seconds = stage.model(network), stage.seconds / PARTS
+    model = loaded(path, stage.device, max(stage.batches))
+    by_hand, on_device = plain(model), OnDevice(path) if stage.is_gpu else None
+    run = partial(answered, model)
+    before: Feeds | None = None
+    for batch in stage.batches:
+        feeds = network.feeds(batch)
+        began = time.perf_counter()
+        run(feeds)
+        first_ms = (time.perf_counter() - began) * 1000
+        plain_ms = milliseconds(partial(by_hand, feeds), seconds)
+        bound_ms = milliseconds(partial(run, feeds), seconds) if is_bound(model) else None
+        yield {
+            "batch": batch,
+            "first_ms": first_ms,
+            "plain_ms": plain_ms,
+            "bound_ms": bound_ms,
+            "device_ms": None if on_device is None else on_device.milliseconds(feeds, seconds),
+            "other_ms": None if before is None else _in_turn(run, before, feeds, seconds),
+            "rate": batch / min(plain_ms, bound_ms or plain_ms) * 1000,
+            "missing": "" if stage.is_gpu else "runs are bound, and CUDA's events are there, on a GPU alone",
+        }
+        before = feeds
+
+
+def _in_turn(run: Callable[[Feeds], object], before: Feeds, feeds: Feeds, seconds: float) -> float:
+    """Milliseconds of a run with these feeds, each after one with the others."""
+    both = milliseconds(lambda: (run(before), run(feeds)), seconds)
+    return both - milliseconds(partial(run, before), seconds / 2)
+
+
+def notes(lines: Sequence[Line]) -> list[str]:
+    """The knee of each network."""
+    measured = [line for line in lines if "rate" in line]
+    found = []
+    for name, group in itertools.groupby(measured, lambda line: f"{line['network']}, {line['precision']}"):
+        rates = {int(line["batch"] or 0): float(line["rate"] or 0) for line in group}
+        at = knee(rates)
+        found.append(
+            f"{name}: the knee is at {at.rows} rows, {at.share:.0%} of the best, {at.gain:.1f} times the first"
+        )
+    return found
+
+
+PART = Part("knee", "On a GPU: ONNX Runtime alone", HOW, COLUMNS, cases, limit=240, notes=notes)

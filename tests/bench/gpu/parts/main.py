@@ -1,0 +1,134 @@
+"""The main job: the worker from Kafka to Kafka beside ONNX Runtime alone and two loops, and how long requests wait."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
+from typing import NamedTuple
+
+from tests.bench.gpu.networks import VOCABULARY, Feeds, Network
+from tests.bench.gpu.nvml import watching
+from tests.bench.gpu.results import Line
+from tests.bench.gpu.serving import Flow, backlog, by_loop, delays, worked_off, workers
+from tests.bench.gpu.sessions import OnDevice, answered, is_bound, loaded, mean_rate, plain
+from tests.bench.gpu.stage import NETWORK, Case, Column, Part, Stage, of
+from tests.bench.loops.alone import bucketed
+from tests.bench.measuring.ground import response_topic
+from tests.ragged import long_tailed, padded, texts
+
+LOADS = {"50%": 0.5, "80%": 0.8}  # of what came through
+LOOPS = ("hand_loop", "one_by_one")
+RAGGED = 2048  # texts that ONNX Runtime alone gets in turn
+HOW = """Alone: ONNX Runtime in one process, the same batch again and again, from the host's memory to the host's, the
+better of plain and bound runs; ragged texts by bucket. The others: a backlog in 4 partitions, from the first answer
+on. Busy by NVML: at least a kernel ran. Busy by events: what full batches take by CUDA's events, as a part of the
+time. Lane busy: the worker's `inference_seconds`. Energy: of the whole device, for a thousand answers. p50 and p99:
+milliseconds from due to read, under a steady load of so much of that rate, 40,000/s at most."""
+COLUMNS = (
+    *NETWORK,
+    Column("contender", "contender"),
+    Column("batch", "batch", "d"),
+    Column("rate", "results/s", ",.0f"),
+    Column("share", "of alone", ".2f"),
+    Column("busy", "busy, NVML", ".0%"),
+    Column("busy_events", "busy, events", ".0%"),
+    Column("lane", "lane busy", ".0%"),
+    Column("cpu_us", "CPU us each", ".1f"),
+    Column("watts", "W", ".0f"),
+    Column("joules_each_1000", "J per 1,000", ".3g"),
+    Column("p50", "p50, ms", ".1f"),
+    Column("p99", "p99, ms", ".1f"),
+    Column("late", "publisher late, ms", ".1f"),
+)
+
+
+class Alone(NamedTuple):
+    """Rows a second at most, and what the kernels of a full batch take, milliseconds; None: not known."""
+
+    rate: float
+    device_ms: float | None
+    line: Line
+
+
+def cases(stage: Stage) -> Iterator[Case]:
+    """Each network in turn."""
+    for network in stage.networks:
+        yield Case(of(network), partial(_network, stage, network))
+
+
+def _network(stage: Stage, network: Network) -> Iterator[Line]:
+    found = alone(stage, network)
+    yield found.line
+    with backlog(stage, network, found.rate) as (topic, rows):
+        job = stage.job(network, [topic])
+        with response_topic(stage.cluster) as responses, workers(job, responses) as contenders:
+            flow = worked_off(stage, contenders, responses, rows)
+            yield _line("worker", network, flow, found)
+            for load, part in LOADS.items():
+                waited = delays(stage, contenders[0], network, responses, part * flow.rate)
+                yield {"contender": f"worker at {load}", **waited}
+        for name in LOOPS:
+            yield _line(name, network, by_loop(stage, network, name, topic, rows), found)
+
+
+def alone(stage: Stage, network: Network) -> Alone:
+    """ONNX Runtime alone at the worker's batch."""
+    model = loaded(stage.model(network), stage.device, network.batch)
+    batches = _batches(network)
+    ways = (plain(model), partial(answered, model)) if is_bound(model) else (plain(model),)
+    flow = max((_repeated(stage, run, batches) for run in ways), key=lambda flow: flow.rate)
+    device_ms = None
+    if stage.is_gpu and not network.is_ragged:
+        device_ms = OnDevice(stage.model(network)).milliseconds(network.feeds(network.batch), stage.seconds / 2)
+    return Alone(flow.rate, device_ms, _line("alone", network, flow, Alone(flow.rate, device_ms, {})))
+
+
+def _repeated(stage: Stage, run: Callable[[Feeds], object], batches: Sequence[tuple[Feeds, int]]) -> Flow:
+    """These batches one after the other, once all shapes have been run."""
+    for feeds in {tuple(each.shape for each in feeds.values()): feeds for feeds, _ in batches}.values():
+        run(feeds)
+    steps = cycle(batches)
+
+    def step() -> int:
+        feeds, rows = next(steps)
+        run(feeds)
+        return rows
+
+    with watching(stage.device) as watch:
+        used = time.process_time()
+        rate, rows = mean_rate(step, stage.seconds)
+        used = time.process_time() - used
+    return Flow(rate, used / rows * 1e6, math.nan, watch.figures, watch.why)
+
+
+def _batches(network: Network) -> list[tuple[Feeds, int]]:
+    if not network.is_ragged:
+        return [(network.feeds(network.batch), network.batch)]
+    rows = texts(long_tailed(RAGGED), VOCABULARY)
+    return [(padded(together, length), len(together)) for together, length in bucketed(rows, network.batch)]
+
+
+def _line(contender: str, network: Network, flow: Flow, found: Alone) -> Line:
+    batch = 1 if contender == "one_by_one" else network.batch
+    return {
+        "contender": contender,
+        "batch": batch,
+        "rate": flow.rate,
+        "share": flow.rate / found.rate,
+        "lane": None if math.isnan(flow.lane) else flow.lane,
+        "cpu_us": flow.cpu_us,
+        "joules_each_1000": flow.joules_each_1000,
+        "busy_events": _busy(flow.rate, network, found.device_ms) if batch == network.batch else None,
+        **flow.seen,
+        "missing": flow.why,
+    }
+
+
+def _busy(rate: float, network: Network, device_ms: float | None) -> float | None:
+    return None if device_ms is None else rate / network.batch * device_ms / 1000
+
+
+PART = Part("main", "On a GPU: the main job", HOW, COLUMNS, cases, limit=600, has_kafka=True)

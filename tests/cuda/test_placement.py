@@ -1,0 +1,62 @@
+"""Where ONNX Runtime puts the nodes of the networks that are meant for a GPU: all on CUDA. No kernel runs here.
+
+A node without a kernel on CUDA goes to the CPU without a word, and its tensors are copied there and back in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import onnx
+import onnxruntime as ort
+import pytest
+
+from tests.bench.gpu.networks import of_pixels
+from tests.gpu.nets import NETS, eight_bits, in_half
+from tests.models import gru, hungry
+from worker.inference.onnxruntime_errors import ORT_ERRORS
+
+LEFT = "assigned to the default CPU EP"
+BUILDS: dict[str, Callable[[], bytes]] = {
+    **{name: net.build for name, net in NETS.items()},
+    **{f"{name} in FP16": partial(lambda build: in_half(build()), net.build) for name, net in NETS.items()},
+    "ResNet-50 of pixels": lambda: of_pixels(NETS["ResNet-50"].build()),
+    "ResNet-50 of pixels in FP16": lambda: of_pixels(in_half(NETS["ResNet-50"].build())),
+    "eight bits": eight_bits,
+    "what takes much memory": hungry,
+}
+
+
+def refusal(model: bytes) -> str:
+    """What it says of a model of which nothing may be left to the CPU; empty where it opens a session."""
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    try:
+        ort.InferenceSession(model, options, providers=["CUDAExecutionProvider"])
+    except ORT_ERRORS as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_nothing_is_left_to_the_cpu(name: str) -> None:
+    """Of a GRU the stand-in lacks the cuDNN that its kernel wants: its nodes have been put on CUDA before that."""
+    said = refusal(BUILDS[name]())
+
+    assert LEFT not in said
+    assert not said or "cuDNN is unavailable" in said
+
+
+def test_a_gru_that_resets_before_its_product_is_left_to_the_cpu() -> None:
+    """cuDNN knows the other kind alone, which PyTorch exports. `docs/models.md` says so."""
+    assert LEFT in refusal(gru(resets_after=0))
+
+
+def test_pooling_of_opset_22_is_left_to_the_cpu() -> None:
+    """ONNX Runtime 1.31 has no such kernel. `docs/models.md` says so."""
+    made = onnx.load_from_string(NETS["ResNet-50"].build())
+    made.opset_import[0].version = 22
+
+    assert LEFT in refusal(made.SerializeToString())

@@ -1,0 +1,149 @@
+"""Packs what a bare GPU machine without a network lacks: `make gpu-pack` leaves `.gpu/1`, `.gpu/2` and so on.
+
+Of x86-64 Linux with Python 3.12, an NVIDIA driver, and CUDA 13 and cuDNN 9 as PyTorch's packages bring them. Packed are
+the locked distributions of the CUDA image without NVIDIA's own, those that the tests want, a small Java runtime, and
+Kafka's jars: an archive, cut into pieces that can be brought over one by one. `run.sh` puts them together there.
+
+    make gpu-pack                                                  # needs jlink (a JDK), pip's registry, Maven's once
+    python -m tests.gpu.pack --piece-mib 40 --folder build/gpu-pack
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from tests.kafka.broker import VERSION, jars
+
+ROOT = Path(__file__).parents[2]
+PIECES = ROOT / ".gpu"
+SUMS = "pieces.sha256"
+THERE = {
+    "implementation_name": "cpython",
+    "os_name": "posix",
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "platform_system": "Linux",
+    "python_full_version": "3.12.3",
+    "python_version": "3.12",
+    "sys_platform": "linux",
+}
+# pip takes each of these names as it is, and no older one for it.
+PLATFORMS = [
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(39, 4, -1)),
+    "manylinux2014_x86_64",
+    "manylinux1_x86_64",
+]
+OF_NVIDIA = re.compile(r"(nvidia|cuda)-")
+# What the tests and benchmarks of `tests/gpu` and `tests/bench/gpu` import besides.
+FOR_TESTS = {
+    *("pytest", "pytest-timeout", "iniconfig", "pluggy", "hypothesis", "sortedcontainers"),
+    *("onnx", "ml-dtypes", "tritonclient", "grpcio", "python-rapidjson"),
+}
+JAVA = (
+    *("java.base", "java.desktop", "java.instrument", "java.logging", "java.management", "java.naming", "java.xml"),
+    *("java.sql", "java.security.jgss", "java.security.sasl", "jdk.unsupported", "jdk.crypto.ec", "jdk.management"),
+    "jdk.zipfs",
+)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Packs what a bare GPU machine without a network lacks.")
+    parser.add_argument("--piece-mib", type=int, default=52, help="the largest piece")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gpu-pack", help="what is packed, kept here")
+    asked = parser.parse_args()
+    folder: Path = asked.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    _distributions(folder)
+    _java(folder / "jre")
+    shutil.copytree(jars(), folder / "kafka" / VERSION, dirs_exist_ok=True)
+    count = _cut(folder, asked.piece_mib << 20)
+    sys.stdout.write(f"{count} pieces in {PIECES.name}/, the last is smaller; tests/gpu/run.sh says what comes next\n")
+
+
+def wanted(cuda: str, development: str) -> Iterator[str]:
+    """Lines of a requirements file, with their hashes, of two locks: those of the image, and those for the tests."""
+    for name, line in _locked(cuda):
+        if not OF_NVIDIA.match(name):
+            yield line
+    for name, line in _locked(development):
+        if name in FOR_TESTS:
+            yield line
+
+
+def _locked(lock: str) -> Iterator[tuple[str, str]]:
+    """What that Python would install: the name, and a line without a marker."""
+    for line in lock.replace("\\\n", " ").splitlines():
+        if line.strip() and not line.startswith("#"):
+            said, *hashes = line.split("--hash=")
+            requirement = Requirement(said.strip())
+            if requirement.marker is None or requirement.marker.evaluate(THERE):
+                version = f"{requirement.name}{requirement.specifier}"
+                yield requirement.name, " --hash=".join([version, *map(str.strip, hashes)])
+
+
+def _distributions(folder: Path) -> None:
+    """Installed as that Python would have them, into `site`."""
+    chosen = "\n".join(
+        wanted((ROOT / "requirements-cuda.txt").read_text(), (ROOT / "requirements-dev.txt").read_text())
+    )
+    listed, site = folder / "wanted.txt", folder / "site"
+    if site.exists() and listed.exists() and listed.read_text() == chosen:
+        return
+    shutil.rmtree(site, ignore_errors=True)
+    listed.unlink(missing_ok=True)
+    asked = folder / "asked.txt"
+    asked.write_text(chosen)
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile", "--only-binary=:all:"]
+    options += ["--python-version", THERE["python_version"], "--implementation", "cp", "--ignore-requires-python"]
+    options += [f"--platform={name}" for name in (*PLATFORMS, "any")]
+    _run(sys.executable, "-m", "pip", "install", *options, "--require-hashes", "--target", str(site), "-r", str(asked))
+    asked.rename(listed)  # last: an interrupted installation is begun anew
+
+
+def _java(folder: Path) -> None:
+    """A runtime with what Kafka uses."""
+    if folder.exists():
+        return
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    options = ["--strip-debug", "--no-man-pages", "--no-header-files", "--add-modules", ",".join(JAVA)]
+    _run("jlink", *options, "--output", str(part))
+    part.rename(folder)
+
+
+def _cut(folder: Path, size: int) -> int:
+    """The archive in pieces, each in a folder of its own together with the sums of all. How many."""
+    shutil.rmtree(PIECES, ignore_errors=True)
+    PIECES.mkdir()
+    sums: list[str] = []
+    with subprocess.Popen(
+        ["tar", "-C", folder, "-czf", "-", "site", "jre", "kafka"], stdout=subprocess.PIPE
+    ) as packing:
+        assert packing.stdout is not None
+        while piece := packing.stdout.read(size):
+            path = PIECES / str(len(sums) + 1) / f"piece.{len(sums):02}"
+            path.parent.mkdir()
+            path.write_bytes(piece)
+            sums.append(f"{hashlib.sha256(piece).hexdigest()}  {path.name}\n")
+    assert packing.returncode == 0, "tar failed"
+    for number in range(1, len(sums) + 1):
+        (PIECES / str(number) / SUMS).write_text("".join(sums))
+    return len(sums)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()
