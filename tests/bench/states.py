@@ -100,7 +100,8 @@ def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
     began, cpu, loop = time.monotonic(), cpu_seconds(replica.pid), loop_seconds(replica.pid)
     while answered() < len(requests):
         time.sleep(0.1)
-    rows = len(requests) - before
+    if not (rows := len(requests) - before):
+        raise SystemExit("the worker was done between two looks; give more requests")
     found = Pace(
         rows / (time.monotonic() - began),
         (cpu_seconds(replica.pid) - cpu) / rows * 1e6,
