@@ -295,5 +295,5 @@ IN_A_STORE = (
 AT_A_CHANGELOG_EXACTLY_ONCE = (
     Mutant("states outlive their transaction", KeyStates, "rewind", None),
     Mutant("requests of a key run at once", KeyTurns, "add", _wait_for_no_single_row),
-    Mutant("requests come before their states", KeyStates, "is_restoring", _say_no, SCHEDULES),
+    Mutant("requests come before their states", KeyStates, "is_restoring", _say_no, REBALANCE),
 )
