@@ -71,7 +71,7 @@ class InferenceClient:
         reply_partition: ReplyPartition = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Connect, and note where the answers end now. Raises `Unavailable`.
+        """Connect, and note where the answers end now. Raises `Unavailable`, and `ValueError` for what cannot be.
 
         `signature`: the model's, its Open Inference Protocol metadata, or where a worker tells it,
         `http://…/v2/models/NAME`; None: the worker judges each tensor.
@@ -79,8 +79,10 @@ class InferenceClient:
         more waits for a place, or raises `Full`. `reply_partition`: read answers there alone, `any` picks one; None:
         read all partitions of `answers`, and leave out what is not ours. `config`: librdkafka's, for both clients.
         """
-        if not 0 < timeout <= LONGEST or in_flight < 1:
-            raise ValueError(f"timeout must be above 0 and at most {LONGEST:,} s, and in_flight at least 1")
+        if not 0 < timeout <= LONGEST or in_flight < 1 or in_flight % 1:
+            raise ValueError(f"timeout must be above 0 and at most {LONGEST:,} s, and in_flight at least 1, whole")
+        if when_full not in {"wait", "raise"}:
+            raise ValueError(f"when_full must be 'wait' or 'raise', got {when_full!r}")
         known = signature_of(signature)
         trouble = Trouble(time.monotonic)
         both = {**(config or {}), "bootstrap.servers": bootstrap}

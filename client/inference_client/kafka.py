@@ -43,13 +43,17 @@ class Topics(NamedTuple):
 def connect(config: Config, topics: Topics, longest: float, hear: Callable[[KafkaError], None]) -> Clients:
     """`longest`: seconds for which a request is worth sending. `hear` is called with what both clients complain of.
 
-    Raises `Unavailable` when no broker answers, or a topic is not there for us.
+    Raises `Unavailable` when no broker answers, or a topic is not there for us, and `ValueError` for a `config` that
+    Kafka's client does not take.
     """
-    consumer = Consumer(_consumer_config(config, hear), logger=_LOG)
+    try:
+        consumer = Consumer(_consumer_config(config, hear), logger=_LOG)
+        producer = Producer(_producer_config(config, longest, hear), logger=_LOG)
+    except KafkaException as error:
+        raise ValueError(f"config: {error.args[0].str()}") from error
     try:
         ends = _patiently(lambda: _ends(consumer, topics.answers, _numbers(consumer, topics)))
         consumer.assign(ends)
-        producer = Producer(_producer_config(config, longest, hear), logger=_LOG)
     except KafkaException as error:
         consumer.close()
         raise Unavailable(f"topics {topics.requests} and {topics.answers}: {error.args[0].str()}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -38,9 +40,23 @@ def test_an_election_that_does_not_end_is_said(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"timeout": seconds} for seconds in (0.0, -1.0, float("nan"), float("inf"), 2_147_484.0)] + [{"in_flight": 0}],
+    [{"timeout": seconds} for seconds in (0.0, -1.0, float("nan"), float("inf"), 2_147_484.0)]
+    + [{"in_flight": 0}, {"in_flight": 2.5}],
 )
 def test_what_no_client_can_keep_is_refused_before_it_connects(wrong: dict[str, float]) -> None:
     """Kafka's client would say so in its own words, or Python that it is no integer."""
-    with pytest.raises(ValueError, match="timeout must be above 0 and at most 2,147,483 s, and in_flight at least 1"):
+    with pytest.raises(ValueError, match="timeout must be above 0 and at most 2,147,483 s, and in_flight at least"):
         InferenceClient("127.0.0.1:1", requests="requests", answers="answers", **wrong)  # type: ignore[arg-type]  # of any name
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"when_full": "nope"}, "when_full must be 'wait' or 'raise', got 'nope'"),
+        ({"config": {"linger.msec": 5}}, 'config: No such configuration property: "linger.msec"'),
+    ],
+)
+def test_what_is_no_choice_and_no_setting_is_said_before_it_connects(wrong: dict[str, Any], said: str) -> None:
+    """With its name."""
+    with pytest.raises(ValueError, match=said):
+        InferenceClient("127.0.0.1:1", requests="requests", answers="answers", **wrong)
