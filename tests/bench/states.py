@@ -52,6 +52,7 @@ from worker.tools.kafka.reader import Reader
 ROWS = ("content-type", b"application/octet-stream")
 COMPACTED = {"cleanup.policy": "compact"}
 PORTION = 10_000
+GUARANTEES = ("exactly_once", "at_least_once")
 WINDOW = 8.0  # seconds of a measurement
 
 
@@ -94,6 +95,7 @@ def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
         return sum(scene.kafka.end_offsets(scene.response_topic).values())
 
     scene.kafka.produce(scene.topic, requests)
+    answered()  # the first time takes seconds
     replica = scene.start()
     while (before := answered()) < len(requests) / 2:
         time.sleep(0.1)
@@ -112,8 +114,8 @@ def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
     return found
 
 
-def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | None) -> None:
-    """Both guarantees, with and without state in turn."""
+def serve(kafka: Cluster, guarantees: Sequence[str], rows: int, keys: int, rounds: int, in_memory: int | None) -> None:
+    """With and without state in turn."""
     rng = np.random.default_rng(0)
     values = rng.standard_normal((rows, 4)).astype("<f4")
     requests = [
@@ -123,7 +125,7 @@ def serve(kafka: Cluster, rows: int, keys: int, rounds: int, in_memory: int | No
     kinds: dict[str, Mapping[str, str] | None] = {"without state": None, "state in memory": {}}
     if in_memory is not None:
         kinds["state in a directory"] = {"STATE__KEYS_IN_MEMORY": str(in_memory)}
-    for guarantee in ("exactly_once", "at_least_once"):
+    for guarantee in guarantees:
         found: dict[str, list[Pace]] = {name: [] for name in kinds}
         for _ in range(rounds):
             for name, paces in found.items():
@@ -411,6 +413,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--units", type=int, default=16, help="of the GRU, for peers")
+    parser.add_argument("--guarantee", choices=GUARANTEES, action="append", help="both, unless given")
     parser.add_argument("--in-memory", type=int, metavar="KEYS", help="all, unless given")
     asked = parser.parse_args()
     if asked.what == "store":
@@ -431,7 +434,7 @@ def main() -> None:
         elif asked.what == "restart":
             restart(kafka, asked.count, asked.in_memory)
         else:
-            serve(kafka, asked.count, asked.keys, asked.rounds, asked.in_memory)
+            serve(kafka, asked.guarantee or GUARANTEES, asked.count, asked.keys, asked.rounds, asked.in_memory)
     finally:
         broker.remove()
 
