@@ -47,8 +47,8 @@ def connect(config: Config, topics: Topics, longest: float, hear: Callable[[Kafk
     Kafka's client does not take.
     """
     try:
-        consumer = Consumer(_consumer_config(config, hear), logger=_LOG)
         producer = Producer(_producer_config(config, longest, hear), logger=_LOG)
+        consumer = Consumer(_consumer_config(config, hear), logger=_LOG)
     except KafkaException as error:
         raise ValueError(f"config: {error.args[0].str()}") from error
     try:

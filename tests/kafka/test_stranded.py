@@ -15,6 +15,7 @@ import pytest
 from tests.kafka.cluster import MORTAL, Cluster
 from tests.kafka.nameless import Nameless
 from tests.kafka.network import broker_behind
+from tests.kafka.replica import Replica
 from tests.kafka.scene import Scene, raw
 from worker.kafka.client.announcement import CLIENT_ID
 
@@ -43,17 +44,23 @@ def publish(scene: Scene, first: int) -> None:
     scene.publish([raw(number, key=b"%d" % number) for number in range(first, first + REQUESTS)])
 
 
+def cut_off(scene: Scene, proxy: Nameless, whose: str) -> Replica:
+    """A worker that has answered some requests, and whose client then loses its brokers with more to answer."""
+    replica = scene.replica()
+    publish(scene, 0)
+    replica.wait_until_settled(REQUESTS)
+    proxy.name_none_to(whose)
+    publish(scene, REQUESTS)
+    return replica
+
+
 @pytest.mark.parametrize(("whose", "name"), [(PRODUCER, "producer"), (CONSUMER, "consumer")])
 def test_a_worker_whose_client_has_lost_its_brokers_ends_soon_and_loses_nothing(
     nameless: tuple[Cluster, Nameless], tmp_path: Path, whose: str, name: str
 ) -> None:
     """It would stand for ever. The next one answers what it left."""
     with staged(nameless, tmp_path) as scene:
-        lost = scene.replica()
-        publish(scene, 0)
-        lost.wait_until_settled(REQUESTS)
-        nameless[1].name_none_to(whose)
-        publish(scene, REQUESTS)
+        lost = cut_off(scene, nameless[1], whose)
 
         assert lost.exit_code() == 4
         assert f"the {name} has known no broker for " in lost.log
@@ -66,11 +73,7 @@ def test_a_stop_is_not_held_up_by_a_producer_that_has_lost_its_brokers(
 ) -> None:
     """What waits in it cannot be answered by this worker: it ends before its drain's time is over, and says why."""
     with staged(nameless, tmp_path) as scene:
-        lost = scene.replica()
-        publish(scene, 0)
-        lost.wait_until_settled(REQUESTS)
-        nameless[1].name_none_to(PRODUCER)
-        publish(scene, REQUESTS)
+        lost = cut_off(scene, nameless[1], PRODUCER)
         lost.wait_until_taken(2 * REQUESTS)
 
         lost.terminate()
@@ -86,11 +89,7 @@ def test_a_transactional_producer_that_has_lost_its_brokers_is_replaced(
 ) -> None:
     """Its transaction fails when its time is over, and another producer takes over its id."""
     with staged(nameless, tmp_path, "exactly_once") as scene:
-        replica = scene.replica()
-        publish(scene, 0)
-        replica.wait_until_settled(REQUESTS)
-        nameless[1].name_none_to(PRODUCER)
-        publish(scene, REQUESTS)
+        replica = cut_off(scene, nameless[1], PRODUCER)
 
         scene.expect_kept()
         replica.terminate()

@@ -260,8 +260,8 @@ class StateSettings(Section):
     keys_in_memory: int = Field(
         1_000_000,
         ge=1024,
-        description="Of how many keys, those used lately, it is in memory where in DIRECTORY their states lie, or with "
-        "STORE, the states themselves.",
+        description="Of the keys used lately, how many are in memory: with DIRECTORY the keys and where their states "
+        "lie, with STORE the states themselves.",
     )
     store: Text | None = Field(
         None,

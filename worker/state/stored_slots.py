@@ -7,7 +7,7 @@
 A state has one slot as long as its key has a state, and the system keeps in memory what of the files is used. So to
 bring a key in is to look its slot up, a state that changes is written once, where it is, and the store is written when
 a key leaves memory that it does not have. Which do is decided in rounds: when memory is full, all that is there becomes
-older; what is asked for meanwhile is used lately; what is not leaves.
+older; a key that is asked for after that is used lately again; the others leave.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Store(Protocol):
 
     @property
     def kept(self) -> Collection[Partition]:
-        """Those of which a former process left something that nobody has taken yet."""
+        """Those of which a former process left something that was not taken yet."""
 
     def grow(self, name: str, array: Array, rows: int) -> Array:
         """The array of that name, of the kind of `array`, with so many rows at least: those it had, and zeros."""

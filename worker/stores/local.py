@@ -79,7 +79,7 @@ class LocalStore:
 
     @property
     def kept(self) -> Sequence[Partition]:
-        """Those of which a former process left something that nobody has taken yet."""
+        """Those of which a former process left something that was not taken yet."""
         return list(self._kept)
 
     def take(self, partition: Partition) -> Extent | None:

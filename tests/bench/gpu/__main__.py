@@ -130,7 +130,7 @@ def _one(part: Part, folder: Path | str, servers: str, until: float) -> str:
     _tell(f"== {part.name}, {limit:.0f} s at most")
     program = [sys.executable, "-m", "tests.bench.gpu", *sys.argv[1:], "--child", part.name, "--models", str(folder)]
     environment = {**os.environ, ADDRESS_VARIABLE: servers, "ORT_DISABLE_TELEMETRY": "1"}
-    # A group of its own, so that its workers end with it; no session, or they would outlive whoever started all this.
+    # A group of its own, so that its workers end with it; no session, in which they would outlive all of this.
     process = subprocess.Popen(program, env=environment, process_group=0)  # noqa: S603  # ours
     try:
         code = process.wait(limit)

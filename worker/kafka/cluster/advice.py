@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from worker.kafka.cluster.access import Finding, acl_command, wished, written
-from worker.kafka.cluster.examination import COMPACTED, TopicFacts, Topics
+from worker.kafka.cluster.examination import TopicFacts, Topics, compacted
 from worker.kafka.cluster.survey import GroupFacts, Survey
 from worker.settings import KafkaSettings
 
@@ -47,9 +47,9 @@ def _compacted(topic: TopicFacts) -> Iterator[Finding]:
     if topic.setting == "REQUEST_TOPICS":
         why = "a request is dropped unanswered once a newer one has its key, and a null value is taken for a request"
         why += " unless WORKER_KAFKA__NULL_VALUE=skip"
+        yield Finding(compacted(topic.name, why))
     else:
-        why = COMPACTED
-    yield Finding(f"topic {topic.name} is compacted: {why}; set its cleanup.policy to delete")
+        yield Finding(compacted(topic.name))
 
 
 def _expired(group: GroupFacts | None) -> Iterator[Finding]:

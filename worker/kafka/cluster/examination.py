@@ -53,8 +53,8 @@ from worker.kafka.cluster.admin_answers import (
 )
 from worker.settings import KafkaSettings
 
-# What a worker's readers lose where an answer or a dead letter lies in a compacted topic.
-COMPACTED = "only the last record of each key is kept, and one without a key stops the worker"
+# Where answers or dead letters go to a compacted topic.
+_LOSSES = "only the last record of each key is kept, and one without a key stops the worker"
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
@@ -161,8 +161,8 @@ def examine(
 def others_since(kafka: KafkaSettings, topics: Topics, logger: logging.Logger) -> list[str]:
     """What members that have joined our group since serve besides what we announce, each a sentence.
 
-    None where the coordinator does not tell. Of two workers that begin at the same moment neither has joined when the
-    other is examined; of two that look again when they have joined, one finds the other.
+    Empty also where the coordinator does not tell. Of two workers that begin at the same moment neither has joined when
+    the other is examined; of two that look again when they have joined, one finds the other.
     """
     found = group_if_told(kafka, kafka.group_id, START_TIMEOUT, ClientLog(logger))
     return [] if found is None else topics.newcomers(_members_of(found)).others(kafka.group_id)
@@ -255,7 +255,7 @@ class _Examination:
     def _note_compacted(self, configs: Configs) -> None:
         for topic in self._written - {self._kafka.changelog_topic}:
             if "compact" in (configs.get(topic) or {}).get("cleanup.policy", ""):
-                self._notes.append(f"topic {topic} is compacted: {COMPACTED}; set its cleanup.policy to delete")
+                self._notes.append(compacted(topic))
 
     def _create_changelog(self, partitions: int) -> str:
         return create_command(self._kafka, self._kafka.changelog_topic or "", partitions, CHANGELOG_CONFIGS)
@@ -392,6 +392,11 @@ class _Examination:
         if session is None:
             return choose_membership(self._kafka, None, is_absent=True)
         return choose_membership(self._kafka, int(session.value) / 1000)
+
+
+def compacted(topic: str, why: str = _LOSSES) -> str:
+    """What to say of a topic that should not be."""
+    return f"topic {topic} is compacted: {why}; set its cleanup.policy to delete"
 
 
 def _members_of(group: ConsumerGroupDescription) -> tuple[Member, ...]:
