@@ -89,7 +89,7 @@ def pace_with(kafka: Cluster, guarantee: str, requests: Sequence[Sent], more: Ma
 
 
 def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
-    """Of a replica, from the half to the end of what lies in the topic before it starts, by its answers."""
+    """Of a replica, from a quarter to the end of what lies in the topic before it starts, by its answers."""
 
     def answered() -> int:
         return sum(scene.kafka.end_offsets(scene.response_topic).values())
@@ -97,7 +97,7 @@ def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
     scene.kafka.produce(scene.topic, requests)
     answered()  # the first time takes seconds
     replica = scene.start()
-    while (before := answered()) < len(requests) / 2:
+    while (before := answered()) < len(requests) / 4:
         time.sleep(0.1)
     began, cpu, loop = time.monotonic(), cpu_seconds(replica.pid), loop_seconds(replica.pid)
     while answered() < len(requests):
@@ -409,7 +409,7 @@ def say(line: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.states", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=["serve", "restore", "restart", "takeover", "store", "hot", "peers"])
-    parser.add_argument("count", type=int, nargs="?", default=400_000, help="requests, or states")
+    parser.add_argument("count", type=int, nargs="?", default=1_000_000, help="requests, or states")
     parser.add_argument("--keys", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--units", type=int, default=16, help="of the GRU, for peers")
