@@ -37,6 +37,7 @@ from worker.core.tensors.specs import TensorSpec
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.loop.checkpoint import Checkpoint
 from worker.loop.composition import compose
@@ -303,7 +304,7 @@ class World:
         return ExactlyOnce(
             ledger=self.ledger,
             encoder=self.encoder,
-            transactions=self.transactions,
+            transactions=self.transactions if self.states is None else LastStates(self.transactions),
             group=self.source,
             events=self.events,
             commit_interval=self.commit_interval,

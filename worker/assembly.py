@@ -29,7 +29,8 @@ from worker.core.rejections import Rejections
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.stacking import Stacker
 from worker.delivery.at_least_once import AtLeastOnce, Sink
-from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.exactly_once import ExactlyOnce, Transactions
+from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.inference import InferenceLanes, Model, independence, inline_limit, load_as_set
 from worker.inference.onnx_file.reading import digest_of
@@ -403,10 +404,11 @@ def _delivery(  # noqa: PLR0913, PLR0917  # what may stand around the outlet, ea
             clock=time.monotonic,
         )
     outlet.wait_until_ready()
+    transactions: Transactions = outlet if tracing is None else _traced_transactions(tracing, outlet)
     return ExactlyOnce(
         ledger=ledger,
         encoder=encoder,
-        transactions=outlet if tracing is None else _traced_transactions(tracing, outlet),
+        transactions=transactions if stateful is None else LastStates(transactions),
         group=source,
         events=events,
         commit_interval=interval,

@@ -89,7 +89,7 @@ def pace_with(kafka: Cluster, guarantee: str, requests: Sequence[Sent], more: Ma
 
 
 def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
-    """Of a replica, from a quarter to the end of what lies in the topic before it starts, by its answers."""
+    """Of a replica, from the half to the end of what lies in the topic before it starts, by its answers."""
 
     def answered() -> int:
         return sum(scene.kafka.end_offsets(scene.response_topic).values())
@@ -97,7 +97,7 @@ def pace_of_backlog(scene: Scene, requests: Sequence[Sent]) -> Pace:
     scene.kafka.produce(scene.topic, requests)
     answered()  # the first time takes seconds
     replica = scene.start()
-    while (before := answered()) < len(requests) / 4:
+    while (before := answered()) < len(requests) / 2:
         time.sleep(0.1)
     began, cpu, loop = time.monotonic(), cpu_seconds(replica.pid), loop_seconds(replica.pid)
     while answered() < len(requests):

@@ -21,7 +21,7 @@ from tests.builders import P0, P1, SPOILT, World
 from tests.properties.simulation.mutants import store_before_it_is_answered
 from tests.unit.codecs import test_answers, test_runs
 from tests.unit.core import test_batcher
-from tests.unit.delivery import test_at_least_once, test_exactly_once
+from tests.unit.delivery import test_at_least_once, test_exactly_once, test_last_states
 from tests.unit.kafka import scripted
 from tests.unit.kafka.changelog import test_restorer
 from tests.unit.kafka.consumer import test_gates
@@ -39,6 +39,7 @@ from worker.core.batching.batcher import Batcher
 from worker.core.records import Batch, Finished, Message, ModelKey, Partition, Place, Request
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import StoringSink
 from worker.kafka import KafkaSink, KafkaTransactions
 from worker.kafka.changelog import restorer
@@ -133,6 +134,10 @@ def _count_what_comes_again(self: Restoration, keys: Sequence[bytes], values: Se
     return RestoredRows(self.partition, self._attempt, keys, self._layout.read(values))
 
 
+def _abort_with_states_that_wait(self: LastStates) -> None:
+    self._transactions.abort()
+
+
 def _keep_what_is_not_finite(*_: object) -> dict[int, Any]:
     return {}
 
@@ -215,6 +220,12 @@ PLANTED: Mapping[str, Planted] = {
         "take_back",
         _nothing,
         lambda _: test_state.test_what_a_transaction_took_back_is_taken_back_here(joins=False, is_committed=False),
+    ),
+    "states that wait outlive the transaction that is taken back": Planted(
+        LastStates,
+        "abort",
+        _abort_with_states_that_wait,
+        lambda _: test_last_states.test_what_was_taken_back_is_in_no_later_transaction(test_last_states.Transaction()),
     ),
     "a state that is not finite is kept": Planted(
         StatefulStacker,

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from worker.core.message_runs import MessageRuns, fields_of
+from worker.core.message_runs import fields_of
 from worker.core.records import Line, Message, Place
 from worker.delivery.at_least_once import Sink
-from worker.state.changes import OFFSET
+from worker.state.changes import OFFSET, Concluded
 from worker.state.outside_values import Change, OutsideValues
 
 # The topic of messages that are for the store.
@@ -93,9 +93,9 @@ class StoringSink:
 
     def _parted(self, messages: Sequence[Message], place: Place) -> tuple[Sequence[Message], Sequence[Change]]:
         """Those for Kafka, and those for the store."""
-        if not isinstance(messages, MessageRuns) or messages.parts[-1][0].topic != STORE:
+        if not isinstance(messages, Concluded):
             return messages, ()
-        *answers, changes = messages.parts
+        answers, changes = messages.parts
         partition, values = place.line.partition, self._values
         found = [
             Change(key or b"", values.forgotten(partition, int(dict(headers or ())[OFFSET] or b"")), is_forgotten=True)
@@ -103,4 +103,4 @@ class StoringSink:
             else Change(key or b"", values.written(partition, value), is_forgotten=False)
             for _, key, value, headers, *_ in fields_of(changes)
         ]
-        return answers[0] if len(answers) == 1 else MessageRuns(answers), found
+        return answers, found

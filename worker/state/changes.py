@@ -21,6 +21,12 @@ class Encoder(Protocol):
     def encode(self, outcome: Outcome) -> Sequence[Message]: ...
 
 
+class Concluded(MessageRuns):
+    """The messages of an outcome: `parts` are its answer's, and then what it leaves to the next request of its key."""
+
+    __slots__ = ()
+
+
 class StatefulEncoder:
     """Writes the messages of an outcome: its answer, and what it leaves to the next request of its key."""
 
@@ -34,10 +40,11 @@ class StatefulEncoder:
         messages = self._encoder.encode(outcome)
         if not isinstance(outcome, Prediction) or outcome.states is None or outcome.request.state is StateUse.READ:
             return messages
-        expired = self._states.taken_expired(outcome.request.record.partition)
-        if expired:  # first: one of them may be written again
-            messages = [*messages, *self._forgotten(outcome.request.record, expired)]
-        return MessageRuns((messages, self._changes(outcome)))
+        changes = self._changes(outcome)
+        if expired := self._states.taken_expired(outcome.request.record.partition):
+            # First: one of them may be written again.
+            return Concluded((messages, self._forgotten(outcome.request.record, expired), changes))
+        return Concluded((messages, changes))
 
     def _forgotten(self, record: Record, keys: Iterable[bytes]) -> list[Message]:
         headers: list[tuple[str, bytes | None]] = [(OFFSET, b"%d" % record.offset)]

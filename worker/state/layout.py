@@ -31,6 +31,16 @@ FIRST = 1  # a flag: the key had no state before this one
 NO_TIME = -1
 
 
+def is_first(value: bytes) -> bool:
+    """Whether a changelog value says that its key had no state before."""
+    return bool(value[1] & FIRST)
+
+
+def marked(value: bytes, *, first: bool) -> bytes:
+    """The changelog value, saying of its key whether it had no state before."""
+    return value[:1] + bytes([value[1] & ~FIRST | first]) + value[2:]
+
+
 class StateTensor(NamedTuple):
     """One tensor that a model takes from a key's last request, and gives to its next. No batch axis in `spec.dims`."""
 

@@ -15,12 +15,14 @@ from typing import Any
 from unittest import mock
 
 from tests.properties.simulation.producers import SimSink
+from worker.core.message_runs import MessageRun
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.ordering.order_by_key import KeyedLedger, LooseLedger
 from worker.core.records import Ending, Line, Message, Outcome, Partition, Place, Prediction, Record, Request
 from worker.core.tensors.stacking import Pieces
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.last_states import _Waiting
 from worker.delivery.stored_states import StoringSink, _Sent
 from worker.loop.admission import Admission
 from worker.loop.quarantine import Quarantine
@@ -213,6 +215,13 @@ def _lose_what_was_postponed(self: Admission) -> Sequence[Record]:
 
 # States
 
+
+def _take_the_first(self: _Waiting) -> MessageRun:
+    self._written.reverse()
+    return _last(self)
+
+
+_last = _Waiting.last
 _restored = Restoration.states
 _add = KeyTurns.add
 
@@ -294,6 +303,7 @@ IN_A_STORE = (
 )
 AT_A_CHANGELOG_EXACTLY_ONCE = (
     Mutant("states outlive their transaction", KeyStates, "rewind", None),
+    Mutant("states do not wait for the last of their key", _Waiting, "last", _take_the_first),
     Mutant("requests of a key run at once", KeyTurns, "add", _wait_for_no_single_row),
     Mutant("requests come before their states", KeyStates, "is_restoring", _say_no, REBALANCE),
 )

@@ -26,7 +26,8 @@ from worker.core.ordering.order_by_key import LEDGERS, Order
 from worker.core.records import Array, Record, Rejection, Request
 from worker.core.rejections import Rejections
 from worker.delivery.at_least_once import AtLeastOnce, Sink
-from worker.delivery.exactly_once import ExactlyOnce
+from worker.delivery.exactly_once import ExactlyOnce, Transactions
+from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
 from worker.loop.composition import compose
 from worker.loop.conduct import Conduct
@@ -251,7 +252,7 @@ class Replica:
 
     def _exactly_once(self) -> ExactlyOnce:
         fixed = self.setup.transactional_id
-        transactions = SimTransactions(
+        transactions: Transactions = SimTransactions(
             self.process,
             self._broker,
             fixed or self.process.name,
@@ -259,10 +260,11 @@ class Replica:
             lambda: self.source.member,
             is_unique=fixed is None or self.setup.is_static,
         )
+        transactions = watched(self.process, transactions)
         return ExactlyOnce(
             ledger=self.ledger,
             encoder=self.encoder,
-            transactions=watched(self.process, transactions),
+            transactions=transactions if self.states is None else LastStates(transactions),
             group=self.client,
             events=self.events,
             commit_interval=self.setup.commit_interval,

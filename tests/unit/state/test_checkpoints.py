@@ -75,7 +75,8 @@ def test_the_next_start_reads_what_came_behind(*, exactly_once: bool) -> None:
     again = keeping(first)
 
     assert first.events.left_behind == [10]
-    assert read_from(again) == [Extent(20, again.restorer.begun[0][1].known_at)]  # type: ignore[union-attr]
+    written = 10 if exactly_once else 20
+    assert read_from(again) == [Extent(written, again.restorer.begun[0][1].known_at)]  # type: ignore[union-attr]
     assert in_memory(again) == kept(again) == {b"%d" % key: 4.0 for key in range(10)}
     served(again, *some(40))
     assert answers(again)[f"{P0}/59"] == [6.0]
@@ -136,7 +137,7 @@ def test_a_group_that_does_not_answer_is_not_waited_for() -> None:
     served(second, *some(20))
     third = keeping(stop(second))
 
-    assert [extent and extent.next_offset for extent in read_from(third)] == [20]
+    assert [extent and extent.next_offset for extent in read_from(third)] == [10]
     assert in_memory(third) == kept(third)
 
 

@@ -477,7 +477,8 @@ def test_at_least_once_an_old_state_behind_a_newer_one_does_not_count() -> None:
 def test_exactly_once_the_last_state_counts() -> None:
     """Whatever its offset: none but the owner writes, and a request topic that was made anew begins at 0."""
     w = world(exactly_once=True)
-    served(w, of(0, 1), of(1, 1))
+    served(w, of(0, 1))
+    served(w, of(1, 1))
     written = [m for m in w.broker.answers if m.topic == CHANGELOG]
     w.source.revoke(P0)
     w.turn(2)

@@ -1,0 +1,98 @@
+"""Exactly once: of the states that a transaction's answers leave behind, the changelog gets the last of each key.
+
+    send ─▶ answers ─▶ the open transaction
+      └──▶ states: wait here ─(commit)─▶ the last of each key ─▶ the same transaction ─▶ its end
+
+All of a transaction becomes visible at once, so a state that the same transaction replaces is read by none. At least
+once all are written: where an offset between two requests of a key may be committed, the state between them counts.
+
+Owns what waits. Called by the loop's thread alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from worker.core.message_runs import MessageHeaders, MessageRun, fields_of
+from worker.core.records import Message, Partition, Place
+from worker.delivery.exactly_once import Transactions
+from worker.state.changes import Concluded
+from worker.state.layout import is_first, marked
+
+Keys = Sequence[bytes]
+Values = Sequence[bytes | None]
+
+
+class _Waiting:
+    """What the answers of one partition leave behind; `place` is that of the last of them."""
+
+    def __init__(self) -> None:
+        self.place: Place
+        self._topic = ""
+        self._written: list[tuple[Keys, Values]] = []  # each names a key once
+        self._forgotten: dict[bytes, MessageHeaders] = {}  # headers of the record that says so
+
+    def add(self, changes: Sequence[Message]) -> None:
+        if isinstance(changes, MessageRun):
+            self._topic = changes.topic
+            self._written.append((changes.keys, changes.values))  # type: ignore[arg-type]  # a state has a key
+            return
+        for self._topic, key, value, headers, *_ in fields_of(changes):
+            assert key is not None
+            self._written.append(((key,), (value,)))
+            if value is None:
+                self._forgotten[key] = headers
+
+    def last(self) -> MessageRun:
+        """The last of each key."""
+        states: dict[bytes, bytes | None] = {}
+        for keys, values in self._written:
+            states.update(zip(keys, values, strict=True))
+        if len(states) < sum(len(keys) for keys, _ in self._written):
+            self._mark_firsts(states)
+        headers = [self._forgotten[key] if value is None else None for key, value in states.items()]
+        number = self.place.line.partition.number
+        return MessageRun(self._topic, [*states], [*states.values()], headers, number, [number] * len(states))
+
+    def _mark_firsts(self, states: dict[bytes, bytes | None]) -> None:
+        """Whether a key had no state before is what its first write says, not its last."""
+        firsts: dict[bytes, bytes | None] = {}
+        for keys, values in reversed(self._written):
+            firsts.update(zip(keys, values, strict=True))
+        for key, first in firsts.items():
+            last = states[key]
+            if last is not None and is_first(last) is not (was_first := first is not None and is_first(first)):
+                states[key] = marked(last, first=was_first)
+
+
+class LastStates:
+    """Transactions around those with Kafka, for a model with state."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+        self._waiting: dict[Partition, _Waiting] = {}
+        self.begin = transactions.begin
+        self.ended = transactions.ended
+        self.serve = transactions.serve
+
+    def send(self, messages: Sequence[Message], place: Place) -> None:
+        """Put a place's answers into the open transaction, in order; what they leave behind follows with its end."""
+        if isinstance(messages, Concluded):
+            waiting = self._waiting.setdefault(place.line.partition, _Waiting())
+            waiting.place = place
+            messages, *changes = messages.parts
+            for part in changes:
+                waiting.add(part)
+        self._transactions.send(messages, place)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Send the last state of each key, and begin to end the transaction, with these next offsets in it."""
+        for waiting in self._waiting.values():
+            self._transactions.send(waiting.last(), waiting.place)
+        self._waiting = {}
+        self._transactions.commit(offsets)
+
+    def abort(self) -> None:
+        """Begin to take it back."""
+        self._waiting = {}
+        self._transactions.abort()
