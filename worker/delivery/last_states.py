@@ -26,8 +26,8 @@ Values = Sequence[bytes | None]
 class _Waiting:
     """What the answers of one partition leave behind; `place` is that of the last of them."""
 
-    def __init__(self) -> None:
-        self.place: Place
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self._topic = ""
         self._written: list[tuple[Keys, Values]] = []  # each names a key once
         self._forgotten: dict[bytes, MessageHeaders] = {}  # headers of the record that says so
@@ -78,7 +78,7 @@ class LastStates:
     def send(self, messages: Sequence[Message], place: Place) -> None:
         """Put a place's answers into the open transaction, in order; what they leave behind follows with its end."""
         if isinstance(messages, Concluded):
-            waiting = self._waiting.setdefault(place.line.partition, _Waiting())
+            waiting = self._waiting.setdefault(place.line.partition, _Waiting(place))
             waiting.place = place
             messages, *changes = messages.parts
             for part in changes:
