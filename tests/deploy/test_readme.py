@@ -29,6 +29,7 @@ from tests.kafka.cluster import TIMEOUT, Cluster, Sent, fresh
 from tests.readme import GUIDE, ROOT, Block, blocks_of
 from worker.core.records import Partition
 from worker.core.tensors.specs import TensorSpec
+from worker.settings import load
 from worker.state import OutsideValues, StateLayout
 from worker.state.layout import StateTensor
 from worker.tools.state.states_file import States, save
@@ -347,9 +348,9 @@ def test_buckets_are_set_as_the_page_says(tmp_path: Path) -> None:
 
 def test_the_settings_of_state_hold(tmp_path: Path) -> None:
     """With them the guarantee is exactly once, and the changelog has the group's name."""
-    name, value = block("state-settings").text.removeprefix("export ").strip().split("=", 1)
+    (tmp_path / "worker.toml").write_text(block("state-settings").text)
 
-    settings = settings_of({**NEEDED, name: value.strip("'")}, tmp_path)
+    settings = load(tmp_path / "worker.toml", NEEDED)
 
     assert settings.state.tensors == {"h_in": "h_out"}
     assert settings.delivery.guarantee == "exactly_once"
