@@ -670,12 +670,16 @@ class Onlooker:
         self.standings: Mapping[Partition, Standing] = {}
         self.undelivered: Mapping[str, int] = {}
         self.lost: list[tuple[Partition, int, int]] = []
+        self.absent: list[list[str]] = []
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None:
         self.connections, self.standings = connections, standings
 
     def place_lost(self, partition: Partition, lost: int, first: int) -> None:
         self.lost.append((partition, lost, first))
+
+    def topics_absent(self, topics: Sequence[str]) -> None:
+        self.absent.append(list(topics))
 
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         self.connections, self.undelivered = connections, undelivered

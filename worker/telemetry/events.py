@@ -68,6 +68,7 @@ class WorkerEvents:
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
         self._applied_told: set[Partition] = set()  # since their assignment
+        self._absent: Sequence[str] = ()  # request topics
         self._publish_due = 0.0
         self.heartbeat: float | None = None  # when the last turn of the loop ended
         self._publish()
@@ -235,6 +236,16 @@ class WorkerEvents:
         else:  # beyond the end: the topic was made anew, or its log cut short
             self._log.warning("partition_cut_short", partition=str(partition), lost=lost, first=first)
 
+    def topics_absent(self, topics: Sequence[str]) -> None:
+        """These request topics the cluster has no more; none: it has all of them."""
+        if gone := [topic for topic in topics if topic not in self._absent]:
+            self._log.error("request_topics_gone", topics=gone, why="deleted: create them anew, or roll out without")
+        if back := [topic for topic in self._absent if topic not in topics]:
+            self._log.info("request_topics_back", topics=back)
+        self._absent = tuple(topics)
+        self._values.set(metrics.TOPICS_ABSENT, len(topics))
+        self._publish()
+
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None:
         self._values.set(metrics.CONNECTIONS, connections, "producer")
         self._values.replace(metrics.UNDELIVERED, {(topic,): count for topic, count in undelivered.items()})
@@ -360,6 +371,8 @@ class WorkerEvents:
             return "the model is not loaded yet"
         if not self._is_in_group:
             return "not in the consumer group yet"
+        if self._absent:
+            return f"the cluster has no topic {' and no topic '.join(self._absent)}"
         states = None if self._watched is None else self._watched.states
         if states is None or not states.restoring:
             return None

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
@@ -17,7 +17,7 @@ from tests.unit.kafka.client.test_config import settings
 from worker.core.records import Partition, Suspect
 from worker.kafka import Membership
 from worker.kafka.client.statistics import ClientWatcher
-from worker.kafka.consumer import batch_end, rebalances, source
+from worker.kafka.consumer import batch_end, rebalances, request_topics, source
 from worker.kafka.consumer.source import KafkaSource
 from worker.kafka.offsets import standing_lookup
 
@@ -95,9 +95,14 @@ class ScriptedClient:
         self.unreadable: list[tuple[int, int]] = []  # batches, from their first offset to their last
         self.looks: list[int] = []
         self.callbacks: dict[str, Callable[..., None]] = {}
+        self.deleted: set[str] = set()  # topics
+        self.left = 0  # times
 
     def subscribe(self, _topics: list[str], **callbacks: Callable[..., None]) -> None:
         self.callbacks = callbacks
+
+    def unsubscribe(self) -> None:
+        self.left += 1
 
     def consume(self, _count: int, _timeout: float) -> list[Incoming]:
         while self.heard:
@@ -192,14 +197,18 @@ class ScriptedClient:
 
 
 class FurtherClient:
-    """A further client of the same source, which asks the same group and waits longer, or looks at the same log."""
+    """A further client of the same source, which asks the same group or cluster, or looks at the same log."""
 
     def __init__(self, first: ScriptedClient) -> None:
         self.committed = first.committed
         self._first = first
         self._at: TopicPartition | None = None
 
-    def list_topics(self, timeout: float) -> None: ...
+    def list_topics(self, topic: str = "", timeout: float = 0.0) -> ClusterMetadata:
+        metadata = ClusterMetadata()
+        found = metadata.topics[topic] = TopicMetadata()
+        found.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART) if topic in self._first.deleted else None
+        return metadata
 
     def get_watermark_offsets(self, _at: TopicPartition, _timeout: float) -> tuple[int, int]:
         return self._first.first, self._first.end
@@ -320,6 +329,7 @@ def new_world(
     watcher: ClientWatcher | None = None,
     background: Callable[[Callable[[], None]], None] | None = None,
     joined: Callable[[], object] = lambda: None,
+    protocol: Literal["classic", "consumer"] = "consumer",
     **changes: Any,
 ) -> World:
     """A source that has joined its group and holds nothing yet. `background` does what goes on beside: at once."""
@@ -333,11 +343,11 @@ def new_world(
 
     monkeypatch.setattr(source, "Consumer", make)
     clock = Clock()
-    for module in (standing_lookup, batch_end, rebalances):
+    for module in (standing_lookup, batch_end, rebalances, request_topics):
         monkeypatch.setattr(module, "in_background", lambda work, _: (background or (lambda now: now()))(work))
     monkeypatch.setattr(standing_lookup, "time", SimpleNamespace(sleep=clock.wait, monotonic=clock))
     logger = logging.getLogger("librdkafka")
-    membership = Membership("consumer", "test", None)
+    membership = Membership(protocol, "test", None)
     made = KafkaSource(settings(**changes), membership, logger, watcher, clock, joined)
     made.subscribe(assignments := Quiet())
     return World(made, clients[0], assignments, clock)

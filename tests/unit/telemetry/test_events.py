@@ -355,6 +355,28 @@ def test_an_outage_has_a_beginning_and_an_end_in_the_log(watched: Watched, log: 
     assert told == ["brokers_out_of_reach", "brokers_reached_again"]
 
 
+def test_a_worker_without_one_of_its_request_topics_is_not_ready(watched: Watched, log: list[Any]) -> None:
+    """It says so at once, once for each topic, and is ready again when the topic is back."""
+    watched.events.model_warmed("digits", "1", "cpu")
+    watched.events.assigned([P0])
+
+    watched.events.topics_absent(["orders"])
+    watched.events.topics_absent(["backfill", "orders"])
+    unready, page = watched.events.latest.unready, watched.page()
+    watched.events.topics_absent([])
+
+    assert unready == "the cluster has no topic backfill and no topic orders"
+    assert (page["request_topics_absent"], page["ready"]) == (2, 0)
+    assert watched.events.latest.unready is None
+    assert watched.page()["request_topics_absent"] == 0
+    told = [(line["event"], line["topics"]) for line in log if line["event"].startswith("request_topics")]
+    assert told == [
+        ("request_topics_gone", ["orders"]),
+        ("request_topics_gone", ["backfill"]),
+        ("request_topics_back", ["backfill", "orders"]),
+    ]
+
+
 def test_a_batch_is_full_at_what_the_model_takes(watched: Watched) -> None:
     """Which may be less than the settings allow."""
     watched.events.bounded(batch=8, records=100, rows=200, size=300, run=60.0)

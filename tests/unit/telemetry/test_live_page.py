@@ -120,6 +120,7 @@ def test_counters_and_buckets_are_said_as_they_stand(shown: Shown) -> None:
         (lambda s: setattr(s.signals, "stop_asked", True), "draining", "told to stop"),
         (lambda s: setattr(s.states, "restoring", 2), "restoring", "the states of 2 partitions are being read back"),
         (lambda s: s.events.lost([P0, P1], 0), "starting", "not in the consumer group yet"),
+        (lambda s: s.events.topics_absent(["orders"]), "topic_gone", "the cluster has no topic orders"),
     ],
 )
 def test_the_phase_is_a_word_with_its_reason(

@@ -7,7 +7,7 @@ librdkafka says it as JSON in a callback, whatever the load; nothing here is don
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from worker.core.records import Partition, Standing
@@ -24,6 +24,7 @@ class ClientWatcher(Protocol):
 
     def consumer_seen(self, connections: int, standings: Mapping[Partition, Standing]) -> None: ...
     def place_lost(self, partition: Partition, lost: int, first: int) -> None: ...
+    def topics_absent(self, topics: Sequence[str]) -> None: ...
     def producer_seen(self, connections: int, undelivered: Mapping[str, int]) -> None: ...
 
 

@@ -57,6 +57,12 @@ class Rebalances:
             on_lost=self._on_lost,
         )
 
+    def rejoin(self, consumer: Consumer) -> None:
+        """Leave the group and join it again. All partitions are revoked in the next poll."""
+        assert self.assignments is not None
+        consumer.unsubscribe()
+        self.subscribe(consumer, self.assignments)
+
     def coordinator_seen(self, state: str) -> None:
         """Under KIP-848 no callback says that we are in the group without a partition: this does."""
         if self.assignments is not None and self._stand_by.heard(state):

@@ -1,4 +1,5 @@
-"""What the watcher hears of the consumer: how far behind it is, and which requests were deleted before they were read.
+"""What the watcher hears of the consumer: how far behind it is, which requests were deleted before they were read, and
+which topics.
 
 The client reports on itself once a second. Of deleted requests, the only ones that are never answered, it says nothing
 there: it goes on where the reset policy says, and a line of its log alone names the place that it left (librdkafka
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
@@ -58,6 +59,11 @@ class Reports:
         if self._watcher is not None and self._lost and self._clock() >= self._ask_at:
             self._tell_lost(consumer, self._watcher)
         return seen
+
+    def topics_absent(self, topics: Sequence[str]) -> None:
+        """These request topics the cluster has no more; none: it has all of them again."""
+        if self._watcher is not None:
+            self._watcher.topics_absent(topics)
 
     def _tell_lost(self, consumer: Consumer, watcher: ClientWatcher) -> None:
         """Tell of the places that were lost since, with the offset at which each one's log begins now."""

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from worker.core.failures import KafkaFatal, Stop
 from worker.core.records import CommitResult, Partition, Record
 from worker.kafka.client.config import consumer_config
-from worker.kafka.client.errors import FATAL, UNREADABLE, configuring, refusal, words_of
+from worker.kafka.client.errors import FATAL, GONE, UNREADABLE, configuring, refusal, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.login_files import LoginFiles
 from worker.kafka.client.membership import Membership, fall_back
@@ -30,6 +30,7 @@ from worker.kafka.consumer.held_records import HeldRecords
 from worker.kafka.consumer.pauses import By, Pauses
 from worker.kafka.consumer.rebalances import Rebalances
 from worker.kafka.consumer.reports import Reports
+from worker.kafka.consumer.request_topics import RequestTopics
 from worker.kafka.consumer.to_records import Flowing, partition_of, to_records
 from worker.kafka.consumer.unreadable_batches import Unreadable
 from worker.kafka.offsets.group_offsets import KafkaOffsets
@@ -64,6 +65,8 @@ class KafkaSource:
         self._reports = Reports(watcher, self._log, clock)
         self._login_files = LoginFiles(kafka.secret_files, kafka.certificates.values())
         self._stranded = Stranded("consumer", self._new_asking_client, clock)
+        self._request_topics = RequestTopics(kafka.request_topics, self._new_asking_client, self._on_absent, clock)
+        self._is_to_rejoin = False
         self._failure: Exception | None = None
         self._flowing = Flowing()
         self._is_shut_out = False
@@ -216,6 +219,9 @@ class KafkaSource:
 
     def _read(self, max_records: int, timeout: float) -> Sequence[Record]:
         """What the client has, of partitions that are ours after its callbacks."""
+        if self._is_to_rejoin:
+            self._is_to_rejoin = False
+            self._rebalances.rejoin(self._consumer)
         try:
             messages = self._fetch(max_records, timeout)
         except (KafkaException, RuntimeError, SystemError) as error:
@@ -313,9 +319,11 @@ class KafkaSource:
             self._rebalances.coordinator_seen(seen.coordinator)
         if (why := self._stranded.why(seen.connections, seen.brokers)) is not None:
             self._shut_out(f"{why}; start again")
+        self._request_topics.attend({partition.topic for partition in seen.standings})
 
     def _on_commit(self, error: KafkaError | None, positions: list[TopicPartition]) -> None:
         for wrong in self._offsets.heard(error, positions):
+            self._doubt_after(wrong)
             if refusal(wrong) is not None:
                 self._hear(wrong)
 
@@ -334,8 +342,24 @@ class KafkaSource:
 
     def _on_error(self, error: KafkaError) -> None:
         self.hear_of_login(error)
+        self._doubt_after(error)
         if self._failure is None and error.fatal() and not self._may_fall_back():
             self._hear(error)
+
+    def _on_absent(self, absent: Collection[str], back: Collection[str]) -> None:
+        """A request topic has gone, or is back.
+
+        A KIP-848 group heeds both by itself. A classic one looks at its topics when a member joins, and every 5
+        minutes. Meanwhile it would commit the old topic's place in the new one: what lies before would be lost.
+        """
+        self._reports.topics_absent(sorted(absent))
+        if self.membership.protocol == "classic":
+            held = {at.topic for at in self._consumer.assignment()}
+            self._is_to_rejoin = not held.isdisjoint(absent) or not held.issuperset(back)
+
+    def _doubt_after(self, error: KafkaError) -> None:
+        if error.code() in GONE:
+            self._request_topics.doubt()
 
     def __repr__(self) -> str:
         return f"<KafkaSource {self._kafka.group_id} {self.membership.protocol} paused={self._pauses.is_general}>"

@@ -149,6 +149,7 @@ UNDELIVERED = gauge(
     "Which topic takes no answers? Messages sent to it that no broker has acknowledged.",
     topic=(),
 )
+TOPICS_ABSENT = gauge("request_topics_absent", "How many of the request topics does the cluster not have?")
 PARTITIONS = gauge("partitions", "How many partitions does this replica hold?")
 REBALANCES = counter("rebalances", "How often do partitions come and go?", event=("assigned", "revoked", "lost"))
 REVOKED_UNSETTLED = counter(
@@ -156,7 +157,7 @@ REVOKED_UNSETTLED = counter(
 )
 PAUSES = counter("pauses", "How often was fetching paused because too much is in flight?")
 PAUSED = gauge("paused", "Is fetching paused now?")
-READY = gauge("ready", "Is the model warm and this replica in the group?")
+READY = gauge("ready", "Is the model warm, this replica in the group, and each request topic there?")
 BUILD = info("build", "Which build is this?", version=(), python=())
 MODEL = info("model", "Which model is served, and on what?", name=(), version=(), device=())
 

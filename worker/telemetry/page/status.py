@@ -113,6 +113,8 @@ def _phase(snapshot: Snapshot, seen: _Seen, dead: str | None) -> tuple[str, str 
         return "serving", None
     if snapshot.unready == STOPPING:
         return "draining", "told to stop: what was taken is finished, and nothing new is"
+    if seen.number(metrics.TOPICS_ABSENT):
+        return "topic_gone", snapshot.unready
     return "restoring" if seen.number(metrics.RESTORING) else "starting", snapshot.unready
 
 

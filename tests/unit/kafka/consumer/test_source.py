@@ -17,6 +17,7 @@ from worker.core.records import UNREADABLE_HEADERS, CommitResult, Standing
 from worker.kafka import Membership
 from worker.kafka.client.stranded import STRANDED_AFTER
 
+UP = json.dumps({"brokers": {"a:9092/1": {"state": "UP"}}})
 NOT_YET = {"app_offset": -1001, "next_offset": -1001}
 
 
@@ -411,3 +412,50 @@ def test_only_a_classic_member_without_partitions_says_that_it_leaves(
 
     assert world.client.is_closed
     assert bool(said) == (protocol == "classic" and instance is None and not holds)
+
+
+@pytest.mark.parametrize("how", ["error", "commit", "statistics"])
+def test_each_sign_of_a_deleted_topic_has_it_looked_for(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A classic group's client tells an error, a commit is refused, a KIP-848 group takes its partitions away."""
+    onlooker = Onlooker()
+    world = new_world(monkeypatch, onlooker)
+    world.assign(P)
+    unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    found = {"fetch_state": "active", "ls_offset": 100, "committed_offset": 9} | NOT_YET
+    reading = json.dumps({"topics": {"r": {"partitions": {"0": found}}}})
+    world.client.config["stats_cb"](reading)
+    world.client.deleted.add("r")
+    if how == "error":
+        world.client.config["error_cb"](unknown)
+    elif how == "commit":
+        refused = SimpleNamespace(topic="r", partition=0, offset=8, metadata=None, error=unknown)
+        world.commit_heard(refused)
+    else:
+        world.client.config["stats_cb"]("{}")
+
+    for _ in range(5):
+        world.clock.now += 1
+        world.client.config["stats_cb"](reading)
+
+    assert onlooker.absent == [["r"]]
+
+
+@pytest.mark.parametrize(("protocol", "times"), [("classic", [1, 2, 2, 2]), ("consumer", [0, 0, 0, 0])])
+def test_a_classic_member_joins_anew_when_a_topic_it_reads_is_gone_and_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, protocol: Literal["classic", "consumer"], times: list[int]
+) -> None:
+    """Its group would hand the old topic's places on to the new one. Not where its client has seen to it by itself."""
+    world = new_world(monkeypatch, protocol=protocol)
+    world.assign(P)
+    left = []
+
+    for deleted, held in (({"r"}, {P}), (set(), set()), ({"r"}, set()), (set(), {P})):
+        world.client.deleted, world.client.held = deleted, held
+        world.client.config["error_cb"](KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        for _ in range(6):
+            world.clock.now += 1
+            world.client.config["stats_cb"](UP)
+        world.polled()
+        left.append(world.client.left)
+
+    assert left == times

@@ -1,0 +1,94 @@
+"""A request topic that is deleted while workers read it: they say so, are not ready, and read the new one."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.cluster import Cluster
+from tests.kafka.replica import Replica
+from tests.kafka.scene import Scene, quick_at_least_once, quick_exactly_once, raw
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+# A classic group without traffic is looked after every 30 s; else it takes 5.
+SOON = 50.0
+REQUESTS = 400
+
+
+def staged(kafka: Cluster, folder: Path, guarantee: str, protocol: str, topics: int = 1) -> Scene:
+    settings = {"KAFKA__GROUP_PROTOCOL": protocol}
+    return Scene(kafka, folder, settings, guarantee=guarantee, partitions=2, request_topics=topics)
+
+
+def publish(scene: Scene, topic: str) -> None:
+    scene.publish([raw(number, key=b"%d" % number) for number in range(REQUESTS)], topic)
+
+
+def wait_until_reported(replica: Replica, topic: str) -> None:
+    """Until its client has said, as it does every second, that it reads the topic: the test begins in that second."""
+    deadline = time.monotonic() + SOON
+    while not any(topic in line for line in replica.text("/metrics").splitlines() if "consumer_lag{" in line):
+        assert time.monotonic() < deadline, replica.log
+        time.sleep(0.05)
+
+
+def wait_until_unready(replica: Replica, topic: str) -> None:
+    deadline = time.monotonic() + SOON
+    while replica.status("/readyz") == 200:
+        assert time.monotonic() < deadline, replica.log
+        time.sleep(0.05)
+    assert replica.text("/readyz") == f"the cluster has no topic {topic}\n"
+
+
+@PROTOCOLS
+@quick_exactly_once
+def test_a_deleted_topic_is_told_at_once_and_its_successor_is_read(
+    kafka: Cluster, tmp_path: Path, guarantee: str, protocol: str
+) -> None:
+    """Whole, and committed where it stands: nothing of the old topic is taken for the new one's."""
+    with staged(kafka, tmp_path, guarantee, protocol, topics=2) as scene:
+        replica = scene.replica()
+        gone, other = scene.topics
+        publish(scene, gone)
+        publish(scene, other)
+        scene.answers()
+        scene.expect_all_committed()
+        wait_until_reported(replica, gone)
+
+        kafka.delete_topic(gone)
+
+        wait_until_unready(replica, gone)
+        assert f'"request_topics_gone", "topics": ["{gone}"]' in replica.log
+        assert replica.metric("inference_worker_request_topics_absent") == 1
+        settled = replica.metric("inference_worker_records_settled_total")
+        publish(scene, other)
+        replica.wait_until_settled(int(settled) + REQUESTS)
+
+        kafka._create(gone, 2)
+        publish(scene, gone)
+        replica.wait_until_ready(SOON)
+        replica.wait_until_settled(int(settled) + 2 * REQUESTS)
+        assert "request_topics_back" in replica.log
+        scene.expect_all_committed()
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log
+
+
+@quick_at_least_once
+@PROTOCOLS
+def test_a_worker_whose_topic_was_deleted_under_it_stops_in_good_order(
+    kafka: Cluster, tmp_path: Path, guarantee: str, protocol: str
+) -> None:
+    """What it had answered and could not commit any more is owed to nothing."""
+    with staged(kafka, tmp_path, guarantee, protocol) as scene:
+        replica = scene.replica()
+        with scene.publishing(500.0):
+            scene.wait_for_progress(10)
+        kafka.delete_topic(scene.topic)
+        wait_until_unready(replica, scene.topic)
+
+        replica.terminate()
+
+        assert replica.exit_code() == 0, replica.log

@@ -1,0 +1,142 @@
+"""Whether a request topic is gone: asked for a reason, believed at the second sight, taken back at the first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+
+from tests.fakes import Clock
+from worker.kafka.consumer import request_topics
+from worker.kafka.consumer.request_topics import LOOK_AGAIN_AFTER, LOOK_EVERY, RequestTopics
+
+ABSENT = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+CLOSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+
+class Watch:
+    """Two topics, watched once a second by a clock that the test turns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.errors: dict[str, KafkaError] = {}
+        self.is_away = False  # the cluster
+        self.looks = 0
+        self.open = 0  # clients
+        self.told: list[list[list[str]]] = []  # what is absent, and what is back
+        self.clock = Clock()
+        self.started: list[Callable[[], object]] = []
+        self.is_slow = False
+        monkeypatch.setattr(request_topics, "in_background", lambda work, _: self.started.append(work))
+        self.topics = RequestTopics(
+            ("orders", "backfill"), self._client, lambda *told: self.told.append([*map(sorted, told)]), self.clock
+        )
+
+    def seconds(self, count: float, *read: str) -> None:
+        for _ in range(int(count)):
+            self.clock.now += 1
+            self.topics.attend(read)
+            while self.started and not self.is_slow:
+                self.started.pop()()
+
+    def _client(self) -> Consumer:
+        self.open += 1
+        return cast("Consumer", self)
+
+    def poll(self, timeout: float) -> None:
+        """No login is waited for."""
+
+    def list_topics(self, topic: str, timeout: float) -> ClusterMetadata:
+        assert timeout > 0
+        self.looks += topic == "orders"
+        if self.is_away:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        metadata = ClusterMetadata()
+        found = metadata.topics[topic] = TopicMetadata()
+        found.error = self.errors.get(topic)
+        return metadata
+
+    def close(self) -> None:
+        self.open -= 1
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    return Watch(monkeypatch)
+
+
+def test_without_a_reason_it_is_asked_every_half_a_minute(watch: Watch) -> None:
+    """And all clients are closed."""
+    watch.seconds(3 * LOOK_EVERY + 3, "orders", "backfill")
+
+    assert (watch.looks, watch.open, watch.told) == (3, 0, [])
+
+
+def test_a_topic_of_which_nothing_is_read_any_more_is_looked_for_at_once(watch: Watch) -> None:
+    """As when a KIP-848 group takes its partitions away. It is told within a few seconds, once."""
+    watch.seconds(10, "orders", "backfill")
+    watch.errors["orders"] = ABSENT
+
+    watch.seconds(LOOK_AGAIN_AFTER + 3, "backfill")
+
+    assert watch.told == [[["orders"], []]]
+    watch.seconds(LOOK_EVERY, "backfill")
+    assert watch.told == [[["orders"], []]]
+
+
+def test_one_that_another_replica_read_is_missed_within_a_minute(watch: Watch) -> None:
+    """No error, and no partition that went."""
+    watch.errors["orders"] = ABSENT
+
+    watch.seconds(LOOK_EVERY + LOOK_AGAIN_AFTER + 3, "backfill")
+
+    assert watch.told == [[["orders"], []]]
+
+
+def test_a_broker_that_has_just_started_is_not_believed_at_once(watch: Watch) -> None:
+    """It may not know of a topic yet."""
+    watch.errors["orders"] = ABSENT
+    watch.topics.doubt()
+    watch.seconds(1)
+    watch.errors.clear()
+
+    watch.seconds(10)
+
+    assert (watch.looks, watch.told) == (2, [])
+
+
+def test_a_topic_that_is_back_is_told_by_the_next_look(watch: Watch) -> None:
+    """While one is absent it is looked for every few seconds."""
+    watch.errors = dict.fromkeys(("orders", "backfill"), ABSENT)
+    watch.topics.doubt()
+    watch.seconds(LOOK_AGAIN_AFTER + 3)
+    watch.errors.pop("orders")
+    watch.seconds(LOOK_AGAIN_AFTER + 1)
+    watch.errors.clear()
+    watch.seconds(LOOK_AGAIN_AFTER + 1)
+
+    assert watch.told == [[["backfill", "orders"], []], [["backfill"], ["orders"]], [[], ["backfill"]]]
+
+
+def test_a_cluster_that_does_not_answer_says_nothing(watch: Watch) -> None:
+    """What was absent stays so, and what was there, too; nor is a topic gone that may not be seen."""
+    watch.errors = {"orders": ABSENT, "backfill": CLOSED}
+    watch.topics.doubt()
+    watch.seconds(LOOK_AGAIN_AFTER + 3)
+    watch.is_away = True
+
+    watch.seconds(10)
+
+    assert (watch.told, watch.open) == ([[["orders"], []]], 0)
+
+
+def test_one_question_is_asked_at_a_time(watch: Watch) -> None:
+    """However long its answer takes."""
+    watch.is_slow = True
+    watch.topics.doubt()
+
+    watch.seconds(LOOK_EVERY)
+
+    assert len(watch.started) == 1
