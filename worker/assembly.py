@@ -468,6 +468,8 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
         gives=", ".join(map(str, signature.outputs)),
         row_counts=model.warmed_up_at,
     )
+    if left := model.left_to_cpu:
+        events.noted("nodes_left_to_cpu", device=model.device.name, nodes=left, count=sum(left.values()))
     events.padded(signature.buckets)
     if model.fixed_rows is not None:
         events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))

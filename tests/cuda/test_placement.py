@@ -16,6 +16,8 @@ from tests.bench.gpu.networks import of_pixels
 from tests.gpu.nets import NETS, eight_bits, in_half
 from tests.models import gru, hungry
 from worker.inference.onnxruntime_errors import ORT_ERRORS
+from worker.inference.running.device import CPU, _session, left_to_cpu
+from worker.inference.running.device_memory import CUDA
 
 LEFT = "assigned to the default CPU EP"
 BUILDS: dict[str, Callable[[], bytes]] = {
@@ -49,14 +51,24 @@ def test_nothing_is_left_to_the_cpu(name: str) -> None:
     assert not said or "cuDNN is unavailable" in said
 
 
-def test_a_gru_that_resets_before_its_product_is_left_to_the_cpu() -> None:
+def test_a_gru_that_resets_before_its_product_is_left_to_the_cpu_and_named() -> None:
     """cuDNN knows the other kind alone, which PyTorch exports. `docs/models.md` says so."""
-    assert LEFT in refusal(gru(resets_after=0))
+    model = gru(resets_after=0)
+
+    assert LEFT in refusal(model)
+    assert left_to_cpu(_session(model, [CUDA, CPU], 1))["GRU"] == 1
 
 
-def test_pooling_of_opset_22_is_left_to_the_cpu() -> None:
+def test_pooling_of_opset_22_is_left_to_the_cpu_and_named() -> None:
     """ONNX Runtime 1.31 has no such kernel. `docs/models.md` says so."""
     made = onnx.load_from_string(NETS["ResNet-50"].build())
     made.opset_import[0].version = 22
+    model = made.SerializeToString()
 
-    assert LEFT in refusal(made.SerializeToString())
+    assert LEFT in refusal(model)
+    assert set(left_to_cpu(_session(model, [CUDA, CPU], 1))) == {"MaxPool"}
+
+
+def test_of_a_network_that_cuda_takes_whole_nothing_is_named() -> None:
+    """The same network as above, in the opset of which CUDA has all kernels."""
+    assert left_to_cpu(_session(NETS["ResNet-50"].build(), [CUDA, CPU], 1)) == {}

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from tests.kafka.checker import Answer
-from tests.kafka.cluster import Cluster, Read, Sent
+from tests.kafka.cluster import MORTAL, Cluster, Read, Sent
+from tests.kafka.fixtures import NewBroker
 from tests.kafka.publisher import Position
 from tests.kafka.scene import RAW_HEADER, WIDTH, Scene, quick_at_least_once, quick_exactly_once, raw, row
-from tests.models import lookup, square_root
+from tests.models import lookup, mlp, square_root
 
 JSON_HEADER = ("content-type", b"application/json")
 PROTOBUF_HEADER = ("content-type", b"application/x-protobuf")
@@ -284,6 +285,30 @@ def test_an_answer_too_large_for_the_response_topic_becomes_an_error(
         errors = [a for a in scene.answers() if a.is_error]
         assert [(a.key, a.headers["error-code"]) for a in errors] == [(b"big", "RESOURCE_EXHAUSTED")]
         assert replica.failed_transactions == 0, "a transaction was tried with it in it"
+
+
+@quick_at_least_once
+def test_an_answer_too_large_for_any_request_to_the_broker_becomes_an_error(
+    new_broker: NewBroker, tmp_path: Path, guarantee: str
+) -> None:
+    """Its topic would take it; the broker hangs up at a request of more than `socket.request.max.bytes`."""
+    broker = new_broker({"socket.request.max.bytes": "200000"})
+    cluster = Cluster(broker.bootstrap_servers)
+    requests = [raw(n, key=b"k") for n in range(20)]
+    for rows in (1000, 750):  # of 256 bytes in their answer: the second is a little below
+        requests.insert(10, Sent(b"%d" % rows, b"".join(row(n) for n in range(rows)), [RAW_HEADER]))
+    model = mlp(WIDTH, (32,), 64)
+    with Scene(cluster, tmp_path, guarantee=guarantee, partitions=1, model=model, session=MORTAL) as scene:
+        replica = scene.replica()
+
+        scene.publish(requests)
+
+        scene.verdict().expect_clean()
+        scene.expect_right_values()
+        errors = [a for a in scene.answers() if a.is_error]
+        assert [(a.key, a.headers["error-code"]) for a in errors] == [(b"1000", "RESOURCE_EXHAUSTED")]
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log
 
 
 @quick_at_least_once

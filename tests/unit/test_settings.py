@@ -332,6 +332,20 @@ def test_a_mistyped_name_in_the_file_is_an_error_too(tmp_path: Path) -> None:
     ]
 
 
+def test_true_is_no_number(tmp_path: Path) -> None:
+    """In a file, where it would be 1; where a setting may be true it is."""
+    config = tmp_path / "worker.toml"
+    config.write_text(
+        "[batching]\nmax_batch_size = true\nlinger_ms = false\ntimeout_ms = true\n[kafka]\nallow_plaintext = true\n"
+    )
+
+    assert [line.partition(". ")[0] for line in refused({}, config)] == [
+        "WORKER_BATCHING__MAX_BATCH_SIZE: must be a number, got True",
+        "WORKER_BATCHING__LINGER_MS: must be a number, got False",
+        "WORKER_BATCHING__TIMEOUT_MS: must be a number, got True",
+    ]
+
+
 def test_a_key_in_the_wrong_place_of_the_file_is_shown_its_own(tmp_path: Path) -> None:
     """Without a table, in another one, by the variable's name, and what only a variable can say."""
     config = tmp_path / "worker.toml"
@@ -610,6 +624,10 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
         (
             {"DELIVERY__GUARANTEE": "exactly_once", "DELIVERY__ORDER": "key"},
             "WORKER_DELIVERY__ORDER: key lets answers leave ahead of earlier ones, and a transaction holds only",
+        ),
+        (
+            {"KAFKA__CONFIG": '{"linger.ms": 60000}'},
+            "WORKER_KAFKA__CONFIG: linger.ms must be less than WORKER_DELIVERY__DRAIN_TIMEOUT_S, or a stop ends",
         ),
         (
             {"BATCHING__LINGER_MS": "1000", "DELIVERY__DRAIN_TIMEOUT_S": "1"},

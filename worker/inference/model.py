@@ -18,7 +18,7 @@ from worker.core.tensors.buckets import Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.onnxruntime_errors import ORT_ERRORS, readable, run_failure
-from worker.inference.running.device import Device, Opened, plainly
+from worker.inference.running.device import Device, Opened, left_to_cpu, plainly
 from worker.inference.running.device_memory import DeviceMemory, Unbindable, is_accelerated
 from worker.inference.running.fixed_batch import FixedBatch
 from worker.inference.running.io_binding import BoundRuns
@@ -90,6 +90,11 @@ class Model:
     def is_accelerated(self) -> bool:
         """Whether it runs on a GPU, which the loop's thread should keep busy and not wait for."""
         return is_accelerated(self._session)
+
+    @property
+    def left_to_cpu(self) -> Mapping[str, int]:
+        """Nodes that a GPU was to run and does not, by operator: their tensors are copied there and back."""
+        return left_to_cpu(self._session) if self.is_accelerated else {}
 
     def probe(self) -> Sequence[Array] | RunFailure:
         """Run the warm-up batch again: a failure unless it still gives all rows, and finite ones where it gave them."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from worker.settings.sections import (
 )
 
 LAST_PORT = 65_535
+# Of the producer, by either of its names.
+_LINGERS = frozenset({"linger.ms", "queue.buffering.max.ms"})
 # What we log in with, by PLAIN and SCRAM or by OAUTHBEARER.
 _PASSWORD = ("sasl_username", "sasl_password")
 _TOKEN = ("oauth_token_endpoint_url", "oauth_client_id", "oauth_client_secret", "oauth_scope")
@@ -34,7 +37,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
         kafka_conflicts(settings.kafka),
         bounds_conflicts(settings.batching),
         _transactions(settings.delivery),
-        _linger(settings.batching, settings.delivery),
+        _linger(settings),
         model_conflicts(settings.model),
         _state(settings),
     )
@@ -185,8 +188,16 @@ def bounds_conflicts(batching: BatchingSettings) -> Iterator[str]:
             )
 
 
-def _linger(batching: BatchingSettings, delivery: DeliverySettings) -> Iterator[str]:
-    if batching.linger is not None and batching.linger >= delivery.drain_timeout_s:
+def _linger(settings: Settings) -> Iterator[str]:
+    drain = settings.delivery.drain_timeout_s
+    for key in _LINGERS & settings.kafka.config.keys():
+        with suppress(ValueError):  # the client says what it does not take
+            if float(settings.kafka.config[key]) >= drain * 1000:
+                yield (
+                    f"WORKER_KAFKA__CONFIG: {key} must be less than WORKER_DELIVERY__DRAIN_TIMEOUT_S, or a stop ends "
+                    "before the answers are sent"
+                )
+    if (linger := settings.batching.linger) is not None and linger >= drain:
         yield "WORKER_BATCHING__LINGER_MS: must be less than WORKER_DELIVERY__DRAIN_TIMEOUT_S, or no batch ends in time"
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, LiteralString
+from collections.abc import Callable, Iterator
+from types import UnionType
+from typing import Annotated, Any, Literal, LiteralString, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +22,7 @@ from pydantic import (
     SkipValidation,
     StringConstraints,
     Tag,
+    ValidationInfo,
     field_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -152,12 +154,31 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$", to_lower
 DeviceName = Annotated[str, BeforeValidator(_device)]
 
 
+def _plain_types(annotation: Any) -> Iterator[Any]:
+    """Those of which a value may be: of a union and what it holds, but not of what stands in a list."""
+    if get_origin(annotation) in (Annotated, Union, UnionType):
+        for part in get_args(annotation):
+            yield from _plain_types(part)
+    else:
+        yield annotation
+
+
 class Section(BaseModel):
     """What the sections share: frozen, no unknown names, defaults checked, no value ever printed by an error."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False, defer_build=True
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """pydantic takes the `true` of a TOML file for 1."""
+        if isinstance(value, bool) and info.field_name is not None:
+            kinds = set(_plain_types(cls.model_fields[info.field_name].annotation))
+            if kinds & {int, float} and bool not in kinds:
+                raise PydanticCustomError("truth_for_a_number", "must be a number")
+        return value
 
 
 class PaddedAxis(Section):

@@ -50,6 +50,18 @@ def test_less_order_is_told_with_what_a_reader_does_then(order: str, told: str |
     assert told is None or (told in rows["order"] and "keeps each `source`" in rows["order"])
 
 
+def test_what_a_gpu_leaves_to_the_cpu_is_told() -> None:
+    """By operator, with how many."""
+    report = Report("command")
+    left = {"MaxPool": 12, "GRU": 1}
+    report.model = ModelFacts("m", "1", "cuda:0", "why", ["x"], ["y"], None, None, 1.0, {1: 0.001}, left_to_cpu=left)
+    file = io.StringIO()
+
+    show(Console(file=file, width=80), report, show_all=False)
+
+    assert "left to the CPU   13 nodes: 12 MaxPool, 1 GRU" in file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("fixed_rows", "told"),
     [

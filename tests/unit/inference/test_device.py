@@ -9,7 +9,7 @@ from tests import models
 from worker.core.failures import BadConfiguration
 from worker.inference import load
 from worker.inference.running import device
-from worker.inference.running.device import CPU, Opened, Unusable, _refused
+from worker.inference.running.device import CPU, Opened, Unusable, _refused, left_to_cpu
 from worker.inference.running.device_memory import CUDA, TENSORRT
 from worker.inference.running.provider_complaints import cause_in
 from worker.settings import ModelSettings
@@ -60,6 +60,19 @@ def test_cuda_without_a_driver_is_refused_with_cause_and_cure(path: Path, monkey
 def test_the_cpu_can_be_asked_for(path: Path) -> None:
     """Then nothing else is tried."""
     assert load(ModelSettings(path=path, device="cpu"), max_batch_size=4).device.reason == "WORKER_MODEL__DEVICE is cpu"
+
+
+def test_nodes_are_counted_by_operator_where_the_cpu_has_them(path: Path) -> None:
+    """On a CPU these are all of them; a model there has nothing that a GPU was to run."""
+    opened = device.open_cpu(path.read_bytes(), 1, "a test")
+
+    assert left_to_cpu(opened.session) == {"Gemm": 2, "Relu": 1}
+    assert load(ModelSettings(path=path, device="cpu"), max_batch_size=4).left_to_cpu == {}
+
+
+def test_a_runtime_that_does_not_tell_where_nodes_are_is_no_reason_to_fail(path: Path) -> None:
+    """One that was not asked to remember refuses; before 1.24 there is no such question."""
+    assert left_to_cpu(ort.InferenceSession(str(path), providers=[CPU])) == {}
 
 
 def test_a_provider_that_does_not_exist_is_refused_with_the_list(path: Path) -> None:

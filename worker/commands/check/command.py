@@ -169,6 +169,7 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
         doubt=found.doubt,
         closed_by=CLOSING.get(full.why),
         state=remembered,
+        left_to_cpu=model.left_to_cpu,
     )
     if found.why is not None:
         report.warnings.append(Finding(found.why))

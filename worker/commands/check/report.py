@@ -29,7 +29,7 @@ class ModelFacts:
     model's file leaves open, by input and axis. `fixed_rows`: what short batches are padded to, for a model exported
     for one number of rows; `padded`: each padded axis and its buckets. `doubt`: which outputs did not show that rows
     are independent. `closed_by`: the setting that closes a full batch, where that is not MAX_BATCH_SIZE. `state`: what
-    the model remembers of each key.
+    the model remembers of each key. `left_to_cpu`: nodes that a GPU was to run and does not, by operator.
     """
 
     name: str
@@ -48,6 +48,7 @@ class ModelFacts:
     doubt: str | None = None
     closed_by: str | None = None
     state: Sequence[str] = ()
+    left_to_cpu: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,11 @@ def _model(model: ModelFacts) -> list[Row]:
         rows.append(("full batches", f"close at {count(max(model.run_seconds), 'row')}, by {model.closed_by}"))
     if model.doubt is not None:
         rows.append(("unseen", model.doubt))
-    rows += [("device", f"{model.device}: {model.why}"), ("load and warm-up", _time(model.load_seconds))]
+    rows.append(("device", f"{model.device}: {model.why}"))
+    if left := model.left_to_cpu:
+        nodes = ", ".join(f"{number} {operator}" for operator, number in left.items())
+        rows.append(("left to the CPU", f"{count(sum(left.values()), 'node')}: {nodes}"))
+    rows.append(("load and warm-up", _time(model.load_seconds)))
     if model.open_axes:
         lengths = ", ".join(f"{axis} {length:,} long" for axis, length in model.open_axes.items())
         rows.append(("measured with", f"{lengths}: the model's file leaves that open"))

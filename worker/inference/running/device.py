@@ -11,6 +11,7 @@ import ctypes
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -33,6 +34,9 @@ _FOR_ONE_SHAPE = {"enable_cuda_graph", "trt_cuda_graph_enable"}
 # Where a model given as bytes finds weights in other files: nothing lies below the null device. Unless set it is the
 # current directory, and a file planted there became part of a model that names it.
 _FOLDER = "session.model_external_initializers_file_folder_path"
+
+# ONNX Runtime remembers which provider has which nodes, from 1.24 on; an older one passes over it.
+_PLACEMENT = "session.record_ep_graph_assignment_info"
 
 # The two ways in which an arena grows, in ONNX Runtime's words.
 _STRATEGIES = {"next_power_of_two": "kNextPowerOfTwo", "same_as_requested": "kSameAsRequested"}
@@ -197,6 +201,7 @@ def _session(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceS
     options.intra_op_num_threads = threads
     # Failures come back as exceptions; the runtime's own lines on standard error would repeat them, payload included.
     options.log_severity_level = FATAL
+    options.add_session_config_entry(_PLACEMENT, "1")
     if isinstance(graph, bytes):
         options.add_session_config_entry(_FOLDER, os.devnull)
     session = ort.InferenceSession(graph, options, providers=providers, enable_fallback=0)
@@ -209,6 +214,18 @@ _INSTALL = (
     "cuDNN, and a driver for that CUDA), give the container its GPUs"
 )
 _CURE = f"{_INSTALL}, or set WORKER_MODEL__DEVICE=cpu"
+
+
+def left_to_cpu(session: ort.InferenceSession) -> dict[str, int]:
+    """The nodes that the CPU runs, by operator, the most frequent first. Empty, too, where it is not told."""
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        return {}
+    try:
+        parts = session.get_provider_graph_assignment_info()
+    except ORT_ERRORS:
+        return {}
+    found = Counter(node.op_type for part in parts if part.ep_name == CPU for node in part.get_nodes())
+    return dict(found.most_common())
 
 
 def _has_driver() -> bool:

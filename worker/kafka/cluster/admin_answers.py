@@ -27,6 +27,10 @@ T = TypeVar("T")
 Configs: TypeAlias = Mapping[str, Mapping[str, str] | None]  # by topic
 _TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001  # public, as all codes
 LIMIT_KEY = "max.message.bytes"
+_REQUEST_KEY = "socket.request.max.bytes"
+# What a request to produce holds beside its batch: our names, its topic's, and the transactional id.
+_ROOM_FOR_NAMES = 4 * 1024
+LARGEST_USUAL_RECORD = 104_857_600 - _ROOM_FOR_NAMES  # by Kafka's default
 
 # The request that commits offsets in a transaction, and its version that says who does (KIP-447).
 _TXN_OFFSET_COMMIT, _NAMES_THE_MEMBER = 28, 3
@@ -112,6 +116,18 @@ def record_limit(topic: str, contact: Contact, timeout: float) -> int | None:
     if contact.is_mock:
         return None
     return record_limits(contact.admin, [topic], timeout)[topic]
+
+
+def largest_record(admin: AdminClient, broker: int, timeout: float) -> int:
+    """The bytes of the largest record that fits into a request to the broker, whatever its topic takes.
+
+    The broker hangs up at a larger request, without a word, and the client sends it again for ever. One that does not
+    tell, as it needs DESCRIBE_CONFIGS on the cluster, is taken to have Kafka's default.
+    """
+    resource = ConfigResource(ResourceType.BROKER, str(broker))
+    asked = admin.describe_configs([resource], request_timeout=timeout)
+    entry = (told(asked[resource], timeout) or {}).get(_REQUEST_KEY)
+    return LARGEST_USUAL_RECORD if entry is None else int(entry.value) - _ROOM_FOR_NAMES
 
 
 def known_requests(kafka: Connection, topic: str, timeout: float) -> Mapping[int, int]:

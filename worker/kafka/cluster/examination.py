@@ -43,12 +43,14 @@ from worker.kafka.cluster.access import (
     written,
 )
 from worker.kafka.cluster.admin_answers import (
+    LARGEST_USUAL_RECORD,
     LIMIT_KEY,
     Configs,
     described_group,
     fences_by_group,
     group_if_told,
     known_requests,
+    largest_record,
     topic_configs,
 )
 from worker.settings import KafkaSettings
@@ -77,7 +79,8 @@ CONFIGS = (
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records.
+    """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
+    by its topic or by what the broker takes at once.
 
     `notes` are facts an operator may want to mend, though the worker runs; `members` are those of our group.
     """
@@ -213,7 +216,7 @@ class _Examination:
         if self._problems:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
         self._note_compacted(configs)
-        limits = self._limits(configs)
+        limits = self._limits(configs, can_administer=can_administer)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
         notes, changelog = tuple(self._notes), self._kafka.changelog_topic
         topics = Topics(partitions, limits, membership, notes, changelog, self._members)
@@ -365,7 +368,7 @@ class _Examination:
             if allowed is not None and AclOperation[right.operation.upper()] not in allowed:
                 self._problems.append(missing(self._kafka, right, right.operation.lower()))
 
-    def _limits(self, configs: Configs) -> dict[str, int]:
+    def _limits(self, configs: Configs, *, can_administer: bool) -> dict[str, int]:
         assumed = self._kafka.max_message_bytes or CAUTIOUS_LIMIT
         told = {topic: int(config[LIMIT_KEY]) for topic in self._written if (config := configs.get(topic))}
         if self._kafka.max_message_bytes is None:
@@ -375,7 +378,10 @@ class _Examination:
                 for topic in self._written
                 if topic not in told
             ]
-        return dict.fromkeys(self._written, assumed) | told
+        most = LARGEST_USUAL_RECORD
+        if can_administer:
+            most = largest_record(self._admin, next(iter(self._cluster.brokers)), REACH_TIMEOUT)
+        return {topic: min(most, told.get(topic, assumed)) for topic in self._written}
 
     def _ask_group(self) -> Membership:
         """Brokers before KIP-848 do not know groups that can be configured, and say so whatever the client may do."""

@@ -86,7 +86,8 @@ class Unacknowledged:
                 f"refusing {topic}",
                 f"topic {topic} takes nothing of what is sent to {partitions} of its partitions again and again; up to "
                 f"{seen.undelivered[topic]} messages wait for it; has it as many in-sync replicas as its "
-                "min.insync.replicas asks for? kafka-topics.sh --describe --under-min-isr-partitions",
+                "min.insync.replicas asks for? kafka-topics.sh --describe --under-min-isr-partitions; or is a message "
+                "larger than the broker's socket.request.max.bytes?",
             )
         return seen
 

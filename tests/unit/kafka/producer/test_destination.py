@@ -58,7 +58,8 @@ def test_a_topic_that_takes_nothing_is_told_with_what_may_mend_it(caplog: pytest
     assert told == (
         "topic answers takes nothing of what is sent to 2 of its partitions again and again; up to 119 messages wait "
         "for it; has it as many in-sync replicas as its min.insync.replicas asks for? "
-        "kafka-topics.sh --describe --under-min-isr-partitions"
+        "kafka-topics.sh --describe --under-min-isr-partitions; or is a message larger than the broker's "
+        "socket.request.max.bytes?"
     )
 
 
