@@ -232,8 +232,10 @@ def test_a_client_of_one_s_own_is_answered(reader: Reader, tmp_path: Path) -> No
 def test_the_client_s_page_asks_and_names_the_model(
     kafka: Cluster, tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its programs print what it shows, with asyncio too. Topics of their own: other tests count what is in theirs."""
-    reader, names = Reader(kafka, tmp_path, model), dict[str, Any]()
+    """Each program, alone, prints what it shows, with asyncio too. Its topics are its own: other tests count
+    what is in theirs.
+    """
+    reader = Reader(kafka, tmp_path, model)
     printed = {
         "client-ask": block("client-ask-printed").text,
         "client-signature": block("client-signature-printed").text,
@@ -242,7 +244,7 @@ def test_the_client_s_page_asks_and_names_the_model(
 
     with serving(reader, "run"):
         for name, expected in printed.items():
-            exec(reader.text(name), names)  # noqa: S102  # the page's own words
+            exec(reader.text(name), {})  # noqa: S102  # the page's own words
             assert capsys.readouterr().out == expected
 
 
