@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._metadata import ClusterMetadata
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition
@@ -208,9 +209,10 @@ class ChangelogRestorer:
 
     def _start(self, consumer: Consumer) -> None:
         """Begin with those whose end can be known now."""
-        asked_at = self._date()
+        asked_at, seen = self._date(), None
         try:
-            consumer.list_topics(self._topic, ASK_TIMEOUT)  # else it finds the leaders 1 s later (measured 2026-11)
+            # Else it finds the leaders 1 s later (measured 2026-11).
+            seen = consumer.list_topics(self._topic, ASK_TIMEOUT)
             self._look_for_leaders(ASK_TIMEOUT)
             committed = consumer.committed([TopicPartition(*w.partition) for w in self._waiting], ASK_TIMEOUT)
             starts = self._offsets_of(OffsetSpec.earliest())  # type: ignore[no-untyped-call]  # the client declares no types there
@@ -218,7 +220,8 @@ class ChangelogRestorer:
         except KafkaException as error:
             if is_closed(error.args[0]):
                 raise KafkaFatal(f"the changelog {self._topic} cannot be read: {words_of(error)}") from error
-            self._log.tell("restore", f"the states of {len(self._waiting)} partitions wait: {words_of(error)}")
+            why = self._lack(seen) or words_of(error)
+            self._log.tell("restore", f"the states of {len(self._waiting)} partitions wait: {why}")
             self._ask_at = time.monotonic() + ASK_AGAIN_AFTER
             return
         begun: list[TopicPartition] = []
@@ -272,6 +275,16 @@ class ChangelogRestorer:
         asked = {TopicPartition(self._topic, w.partition.number): spec for w in self._waiting}
         answers = self._asking.list_offsets(asked, request_timeout=ASK_TIMEOUT)
         return {at.partition: known_offset(answer) for at, answer in answers.items()}
+
+    def _lack(self, seen: ClusterMetadata | None) -> str | None:
+        """Why they wait for ever, where partitions were added to the request topic alone."""
+        there = 0 if seen is None else len(seen.topics[self._topic].partitions)
+        if not 0 < there <= max(wanted.partition.number for wanted in self._waiting):
+            return None
+        return (
+            f"the changelog {self._topic} has {there} partitions, and the request topic more; stop the workers: "
+            "`inference-worker check` says how to go on"
+        )
 
     # Reading
 

@@ -8,11 +8,14 @@ from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
 
-from confluent_kafka import OFFSET_INVALID, Consumer, TopicPartition
+import pytest
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo
+from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.builders import P0, STATE
 from tests.unit.kafka.client.test_config import settings
+from worker.core.records import Partition
 from worker.kafka import ChangelogRestorer
 from worker.kafka.changelog.restorer import _Wanted
 
@@ -55,4 +58,33 @@ def test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again() -> N
     found = restorer.found()
     assert found is not None
     assert found.is_last
+    restorer.close(1.0)
+
+
+class Grown:
+    """A consumer that knows of a changelog of one partition."""
+
+    def list_topics(self, topic: str, _: float) -> ClusterMetadata:
+        metadata = ClusterMetadata()
+        metadata.topics[topic] = TopicMetadata()
+        metadata.topics[topic].partitions = {0: PartitionMetadata()}
+        return metadata
+
+    def committed(self, asked: Sequence[TopicPartition], _: float) -> Sequence[TopicPartition]:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no leaders found"))
+
+
+@pytest.mark.parametrize(("number", "told"), [(0, "wait: no leaders found"), (1, "has 1 partitions, and the request")])
+def test_partitions_that_the_changelog_lacks_are_told_as_that(
+    caplog: pytest.LogCaptureFixture, number: int, told: str
+) -> None:
+    """They were added to the request topic under its workers: the client says no more than that it finds no leader."""
+    logger = logging.getLogger(__name__)
+    restorer = ChangelogRestorer(settings(), "states", STATE, logger, is_exact=True, date=lambda: 0.0)
+    restorer._waiting = [_Wanted(Partition("requests", number), 1, None)]
+    restorer.__dict__["_asking"] = Asking([])
+
+    restorer._start(cast("Consumer", Grown()))
+
+    assert told in caplog.text
     restorer.close(1.0)
