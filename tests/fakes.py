@@ -243,6 +243,13 @@ class FakeSource:
             self._broker.attempts[partition] = self._begun_at[partition][1] + 1, False
         return True
 
+    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
+        assert patience > 0
+        if self._isolated.get(partition, (-1, False))[0] == next_offset:
+            self.withdraw_note(partition, next_offset)
+        elif self._broker.attempts.get(partition, (0, False))[1] and not self.lost_power:
+            self._broker.commit({partition: next_offset})
+
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
         ran = {p: at for p, (at, _) in self._isolated.items() if offsets.get(p) == at + 1}
         for partition, at in ran.items():

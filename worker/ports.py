@@ -78,6 +78,13 @@ class IsolationNotes(Protocol):
         To be called again until it is so, by who can wait: True.
         """
 
+    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
+        """See to it, for so many seconds at most, that the group keeps no note of the run that is left.
+
+        For a rebalance and an end, where no poll brings results. The group is to stand at `next_offset`: of the record
+        itself, which is its next owner's, or behind it, where it is settled.
+        """
+
     def withhold(self, partition: Partition) -> None:
         """Stop fetching this one, until `release`, `rewind` or its next assignment."""
 

@@ -524,6 +524,31 @@ def test_an_isolated_run_that_is_broken_off_marks_no_poison(stage: Stage) -> Non
     expect_nobody_convicted(stage, partition)
 
 
+def test_the_note_of_a_run_that_is_left_is_cleared_before_its_partition_moves(stage: Stage) -> None:
+    """In the callback itself, where no result of a commit is heard."""
+    partition = stage.partitions[0]
+    member = with_an_isolated_run(stage, partition)
+    member.told.last_act = lambda: member.source.clear_note(partition, 0, 5.0)
+
+    member.source.close()
+
+    expect_nobody_convicted(stage, partition)
+
+
+def test_the_note_of_a_run_that_is_settled_is_cleared_by_a_commit_behind_it(stage: Stage) -> None:
+    """As if the one of its answer had been refused. There was progress: the next owner has no suspect."""
+    partition = stage.partitions[0]
+    member = with_an_isolated_run(stage, partition)
+    member.told.last_act = lambda: member.source.clear_note(partition, 1, 5.0)
+
+    member.source.close()
+
+    heir = Member(stage)
+    assert heir.read(partition, 9) == list(range(1, 10))
+    assert heir.told.suspects == []
+    heir.source.close()
+
+
 def test_a_withdrawn_note_is_known_once_the_group_has_taken_it(stage: Stage) -> None:
     """The result of a note that is sent while the group is left comes too late."""
     partition = stage.partitions[0]

@@ -18,6 +18,7 @@ from tests.properties.simulation.mutants import (
     AT_A_CHANGELOG_EXACTLY_ONCE,
     AT_LEAST_ONCE,
     CRASH,
+    DEADLY,
     EXACTLY_ONCE,
     IN_A_STORE,
     KEYED,
@@ -29,7 +30,7 @@ from tests.properties.simulation.mutants import (
     Mutant,
 )
 from tests.properties.simulation.process import Spinning
-from tests.properties.test_random_schedules import FEW, play
+from tests.properties.test_random_schedules import FEW, FEW_DEADLY, play, play_deadly
 
 MUTANTS = {
     "at_least_once": AT_LEAST_ONCE,
@@ -65,6 +66,11 @@ def all_killers(guarantee: str) -> None:
         killers.test_a_stop_in_an_isolated_run_marks_no_record(killers.GUARANTEES[guarantee], "commit transaction")
 
 
+def deadly_schedules(guarantee: str) -> None:
+    for seed in range(FEW_DEADLY):
+        play_deadly(seed, guarantee)
+
+
 TESTS: Mapping[str, Callable[[str], None]] = {
     CRASH: lambda guarantee: crashes.test_a_crash_in_any_state_of_the_world_breaks_no_promise(
         crashes.GUARANTEES[guarantee]
@@ -75,6 +81,7 @@ TESTS: Mapping[str, Callable[[str], None]] = {
     REBALANCE: rebalances,
     SCHEDULES: schedules,
     KILLERS: all_killers,
+    DEADLY: deadly_schedules,
 }
 
 

@@ -18,6 +18,7 @@ from tests.properties.simulation.schedules import Play
 from worker.core.ordering.order_by_key import Order
 
 FEW, MANY = 50, 3000
+FEW_DEADLY = 60  # with them a worker that tells the group only once is caught
 
 GUARANTEES: dict[str, tuple[bool, Order, Memory | None]] = {
     "at_least_once": (False, "partition", None),
@@ -52,11 +53,37 @@ def play_with(dice: random.Random, guarantee: str) -> list[str]:
     return Play(dice, is_exact=is_exact, order=order, memory=memory).run()
 
 
+def play_deadly(seed: int, guarantee: str) -> None:
+    """With far more killers, and quarantine from the beginning."""
+    is_exact, order, memory = GUARANTEES[guarantee]
+    try:
+        Play(random.Random(seed), is_exact=is_exact, order=order, memory=memory).make_deadly().run()
+    except (AssertionError, Spinning) as error:
+        error.add_note(f"again: SEED={seed} .venv/bin/pytest tests/properties/test_random_schedules.py -k killers")
+        raise
+
+
 @guarantees
 def test_no_schedule_breaks_a_promise(guarantee: str) -> None:
     """Rebalances, losses, stalls, crashes, late, refused and unknown commits: a few seeds of them."""
     for seed in seeds(FEW):
         play(seed, guarantee)
+
+
+@guarantees
+def test_no_schedule_with_many_killers_breaks_a_promise(guarantee: str) -> None:
+    """Partitions come and go, and commits are refused and lost, while their records run alone."""
+    for seed in seeds(FEW_DEADLY):
+        play_deadly(seed, guarantee)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@guarantees
+def test_no_schedule_of_many_with_many_killers_breaks_a_promise(guarantee: str) -> None:
+    """The same, of as many seeds as there is time for."""
+    for seed in seeds(MANY):
+        play_deadly(seed, guarantee)
 
 
 @pytest.mark.slow

@@ -207,8 +207,8 @@ class ExactlyOnce:
         return self._ledger.forget(partitions)
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """Whether the transaction that is ending may commit an offset of this partition."""
-        return self._is_ending and partition in self._offsets
+        """Whether the transaction that is ending may commit an offset of this partition; what we take back cannot."""
+        return self._is_ending and not self._is_taken_back and partition in self._offsets
 
     def _holds(self, partitions: Collection[Partition]) -> bool:
         return self._has_inside(partitions) or any(place.line.partition in partitions for place in self._waiting)

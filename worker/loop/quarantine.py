@@ -7,7 +7,8 @@ the lanes, and nothing else decoded meanwhile:
 
 A process that dies meanwhile leaves that note behind. Its successor finds the record marked as poison, and answers it
 with an error, without decoding or running it. A run that is broken off for another reason has its note withdrawn, and
-exactly once so has one that is over, before the transaction with its answer ends.
+exactly once so has one that is over, before the transaction with its answer ends. At least once the commit of its
+answer clears the note; where a partition leaves before the group has taken that, it is asked, and told again.
 
 Where keys have states, what comes behind a suspect's records is set aside with them, until they are done: it would run
 from the states before them. Then it goes the way of all others.
@@ -31,6 +32,8 @@ from worker.state.states import KeyStates
 from worker.state.turns import KeyTurns
 
 POISONOUS = "this request ended the worker's process while it ran alone; it is not run again"
+
+WITHDRAW_TIMEOUT = 1.0  # for the group to take the withdrawal of a note, or the commit that clears it, seconds
 
 
 class Quarantine:
@@ -119,7 +122,7 @@ class Quarantine:
         return True
 
     def forget(self, partitions: Collection[Partition]) -> IsolatedRun | None:
-        """These leave, or are read again. Returns the isolated run that this breaks off, for `withdraw`."""
+        """These leave, or are read again. Returns the isolated run that this breaks off: `leave` or `withdraw` it."""
         run = self.current
         self._suspects.forget(partitions)
         return run if run is not None and run.record.partition in partitions else None
@@ -129,7 +132,7 @@ class Quarantine:
         self._suspects.release(partitions)
 
     def withdraw(self, run: IsolatedRun) -> bool:
-        """Its record is not what ends this: take back the note. To be called again until it is so, by who can wait.
+        """Its record is read again, and is not what ended it: take back the note. True once that is so.
 
         Nothing is to be done for a record that was not called, or is settled, or may be: to withdraw is to commit the
         record's own offset, and would undo a later one.
@@ -137,6 +140,16 @@ class Quarantine:
         if not self._has_note(run):
             return True
         return self._group.withdraw_note(run.record.partition, run.record.offset)
+
+    def leave(self, run: IsolatedRun) -> None:
+        """Its partition leaves, or the worker ends: wait until the group has no note of it, but not for ever."""
+        if not run.is_called:
+            return
+        partition, offset = run.record.partition, run.record.offset
+        if self._outcomes.is_unsettled(run.place):
+            self._group.clear_note(partition, offset, WITHDRAW_TIMEOUT)
+        elif self._ledger.is_settled(run.place):
+            self._group.clear_note(partition, offset + 1, WITHDRAW_TIMEOUT)
 
     def leave_note(self) -> None:
         """This process ends of an error that was not foreseen: what it noted of the current record is to stay."""

@@ -8,7 +8,6 @@ lane and back runs on this thread, in `lanes.submit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from math import inf
 
 from worker.core.failures import DeadlineMissed, Stop
@@ -23,7 +22,6 @@ from worker.ports import Delivery, Events, Signals, Source
 from worker.state.states import KeyStates
 
 LEAVE_AFTER = 0.5  # of a drain's time: then what has not begun is left to its next owner
-WITHDRAW_TIMEOUT = 1.0  # for the group to take back the note of an isolated run, seconds
 
 
 class Worker:
@@ -72,7 +70,8 @@ class Worker:
                 self._checkpoint.settle(self._time_left)
         except Stop:
             self._is_over = True
-            self._withdraw_last_note()
+            if (run := self._quarantine.current) is not None:
+                self._quarantine.leave(run)
             raise
         except BaseException:
             self._quarantine.leave_note()  # the process died of the record that runs alone, if there is one
@@ -127,8 +126,7 @@ class Worker:
         if not self._is_over:
             self._let_go(partitions, self._clock() + self._conduct.revoke_timeout)
             return
-        if (interrupted := self._quarantine.forget(partitions)) is not None:
-            self._quarantine.withdraw(interrupted)
+        self._quarantine.forget(partitions)
         self._delivery.lost(partitions)
         self._forget_states(partitions)
 
@@ -144,7 +142,7 @@ class Worker:
             self._forget_states(partitions)
         finally:  # what ends us here is not the record whose isolated run is broken off
             if interrupted is not None:
-                self._quarantine.withdraw(interrupted)
+                self._quarantine.leave(interrupted)
         self._events.revoked(partitions, self._clock() - began, unsettled)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
@@ -214,17 +212,3 @@ class Worker:
     def _is_drained(self) -> bool:
         """What ran is answered, and committed as far as it may be."""
         return not (self._dispatch.is_running or self._ledger.awaits_delivery() or self._ledger.committable())
-
-    def _withdraw_last_note(self) -> None:
-        """Withdraw the note of what runs alone, and wait until the group knows: after `close` no result is heard.
-
-        The group may refuse at first. The failure that ends us is the one that is raised, whatever happens here.
-        """
-        run, deadline = self._quarantine.current, self._clock() + WITHDRAW_TIMEOUT
-        if run is None:
-            return
-        with suppress(Stop):
-            while self._quarantine.current is run and self._clock() < deadline:
-                if self._quarantine.withdraw(run):
-                    return
-                self._source.poll(1, SHORTEST_WAIT)

@@ -225,6 +225,8 @@ class Checker:
         if message.topic == "dead-letters":
             self._letters[position] += 1
             self._require(message.value == record.value, f"{_name(position)} is dead-lettered with {message.value!r}")
+            if not self._may_be_refused(record):
+                self._mark_poison(position)  # its answer has another way, and may come later
             return
         self._answers[position] += 1
         if dict(message.headers)["status"] == b"ok":
@@ -233,16 +235,20 @@ class Checker:
             return
         self._errors.add(position)
         if message.value == POISONOUS.encode():
-            self.poison.add(position)
-            self._require(
-                position in self.may_be_poison, f"{_name(position)} is marked as poison, and no process died of it"
-            )
+            self._mark_poison(position)
         else:
-            is_bad = right_answer(record.value) is None and not is_killer(record.value)
-            self._require(
-                is_bad or record.key in self._without_some,
-                f"{_name(position)} is answered by an error: {message.value!r}",
-            )
+            self._require(self._may_be_refused(record), f"{_name(position)} is answered by an error: {message.value!r}")
+
+    def _mark_poison(self, position: Position) -> None:
+        self.poison.add(position)
+        self._require(
+            position in self.may_be_poison, f"{_name(position)} is marked as poison, and no process died of it"
+        )
+
+    def _may_be_refused(self, record: Record) -> bool:
+        """Whether an error is right that does not mark it as poison."""
+        is_bad = right_answer(record.value) is None and not is_killer(record.value)
+        return is_bad or record.key in self._without_some
 
     def _all_answered_below(self, partition: Partition, offset: int) -> None:
         most = 1 if self._is_exact else None

@@ -32,7 +32,7 @@ from worker.state import KeyStates, KeyTurns, OutsideStates, Restoration, Restor
 
 # The tests that may catch one.
 CRASH, SECOND, REBALANCE = "a crash in any state", "a second crash", "partitions that go and come"
-SCHEDULES, KILLERS = "random schedules", "killers"
+SCHEDULES, KILLERS, DEADLY = "random schedules", "killers", "random schedules with many killers"
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,11 @@ def _run_before_it_is_noted(self: Quarantine, run: Any) -> bool:
     return True
 
 
+def _tell_once(self: Quarantine, run: Any) -> None:
+    if self._has_note(run):
+        self._group.withdraw_note(run.record.partition, run.record.offset)
+
+
 def _leave_the_note(self: ExactlyOnce) -> bool:
     return not self._group.is_marking(self._offsets)
 
@@ -271,6 +276,8 @@ AT_LEAST_ONCE = (
     Mutant("a partition is kept, settled and committed after it was revoked", OffsetLedger, "forget", _forget_nothing),
     Mutant("the first piece of a request answers for it", Pieces, "collect", _answer_with_the_first_piece, KILLERS),
     Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),
+    Mutant("a partition leaves with the note of its isolated run", Quarantine, "leave", None, DEADLY),
+    Mutant("a group that refuses hears only once that a run is over", Quarantine, "leave", _tell_once, DEADLY),
 )
 KEYED = (Mutant("answers that do not wait for those of their key", KeyedLedger, "_free", _free_whoever_is_answered),)
 LOOSE = (Mutant("a commit past a record that is not settled", LooseLedger, "settle", _settle_past_the_unsettled),)
@@ -288,6 +295,7 @@ EXACTLY_ONCE = (
     Mutant("a record runs alone before it is noted", Quarantine, "_is_noted", _run_before_it_is_noted, KILLERS),
     Mutant("the note of an isolated run outlives its transaction", ExactlyOnce, "_may_end", _leave_the_note, KILLERS),
     Mutant("others are decoded beside an isolated run", Steps, "take_in", _take_beside_an_isolated_run, KILLERS),
+    Mutant("a partition leaves with the note of its isolated run", Quarantine, "leave", None, DEADLY),
     Mutant("an isolated run survives the rewind of its record", Suspects, "forget", None, KILLERS),
     Mutant("suspects do not run alone", Suspects, "suspect", None, KILLERS),
     Mutant("what came beside an isolated run is lost", Admission, "_resumed", _lose_what_was_postponed, KILLERS),

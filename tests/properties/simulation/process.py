@@ -124,21 +124,19 @@ class Process:
         effect: Callable[[], T | str],
         heard: Callable[[T | str], None] | None = None,
         refuse: Callable[[str], str] = str,
-        lost: Callable[[], object] = lambda: None,
+        lost: Callable[[Fate], object] = lambda _: None,
     ) -> None:
         """Send a request. Those on one channel arrive in order. `heard` gets what `effect` gave, or what went wrong.
 
         `refuse` is what happens at the broker when it is fated to say no; it returns the reason. `lost` is called when
-        it is fated never to arrive.
+        it was to arrive, and is fated not to.
         """
         fate = self.weather.fate(kind)
-        if fate.is_lost:
-            lost()
         if fate.refusal is not None:
             effect = partial(refuse, fate.refusal)
         self.world.changes += 1
         when = self._channels[channel] = max(self.clock.now + fate.there, self._channels.get(channel, 0.0))
-        self.clock.at(when, lambda: self._arrive(kind, fate, effect, heard))
+        self.clock.at(when, lambda: self._arrive(kind, fate, effect, heard, lost))
         if heard is not None and fate.heard_after is not None:
             self.later(fate.heard_after, f"{kind} timed out", lambda: heard(TIMED_OUT))
 
@@ -147,9 +145,16 @@ class Process:
         self.clock.at(self.clock.now + seconds, lambda: self._wake(what, action))
 
     def _arrive(
-        self, kind: str, fate: Fate, effect: Callable[[], T | str], heard: Callable[[T | str], None] | None
+        self,
+        kind: str,
+        fate: Fate,
+        effect: Callable[[], T | str],
+        heard: Callable[[T | str], None] | None,
+        lost: Callable[[Fate], object],
     ) -> None:
         self._count(f"{kind} arrives")
+        if fate.is_lost and self.is_alive:
+            lost(fate)
         if (self.is_alive or self.last_words) and not fate.is_lost:
             answer = effect()
             self.world.changes += 1

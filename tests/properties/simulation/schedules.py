@@ -55,6 +55,7 @@ class Play:
         self._partitions = PARTITIONS if memory is None else PARTITIONS[:2]  # a model with state has one request topic
         self._replicas: list[Replica | None] = [None, None]
         self._lives = 0
+        self._early_deaths = 0
         self._killers = dice.choice([0.0, 0.0, 0.04])  # share of records that end the process
         self._deeds: list[tuple[int, Callable[[], None]]] = [
             (10, self._turn),
@@ -73,12 +74,23 @@ class Play:
             (1, self._calm),
         ]
 
+    def make_deadly(self) -> Play:
+        """Many records that end the process, and three deaths at the beginning: soon all is in quarantine."""
+        self._killers = self._dice.choice([0.0, 0.05, 0.2])
+        self._early_deaths = 3
+        return self
+
     def run(self) -> list[str]:
         """Returns the history. Raises `Broken` where a promise is."""
         for post in (0, 1):
             self._start(post)
         self._publish()
         self._rebalance()
+        for _ in range(self._early_deaths):
+            for _ in range(self._dice.randint(1, 3)):
+                self._turn()
+            for deed in (self._crash, self._crash, self._revive, self._revive):
+                deed()
         for _ in range(DEEDS):
             self._any(self._deeds)()
         self._heal()

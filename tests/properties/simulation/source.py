@@ -4,6 +4,10 @@ What it knows of the group it learned by asking: its epoch by heartbeats, its po
 while a transaction may still move them. So between the group and what this member believes there is always some time,
 and what it does then with an old epoch is refused.
 
+All that it asks of the group goes over one connection. A commit that is lost on its way was lost with that: the client
+keeps it, and sends it first when anything gets through again, unless it has given up on it by then (librdkafka 2.15,
+`wait_coord_q`; it lets go of no partition before). So no partition moves past a commit that was sent before it.
+
     assigned ─▶ position asked for ─▶ first record there ─▶ nothing in doubt, group asked ─▶ attempt noted ─▶ it flows
 
 Until the note is taken, nothing of the assignment comes; partitions that were begun too often are told of before.
@@ -14,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import TypeVar
 
 from tests.properties.simulation.broker import SimBroker
 from tests.properties.simulation.group import Committed
-from tests.properties.simulation.process import TIMED_OUT, Process
+from tests.properties.simulation.process import TIMED_OUT, Fate, Process
 from worker.core.records import CommitResult, Partition, Record, Suspect
 from worker.ports import Assignments
 
@@ -28,10 +32,9 @@ MARK_AGAIN_AFTER = 0.1  # a note that must be taken and was not
 HEARTBEAT_WAIT = 0.05  # the longest that one poll waits for its own group, when it gives and takes within the call
 LEAVE_WAIT = 1.0
 
+T = TypeVar("T")
+
 _NOTE = re.compile(r"attempts=(\d+)( alone)?")
-
-
-def _nothing() -> None: ...
 
 
 @dataclass(eq=False)
@@ -65,6 +68,7 @@ class SimSource:
         self._assignments: Assignments | None = None
         self._failure: Exception | None = None
         self._results: list[CommitResult] = []
+        self._deferred: list[tuple[float, Callable[[], object]]] = []  # lost commits, and when they are given up
         self._unheard: list[Callable[[], None]] = []  # results of commits, told in the next poll
         self._let_go: set[Partition] = set()  # and the group was not told yet
         self._own: dict[Partition, tuple[int, str]] = {}  # the last note sent, also of what left and may come back
@@ -146,12 +150,39 @@ class SimSource:
         self._mark(held, note)
         return False
 
+    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
+        """As the real one: the question goes behind the commit, and is answered behind it."""
+        held, give_up_at = self.held[partition], self._clock.now + patience
+        if held.isolated is None:
+            return
+        note = next_offset, f"attempts={held.attempts + 1}" if next_offset == held.isolated else ""
+        if note[1]:
+            self._mark(held, note)
+        while self._is_noted_alone(held, give_up_at):
+            if self._clock.now >= give_up_at:
+                self._broker.interrupt(partition, held.isolated)
+                return
+            self._clock.wait(MARK_AGAIN_AFTER)
+            if note[1]:
+                self._mark(held, note)
+            else:
+                self.commit({partition: next_offset})
+
+    def _is_noted_alone(self, held: Held, give_up_at: float) -> bool:
+        """True while it does not tell."""
+        found: list[Committed | str | None] = []
+        self._ask_group("offset fetch", lambda: self._stable(held.partition), found.append)
+        self._clock.wait(give_up_at - self._clock.now, lambda: bool(found))
+        told = found[0] if found else TIMED_OUT
+        is_told = told is None or isinstance(told, Committed)
+        return not is_told or (told is not None and told[:2] == (held.isolated, f"attempts={held.attempts + 1} alone"))
+
     def close(self) -> None:
         """Calls `revoked` for what is held, and leaves after the commits that are under way."""
         if self._assignments is None:
             return
         self._give_up(list(self.held))
-        self._process.ask("group", "leave", lambda: self._group.leave(self._name), lambda _: self._left())
+        self._ask_group("leave", lambda: self._group.leave(self._name), lambda _: self._left())
         self._clock.wait(LEAVE_WAIT, lambda: self._assignments is None)
 
     # For delivery
@@ -210,9 +241,8 @@ class SimSource:
         self._clock.stirred += 1
         lost = list(self.held)
         for held in self.held.values():
-            for note in (held.marking, held.marked):
-                if note is not None and note[1].endswith("alone"):
-                    self._broker.interrupt(held.partition, note[0])
+            if held.isolated is not None:
+                self._broker.interrupt(held.partition, held.isolated)
         self.held.clear()
         self._let_go.clear()
         if lost:
@@ -224,8 +254,7 @@ class SimSource:
             return
         self._is_beating = True
         let_go, epoch = frozenset(self._let_go), self.epoch
-        self._process.ask(
-            "group",
+        self._ask_group(
             "heartbeat",
             lambda: self._group.heartbeat(self._name, epoch, let_go),
             lambda answer: self._beaten(answer, epoch, let_go),
@@ -277,7 +306,7 @@ class SimSource:
 
         def ask() -> None:
             if self.held.get(held.partition) is held and held.asked == number:
-                self._process.ask("group", "offset fetch", lambda: self._stable(held.partition), hear)
+                self._ask_group("offset fetch", lambda: self._stable(held.partition), hear)
 
         def hear(answer: Committed | str | None) -> None:
             if self.held.get(held.partition) is not held or held.asked != number:
@@ -345,13 +374,18 @@ class SimSource:
         found = _NOTE.fullmatch(note)
         held.attempts = int(found[1]) if found else 0
         is_alone = found is not None and found[2] is not None
-        if self._own.get(held.partition) == (offset, note):  # nobody began it since, and this one lives
+        if self._is_own(held.partition, offset, note):  # no other process began it since, and this one lives
             held.attempts, is_alone = held.attempts - 1, False
         # A process that dies before the poison record is answered must not make it run again.
         held.attempt = offset, f"attempts={held.attempts + 1}{' alone' if is_alone else ''}"
         if held.attempts >= SUSPECT_FROM:
             until = self._broker.end(held.partition)
             self._tell("suspected", [Suspect(held.partition, held.attempts, offset if is_alone else None, until)])
+
+    def _is_own(self, partition: Partition, offset: int, note: str) -> bool:
+        """Also where its withdrawal was not taken."""
+        at, own = self._own.get(partition, (-1, ""))
+        return (at, own.removesuffix(" alone")) == (offset, note.removesuffix(" alone"))
 
     def _is_in_doubt(self, partition: Partition) -> bool:
         assert self._assignments is not None
@@ -368,9 +402,7 @@ class SimSource:
 
     def _mark(self, held: Held, note: tuple[int, str]) -> None:
         held.marking = self._own[held.partition] = note
-        is_withdrawal = note[0] == held.isolated and not note[1].endswith("alone")
-        missed = partial(self._broker.interrupt, held.partition, note[0]) if is_withdrawal else _nothing
-        self._commit({held.partition: note}, lambda refused: self._marked(held, note, refused), missed)
+        self._commit({held.partition: note}, lambda refused: self._marked(held, note, refused))
 
     def _marked(self, held: Held, note: tuple[int, str], refused: str | None) -> None:
         if held.marking != note:
@@ -383,31 +415,39 @@ class SimSource:
 
     # Commits
 
-    def _commit(
-        self,
-        offsets: Mapping[Partition, tuple[int, str]],
-        heard: Callable[[str | None], None],
-        missed: Callable[[], None] = _nothing,
-    ) -> None:
-        """`missed` is called when the group does not take it: who leaves a partition will not hear of that."""
+    def _commit(self, offsets: Mapping[Partition, tuple[int, str]], heard: Callable[[str | None], None]) -> None:
         epoch = self.epoch
 
         def arrive() -> str | None:
-            refused = self._group.commit(self._name, epoch, offsets)
-            return refused if refused is None else refuse(refused)
+            return self._group.commit(self._name, epoch, offsets)
 
-        def refuse(why: str) -> str:
-            missed()
-            return why
-
-        self._process.ask(
-            "group",
+        self._ask_group(
             "commit" if all(not note for _, note in offsets.values()) else "mark",
             arrive,
             lambda refused: self._unheard.append(lambda: heard(refused)),
-            refuse,
-            missed,
+            lambda fate: self._deferred.append((self._clock.now + (fate.heard_after or 0.0), arrive)),
         )
+
+    def _ask_group(
+        self,
+        kind: str,
+        effect: Callable[[], T | str],
+        heard: Callable[[T | str], None],
+        lost: Callable[[Fate], object] = lambda _: None,
+    ) -> None:
+        """On its one connection: what gets through comes behind what was deferred."""
+
+        def arrive() -> T | str:
+            self._send_deferred()
+            return effect()
+
+        self._process.ask("group", kind, arrive, heard, lost=lost)
+
+    def _send_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for give_up_at, arrive in deferred:
+            if self._process.is_alive and self._clock.now < give_up_at:
+                arrive()
 
     def _hear(self, offsets: Mapping[Partition, int], refused: str | None) -> None:
         result = CommitResult({}, dict.fromkeys(offsets, refused)) if refused else CommitResult(offsets, {})

@@ -8,12 +8,12 @@ from unittest.mock import Mock
 import pytest
 
 from tests.builders import P0, P1, POISON, World, floats, record, sources
-from tests.fakes import Broker, Clock, TransactionFate
+from tests.fakes import Broker, Clock, CommitFate, TransactionFate
 from worker.core.failures import Code, DeadlineMissed, KafkaFatal
 from worker.core.records import Partition, Record, Rejection, Request
 from worker.loop.admission import MOST_BYTES_POSTPONED, MOST_POSTPONED
+from worker.loop.quarantine import WITHDRAW_TIMEOUT
 from worker.loop.suspects import MOST_WAITING
-from worker.loop.worker import WITHDRAW_TIMEOUT
 
 MOST_AT_ONCE = 20
 both_guarantees = pytest.mark.parametrize("exactly_once", [False, True], ids=["at_least_once", "exactly_once"])
@@ -361,18 +361,12 @@ def test_what_was_postponed_goes_before_what_comes_in_the_poll_that_ends_the_run
     assert world.broker.committed[P1] == 4
 
 
-@pytest.mark.parametrize("refused", [2, 1_000_000])
-def test_a_stop_waits_a_while_for_the_group_to_withdraw_a_note(monkeypatch: pytest.MonkeyPatch, refused: int) -> None:
-    """Whoever is leaving hears no answer any more. Not for ever: the group may be what is broken."""
+def test_an_end_waits_a_while_until_the_group_has_no_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No poll follows in which a result would be heard. Not for ever: the group may be what is broken."""
     world = suspect_world(records=1)
     world.lanes.seconds = lambda: 1000.0
-    asked_at: list[float] = []
-
-    def withdraw_note(_partition: Partition, _offset: int) -> bool:
-        asked_at.append(world.clock.now)
-        return len(asked_at) > refused
-
-    monkeypatch.setattr(world.source, "withdraw_note", withdraw_note)
+    clear_note = Mock()
+    monkeypatch.setattr(world.source, "clear_note", clear_note)
     while not world.lanes.in_flight:
         world.turn()
     world.signals.stop_asked = True
@@ -380,8 +374,28 @@ def test_a_stop_waits_a_while_for_the_group_to_withdraw_a_note(monkeypatch: pyte
     with pytest.raises(DeadlineMissed):
         world.worker.run()
 
-    assert len(asked_at) > 2
-    assert asked_at[-1] - asked_at[0] <= WITHDRAW_TIMEOUT + 0.01
+    clear_note.assert_called_once_with(P0, 0, WITHDRAW_TIMEOUT)
+
+
+@pytest.mark.parametrize("ending", ["revoke", "stop"])
+def test_a_run_that_is_answered_and_not_committed_when_its_partition_leaves_marks_no_record(ending: str) -> None:
+    """The group refuses the commit just then, as one whose coordinator moves. It is asked, and told again."""
+    world = suspect_world(records=1)
+    world.source.commit_fate = lambda: CommitFate(is_taken=False)
+    while (run := world.quarantine.current) is None or not run.is_begun or not world.ledger.is_settled(run.place):
+        world.turn()
+
+    if ending == "revoke":
+        world.source.revoke(P0)
+        world.turn_for(1.0)
+    else:
+        world.signals.stop_asked = True
+        with pytest.raises(DeadlineMissed):
+            world.worker.run()
+
+    assert world.answered().count("requests/0/0") == 1
+    assert world.broker.committed[P0] == 1
+    assert P0 not in world.broker.attempts
 
 
 def test_an_error_that_was_not_foreseen_ends_the_process_like_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:

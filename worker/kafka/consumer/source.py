@@ -137,6 +137,9 @@ class KafkaSource:
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
         return self._offsets.withdraw_note(partition, offset)
 
+    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
+        self._offsets.clear_note(partition, next_offset, patience)
+
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
         return self._offsets.withdraw_notes(offsets)
 

@@ -7,6 +7,7 @@
 | the gates, `note_start` | the end, under `latest` | `attempts=0` | before anything is read |
 | the quarantine, `note_isolated_run` | the record's own | `attempts=n trial` | before it runs alone |
 | the quarantine, `withdraw_note` | the same | `attempts=n` | it is left to its next owner |
+| the quarantine, `clear_note` | the same, or behind it | `attempts=n`, or none | its partition leaves |
 | the delivery, `withdraw_notes` | the same | `attempts=n` | it ran, and a transaction with its answer is to end |
 
 Kafka keeps the commit that came last. So a partition gives no record before its attempt is noted, and no note is sent
@@ -16,14 +17,16 @@ while the delivery may commit something of the partition. Exactly once, the offs
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.errors import words_of
 from worker.kafka.client.log import ClientLog
-from worker.kafka.offsets.notes import NONE, Attempts, Note, Notes, read_attempts
+from worker.kafka.offsets.notes import NONE, RETRY_AFTER, Attempts, Note, Notes, read_attempts
 from worker.kafka.offsets.standing_lookup import GroupStanding, StandingLookup
 
 
@@ -35,6 +38,7 @@ class KafkaOffsets:
     ) -> None:
         """`new_client` makes one that never joins the group: it asks beside the loop."""
         self._consumer = consumer
+        self._clock = clock
         self._notes = Notes(consumer, clock)
         self.standings = StandingLookup(consumer, new_client, log)
         self._results: list[CommitResult] = []
@@ -81,9 +85,11 @@ class KafkaOffsets:
 
     def earlier_attempts(self, partition: Partition, offset: int, standing: GroupStanding) -> Attempts:
         """How often it was begun at this offset before, by processes that died of it or with it."""
-        if self._last_sent.get(partition) == Note(offset, standing.attempts):
-            # Our own note: no other process began it since, and we are alive.
-            return Attempts(standing.attempts.times - 1)
+        ours, times = self._last_sent.get(partition), standing.attempts.times
+        if ours is not None and (ours.offset, ours.attempts.times) == (offset, times):
+            # Our own note, or the one before it, of a run that is withdrawn: no other process began it since, and we
+            # are alive.
+            return Attempts(times - 1)
         return standing.attempts
 
     def begin_attempt(self, partition: Partition, offset: int, earlier: Attempts) -> Note:
@@ -115,9 +121,26 @@ class KafkaOffsets:
         note = Note(offset, Attempts(self._attempts.get(partition, 0)))
         if self._last_sent.get(partition) == note:
             return self._notes.note(partition, note)
-        self._last_sent[partition] = note
-        self._notes.send(partition, note)
+        self._send(partition, note)
         return False
+
+    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None:
+        """As `IsolationNotes` says. The question goes behind the commit on its connection, and is answered behind it.
+
+        The client sends a commit again when it meets a coordinator that has gone, and lets go of a partition only
+        after the result. But it gives up on a coordinator that is loading after two more, and at once on a stale
+        member epoch (read in librdkafka 2.15): a good record would be marked as poison for that.
+        """
+        if (offset := self._isolated.get(partition)) is None:
+            return
+        send = partial(self.commit, {partition: next_offset})
+        if next_offset == offset:
+            send = partial(self._send, partition, Note(offset, Attempts(self._attempts.get(partition, 0))))
+            send()
+        give_up_at = self._clock() + patience
+        while (left := give_up_at - self._clock()) > 0 and self.standings.is_isolated(partition, offset, left):
+            time.sleep(RETRY_AFTER)
+            send()
 
     def withdraw_notes(self, offsets: Mapping[Partition, int]) -> bool:
         """Withdraw those of the records just below these next offsets that ran alone. As `withdraw_note`."""
@@ -126,6 +149,10 @@ class KafkaOffsets:
         ran = [(p, offset - 1) for p, offset in offsets.items() if self._isolated.get(p) == offset - 1]
         withdrawn = [self.withdraw_note(partition, offset) for partition, offset in ran]
         return all(withdrawn)
+
+    def _send(self, partition: Partition, note: Note) -> None:
+        self._last_sent[partition] = note
+        self._notes.send(partition, note)
 
     def is_marking(self, partitions: Collection[Partition]) -> bool:
         return self._notes.is_under_way(partitions)

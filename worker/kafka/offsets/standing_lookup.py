@@ -96,6 +96,11 @@ class StandingLookup:
                 return AssignmentStandings(known, unknown)
             time.sleep(ASK_AGAIN_AFTER)
 
+    def is_isolated(self, partition: Partition, offset: int, patience: float) -> bool:
+        """Whether the group has it that this record runs alone; False when it does not tell."""
+        found = self.now([TopicPartition(*partition)], patience).known
+        return any(at.offset == offset and (read_attempts(at.metadata) or NONE).is_isolated for at in found)
+
     def ask(self, partitions: Sequence[Partition]) -> None:
         """Ask about these. Nothing may be under way."""
         self.is_under_way = True

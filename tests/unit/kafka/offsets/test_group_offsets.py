@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,8 +12,9 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from tests.fakes import Clock
 from worker.core.records import CommitResult, Partition
 from worker.kafka.client.log import ClientLog
+from worker.kafka.offsets import group_offsets
 from worker.kafka.offsets.group_offsets import KafkaOffsets
-from worker.kafka.offsets.notes import NONE, Attempts
+from worker.kafka.offsets.notes import NONE, RETRY_AFTER, Attempts
 from worker.kafka.offsets.standing_lookup import GroupStanding
 
 P = Partition("r", 0)
@@ -20,14 +22,25 @@ REFUSED = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 
 
 class Store:
-    """A consumer of which only commits are asked."""
+    """A consumer of which only commits are asked, and what it has of them: all but those that it refuses."""
 
     def __init__(self) -> None:
         self.commits: list[TopicPartition] = []
+        self.taken: TopicPartition | None = None
+        self.refuses = 0
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
         assert asynchronous
         self.commits += offsets
+        if self.refuses:
+            self.refuses -= 1
+        else:
+            self.taken = offsets[-1]
+
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        assert timeout > 0
+        assert self.taken is not None
+        return [self.taken]
 
     @property
     def last(self) -> tuple[int, str | None]:
@@ -40,9 +53,14 @@ def store() -> Store:
 
 
 @pytest.fixture
-def offsets(store: Store) -> KafkaOffsets:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def offsets(store: Store, clock: Clock) -> KafkaOffsets:
     consumer = cast("Consumer", store)
-    return KafkaOffsets(consumer, lambda: consumer, ClientLog(logging.getLogger("kafka")), Clock())
+    return KafkaOffsets(consumer, lambda: consumer, ClientLog(logging.getLogger("kafka")), clock)
 
 
 def heard(offsets: KafkaOffsets, store: Store, error: KafkaError | None = None) -> Any:
@@ -116,6 +134,86 @@ def test_the_note_of_a_record_that_ran_is_withdrawn_when_its_answer_is_to_be_com
     assert store.last == (8, "attempts=1")
     assert offsets.withdraw_notes({P: 9})
     assert len(store.commits) == 3
+
+
+@pytest.fixture
+def leaving(offsets: KafkaOffsets, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> KafkaOffsets:
+    """A record is noted to run alone, and time passes while the group is waited for."""
+    monkeypatch.setattr(group_offsets, "time", SimpleNamespace(sleep=clock.wait))
+    begun(offsets, store)
+    offsets.note_isolated_run(P, 8)
+    heard(offsets, store)
+    store.commits.clear()
+    return offsets
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_the_note_of_a_run_that_is_broken_off_is_cleared_though_the_group_refuses(
+    leaving: KafkaOffsets, store: Store, refused: int
+) -> None:
+    """No result is heard where its partition leaves. So the group is asked, and told again."""
+    store.refuses = refused
+
+    leaving.clear_note(P, 8, 1.0)
+
+    assert [(at.offset, at.metadata) for at in store.commits] == [(8, "attempts=1")] * (refused + 1)
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_the_note_of_a_run_that_is_settled_is_cleared_by_the_commit_of_its_answer(
+    leaving: KafkaOffsets, store: Store, refused: int
+) -> None:
+    """The delivery's own was refused."""
+    store.refuses = refused
+    leaving.commit({P: 9})
+
+    leaving.clear_note(P, 9, 1.0)
+
+    assert [(at.offset, at.metadata) for at in store.commits] == [(9, None)] * (refused + 1)
+
+
+def test_a_group_that_has_the_commit_of_a_settled_run_is_told_nothing_more(leaving: KafkaOffsets, store: Store) -> None:
+    """Nor is one that has another process's note there, or of a run at another offset."""
+    leaving.commit({P: 9})
+    leaving.clear_note(P, 9, 1.0)
+    store.taken = TopicPartition(*P, 10, "attempts=1 trial")
+    leaving.clear_note(P, 9, 1.0)
+
+    assert len(store.commits) == 1
+
+
+def test_a_group_that_refuses_for_ever_is_waited_for_no_longer_than_asked(
+    leaving: KafkaOffsets, store: Store, clock: Clock
+) -> None:
+    """Its partitions are held up meanwhile, or the end of the process."""
+    store.refuses, began = 1000, clock.now
+
+    leaving.clear_note(P, 8, 1.0)
+
+    assert 1.0 <= clock.now - began <= 1.0 + 2 * RETRY_AFTER
+    assert len(store.commits) > 5
+
+
+def test_without_the_note_of_a_run_there_is_nothing_to_clear(offsets: KafkaOffsets, store: Store) -> None:
+    """The group was never asked to note it."""
+    begun(offsets, store)
+
+    offsets.clear_note(P, 8, 1.0)
+
+    assert len(store.commits) == 1
+
+
+def test_a_note_of_our_own_whose_withdrawal_was_refused_marks_no_record(leaving: KafkaOffsets, store: Store) -> None:
+    """Its partition comes back, and this process lives: another one would have counted an attempt more."""
+    store.refuses = 1
+    leaving.withdraw_note(P, 8)
+    leaving.forget([P])
+
+    def standing(times: int) -> GroupStanding:
+        return GroupStanding(8, Attempts(times, is_isolated=True))
+
+    assert leaving.earlier_attempts(P, 8, standing(1)) == NONE
+    assert leaving.earlier_attempts(P, 8, standing(2)) == Attempts(2, is_isolated=True)
 
 
 def test_what_was_noted_of_a_partition_that_left_is_not_withdrawn(offsets: KafkaOffsets, store: Store) -> None:
