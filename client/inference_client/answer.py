@@ -1,14 +1,11 @@
 """The future of one request, which costs little until something waits for it.
 
 Most futures are asked for their result when it is there. What a `concurrent.futures.Future` needs to be waited for, a
-condition and two lists, and arrays out of an answer's bytes, are more than half of what a request costs here; so both
-are made late:
-
-    what came      is kept as it came, and read by the first who asks, in the asker's thread
-    Future's own   attributes are made when something first looks for one, `Future`'s own methods and `wait` among them
+condition and two lists, would be a good part of what a request costs here; so `Future`'s own attributes are made when
+something first looks for one, its own methods and `wait` among them.
 
 Who ends an answer and who makes its attributes may meet. Under the one lock either the end comes first, and the maker
-tells `Future` of it, or the attributes do, and the end does.
+tells `Future` of it, or the attributes do, and the end does: of many answers at once the lock is taken once.
 """
 
 from __future__ import annotations
@@ -22,20 +19,11 @@ from inference_client.errors import InferenceError
 from inference_client.signature import Result
 
 
-class Message(Protocol):
-    """An answer as Kafka's client hands it over."""
-
-    def error(self) -> Any: ...
-    def headers(self) -> Any: ...
-    def value(self) -> Any: ...
-
-
 class Owner(Protocol):
     """The table of requests, as one of them sees it."""
 
     @property
     def lock(self) -> AbstractContextManager[bool]: ...
-    def read(self, message: Message, /) -> Result | InferenceError: ...
     def give_up(self, answer: Answer) -> bool: ...
     def call(self, fn: Callable[[Future[Result]], object], answer: Answer) -> None: ...
     def undelivered(self, answer: Answer, error: Any) -> None: ...
@@ -52,7 +40,7 @@ Outcome = Result | InferenceError | Cancelled
 class Answer(Future[Result]):
     """The future of one request. `cancel` gives up its place: its answer, if one comes, counts as late."""
 
-    __slots__ = ("_has_ended", "_is_made", "_message", "_outcome", "_owner", "began", "deadline", "holds", "request_id")
+    __slots__ = ("_is_made", "_outcome", "_owner", "began", "deadline", "holds", "request_id")
 
     def __init__(self, owner: Owner, request_id: bytes, began: float, deadline: float) -> None:
         """Future's own is left to `__getattr__`."""
@@ -62,8 +50,6 @@ class Answer(Future[Result]):
         self.holds: object = None  # what must live as long as this
         self._owner = owner
         self._is_made = False
-        self._has_ended = False
-        self._message: Message | None = None  # what came, until it is read
         self._outcome: Outcome | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -75,24 +61,26 @@ class Answer(Future[Result]):
             if is_first:
                 super().__init__()
                 self._is_made = True
-            is_late = is_first and self._has_ended
+            is_late = is_first and self.done()
         if is_late:
-            self._tell()  # not under the lock: who holds Future's condition may wait for that
+            self.tell()  # not under the lock: who holds Future's condition may wait for that
         return object.__getattribute__(self, name)
 
-    def end(self, outcome: Outcome | None, message: Message | None = None) -> None:
-        """With an outcome, or with a message that holds it. To be called by who has taken it out of the table."""
+    def end(self, outcome: Outcome) -> None:
+        """With this. To be called by who has taken it out of the table."""
         with self._owner.lock:
-            self._message = message
-            self._outcome = outcome
-            self._has_ended = True
-            is_made = self._is_made
+            is_made = self.ends(outcome)
         if is_made:
-            self._tell()
+            self.tell()
 
-    def _tell(self) -> None:
+    def ends(self, outcome: Outcome) -> bool:
+        """The part of `end` that is done under the lock. Whether to `tell`, without it."""
+        self._outcome = outcome
+        return self._is_made
+
+    def tell(self) -> None:
         """Have `Future` know how it ended, and all who wait."""
-        outcome = self._read()
+        outcome = self._outcome
         assert outcome is not None, "it has ended"
         if isinstance(outcome, Cancelled):
             super().cancel()
@@ -102,16 +90,9 @@ class Answer(Future[Result]):
         else:
             self.set_result(outcome)
 
-    def _read(self) -> Outcome | None:
-        """The outcome, if there is one. Two who ask at the same time may each read it: it says the same."""
-        if self._outcome is None and (message := self._message) is not None:
-            self._outcome = self._owner.read(message)
-            self._message = None
-        return self._outcome
-
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._has_ended
+        return self._outcome is not None
 
     def cancelled(self) -> bool:
         """Whether it was given up."""
@@ -119,7 +100,7 @@ class Answer(Future[Result]):
 
     def result(self, timeout: float | None = None) -> Result:
         """Its arrays, as soon as they are there. Raises its `InferenceError`, `TimeoutError` and `CancelledError`."""
-        outcome = self._read()
+        outcome = self._outcome
         return outcome if type(outcome) is dict else super().result(timeout)
 
     def cancel(self) -> bool:
@@ -134,7 +115,7 @@ class Answer(Future[Result]):
         """Call it on the thread that ends the future. It must not wait for anything."""
         super().add_done_callback(fn)  # type: ignore[arg-type]  # it is called with this very future
 
-    def on_delivery(self, error: Any, _: object) -> None:
-        """Given to the producer, which calls it where a record was not delivered."""
+    def __call__(self, error: Any, _: object) -> None:
+        """What the producer calls where the record was not delivered: it is given the answer, and no method of it."""
         if error is not None:
             self._owner.undelivered(self, error)

@@ -115,7 +115,8 @@ class InferenceClient:
             raise ClientClosed(
                 f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
             )
-        answer = self._exchange.submit(self._encoder.encode(inputs), key, self._allowed(timeout))
+        seconds = self._timeout if timeout is None else self._allowed(timeout)
+        answer = self._exchange.submit(self._encoder.encode(inputs), key, seconds)
         answer.holds = self
         return answer
 
@@ -184,9 +185,7 @@ class InferenceClient:
         """Answers that came again. There are none where the worker delivers exactly once."""
         return self._exchange.pending.repeats
 
-    def _allowed(self, timeout: float | None) -> float:
-        if timeout is None:
-            return self._timeout
+    def _allowed(self, timeout: float) -> float:
         if not 0 < timeout <= self._timeout:
             raise ValueError(f"timeout: above 0 and at most the client's own, {self._timeout:g} s, got {timeout:g}")
         return timeout

@@ -7,10 +7,10 @@ in the binary-data form, any model's: a JSON head with names, types and shapes, 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import orjson
@@ -27,11 +27,23 @@ _LENGTH = struct.Struct("<I")
 _KNOWN = 1024  # heads that are remembered: a program sends a handful of shapes
 
 
+class Message(Protocol):
+    """An answer as Kafka's client hands it over."""
+
+    def error(self) -> Any: ...
+    def headers(self) -> Any: ...
+    def value(self) -> Any: ...
+
+
 class Encoded(NamedTuple):
     """A request's value, and the headers that say how it is to be read."""
 
     value: bytes
     headers: Sequence[Header]
+
+
+# By `Encoded`'s own constructor it takes 0.1 µs more (measured 2026-11).
+_encoded: Callable[[tuple[bytes, Sequence[Header]]], Encoded] = partial(tuple.__new__, Encoded)
 
 
 class Encoder:
@@ -42,24 +54,24 @@ class Encoder:
         self._rows_in, self._rows_out = _only_rows(signature)
         self._form_in = _form(self._rows_in) if self._rows_in is not None else None
         self._form = _form(self._rows_out) if self._rows_out is not None else None
+        # Of so many bytes; a program sends, and is sent, a handful of sizes.
+        self._rows_headers = lru_cache(_KNOWN)(partial(_rows_headers, self._form_in))
+        self._rows_stated = lru_cache(_KNOWN)(partial(_rows_stated, self._form))
 
     def encode(self, inputs: Inputs | ArrayLike) -> Encoded:
         """The request for these. An array alone stands for the model's only input. Raises `InvalidArgument`."""
         plain = self._plain(inputs)
         if plain is not None:
-            return self._as_rows(plain.tobytes())
+            value = plain.tobytes()
+            return _encoded((value, self._rows_headers(len(value))))
         named = inputs if isinstance(inputs, Mapping) else {self._only_input(): inputs}
         if self._rows_in is not None and len(named) == 1:
             ((name, given),) = named.items()
             _, array = typed(name, given, self._signature)
             _check_rows([array])
-            return self._as_rows(array.tobytes())
+            value = array.tobytes()
+            return Encoded(value, self._rows_headers(len(value)))
         return self._binary_data({name: typed(name, given, self._signature) for name, given in named.items()})
-
-    def _as_rows(self, value: bytes) -> Encoded:
-        """With what the worker checks: bytes do not say what they are, and its model may be another one by now."""
-        assert self._form_in is not None
-        return Encoded(value, _rows_headers(self._form_in.datatype, len(value) // self._form_in.row_bytes))
 
     def _plain(self, inputs: Inputs | ArrayLike) -> Array | None:
         """Rows as the model takes them, if these are: most often so, and known in 0.5 µs, not 4 (measured 2026)."""
@@ -88,6 +100,10 @@ class Encoder:
         head = b'{"inputs":[%b]}' % b",".join(heads)
         return Encoded(b"".join([head, *parts]), [_OCTETS, (HEAD_LENGTH, b"%d" % len(head))])
 
+    def read(self, message: Message) -> Result | InferenceError:
+        """What an answer says, as Kafka's client hands it over."""
+        return self.decode(dict(message.headers() or ()), message.value() or b"")
+
     def decode(self, headers: Mapping[str, bytes | None], value: bytes) -> Result | InferenceError:
         """What the answer says. Raises nothing: an answer that cannot be read is an `Internal` error."""
         try:
@@ -95,18 +111,15 @@ class Encoder:
                 head = headers.get(HEAD_LENGTH)
                 return self._rows(headers, value) if head is None else _tensors(value, int(head))
             return error_of(_text(headers, "error-code"), orjson.loads(value)["error"], _text(headers, "source"))
-        except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, the future must end, and the others with it
             return Internal(f"the answer cannot be read: {error!r}", _text(headers, "source"))
 
     def _rows(self, headers: Mapping[str, bytes | None], value: bytes) -> Result:
-        if self._form is None:
-            raise ValueError("rows came, and the signature does not say of what")
-        name, _, dtype, dims, row_bytes = self._form
-        rows, rest = divmod(len(value), row_bytes)
-        if rest:
-            raise ValueError(f"{len(value)} bytes are no rows of {row_bytes}")
-        _check_stated(headers, self._form, rows)
-        return {name: np.ndarray((rows, *dims), dtype, value)}
+        name, dtype, shape, datatype, rows = self._rows_stated(len(value))
+        stated = headers.get("datatype"), headers.get("rows")
+        if stated != (datatype, rows):
+            _check_stated(stated, datatype, rows)
+        return {name: np.ndarray(shape, dtype, value)}
 
 
 def _text(headers: Mapping[str, bytes | None], name: str) -> str:
@@ -128,18 +141,37 @@ def _form(spec: TensorSpec) -> _Form:
     return _Form(spec.name, spec.datatype.encode(), dtype, spec.shape[1:], prod(spec.shape[1:]) * dtype.itemsize)
 
 
-@lru_cache(maxsize=_KNOWN)
-def _rows_headers(datatype: bytes, rows: int) -> Sequence[Header]:
-    return (_OCTETS, ("datatype", datatype), ("rows", b"%d" % rows))
+def _rows_headers(form: _Form | None, size: int) -> Sequence[Header]:
+    """What the worker checks: bytes do not say what they are, and its model may be another one by now."""
+    assert form is not None
+    return _OCTETS, ("datatype", form.datatype), ("rows", b"%d" % (size // form.row_bytes))
 
 
-def _check_stated(headers: Mapping[str, bytes | None], form: _Form, rows: int) -> None:
+class _Stated(NamedTuple):
+    """What an answer of so many bytes is, and what it says of itself."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    datatype: bytes
+    rows: bytes
+
+
+def _rows_stated(form: _Form | None, size: int) -> _Stated:
+    if form is None:
+        raise ValueError("rows came, and the signature does not say of what")
+    rows, rest = divmod(size, form.row_bytes)
+    if rest:
+        raise ValueError(f"{size} bytes are no rows of {form.row_bytes}")
+    return _Stated(form.name, form.dtype, (rows, *form.dims), form.datatype, b"%d" % rows)
+
+
+def _check_stated(stated: tuple[bytes | None, bytes | None], datatype: bytes, rows: bytes) -> None:
     """Raises `ValueError` where the answer says that its rows are others. A worker of an older version says nothing."""
-    stated = headers.get("datatype"), headers.get("rows")
-    if stated != (form.datatype, b"%d" % rows) and stated != (None, None):
-        datatype, count = [(text or b"?").decode(errors="replace") for text in stated]
+    if stated != (None, None):
+        came, count = [(text or b"?").decode(errors="replace") for text in stated]
         raise ValueError(
-            f"{count} rows of {datatype} came, by the signature they are {rows} of {form.datatype.decode()}: the "
+            f"{count} rows of {came} came, by the signature they are {rows.decode()} of {datatype.decode()}: the "
             "worker serves another one"
         )
 

@@ -9,7 +9,7 @@ Callbacks of callers never run on the thread that reads answers: one that waits 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from math import inf
@@ -17,7 +17,8 @@ from queue import Empty, SimpleQueue
 from threading import Condition, RLock, Thread
 from typing import Any
 
-from inference_client.answer import CANCELLED, Answer, Message, Outcome
+from inference_client.answer import CANCELLED, Answer, Outcome
+from inference_client.encoding import Message
 from inference_client.errors import ClientClosed, DeadlineExceeded, Full, InferenceError
 from inference_client.signature import Result
 
@@ -33,6 +34,7 @@ LOOK_AGAIN = 0.02
 PATIENCE = 0.005
 _IDLE = 1.0  # seconds without a callback after which their thread ends
 
+Headers = Sequence[tuple[str, bytes | None]]
 Callback = tuple[Callable[[Future[Result]], object], Answer]
 
 
@@ -49,11 +51,11 @@ class Pending:
     ) -> None:
         """At most so many at once; then `enter` waits, or does not.
 
-        `read` says what an answer holds, and is called by who asks for it; `explain` what a failed delivery means.
+        `read` says what an answer holds; `explain` what a failed delivery means.
         """
         self._most = most
         self._waits = waits
-        self.read = read
+        self._read = read
         self._explain = explain
         self._table: dict[bytes, Answer] = {}
         self.lock = RLock()  # a signal's handler may call `close` in a thread that is in here
@@ -118,17 +120,24 @@ class Pending:
             with self._room:
                 self._room.notify_all()
 
-    def answered(self, arrived: Iterable[tuple[bytes, Message]]) -> None:
-        """End these. One that has ended is late, or its answer comes again."""
-        for request_id, message in arrived:
-            answer = self._table.pop(request_id, None)  # one step: no lock is needed
+    def answered(self, messages: Sequence[Message]) -> list[Message]:
+        """End those whose answers these are. The messages that are left: they answer none that is under way."""
+        ended, left = [], []
+        for message in messages:
+            answer = self._table.pop(request_id_of(message.headers()), None)  # one step: no lock is needed
             if answer is not None:
-                answer.end(None, message)
+                ended.append((answer, self._read(message)))
             else:
-                self._count(request_id)
+                left.append(message)
+        with self.lock:
+            waited_for = [answer for answer, outcome in ended if answer.ends(outcome)]
+        for answer in waited_for:
+            answer.tell()
         self._tell_of_room()  # once for all: each who waits is woken, and finds room for many
+        return left
 
-    def _count(self, request_id: bytes) -> None:
+    def count(self, request_id: bytes) -> None:
+        """An answer to one that has ended: it is late, or comes again."""
         with self.lock:
             if request_id in self._lapsed:
                 del self._lapsed[request_id]
@@ -208,3 +217,13 @@ class Pending:
 
     def __repr__(self) -> str:
         return f"<Pending {len(self)} of {self._most} late={self.late} repeats={self.repeats}>"
+
+
+def request_id_of(headers: Headers | None) -> bytes:
+    """The id that a message bears; empty where it bears none."""
+    if not headers:
+        return b""
+    name, value = headers[-1]  # a worker writes it last, but for what it echoes
+    if name != "request-id":
+        value = dict(headers).get("request-id")
+    return value or b""

@@ -47,7 +47,7 @@ class FakeStage:
         self._producer.failure = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
     def lose(self, on_delivery: Callable[..., None]) -> None:
-        self._producer.produce("requests", b"", None, headers=[], on_delivery=on_delivery)
+        self._producer.produce("requests", b"", None, -1, on_delivery, None, 0, [])
         self._producer.fail(self._producer.sent[-1], KafkaError._MSG_TIMED_OUT)
 
 
@@ -72,7 +72,7 @@ class KafkaStage:
 
     def lose(self, on_delivery: Callable[..., None]) -> None:
         """One to a partition that is not there."""
-        self.clients.producer.produce(self._requests, b"", None, partition=99, headers=[], on_delivery=on_delivery)
+        self.clients.producer.produce(self._requests, b"", None, 99, on_delivery, None, 0, [])
 
 
 @pytest.fixture(params=["fake", "kafka"])
@@ -124,7 +124,7 @@ def test_a_record_that_is_too_large_is_refused_at_once(stage: Stage) -> None:
     stage.refuse()
 
     with pytest.raises(KafkaException) as caught:
-        stage.clients.producer.produce("requests", bytes(2000), None, headers=[], on_delivery=lambda *_: None)
+        stage.clients.producer.produce("requests", bytes(2000), None, -1, lambda *_: None, None, 0, [])
 
     assert caught.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 

@@ -64,14 +64,22 @@ class FakeProducer:
         self.is_purged = False
         self._reports: deque[Callable[[], None]] = deque()
 
-    def produce(
-        self, topic: str, value: bytes, key: Any, *, headers: Sequence[tuple[str, bytes]], on_delivery: Any
+    def produce(  # noqa: PLR0917  # as Kafka's client has it
+        self,
+        topic: str,
+        value: bytes,
+        key: Any,
+        partition: int,
+        callback: Any,
+        on_delivery: Any,
+        timestamp: int,
+        headers: Sequence[tuple[str, bytes]],
     ) -> None:
         if self.failure is not None:
             raise KafkaException(self.failure)
         if len(self.sent) >= self.room:
             raise BufferError("Local: Queue full")
-        self.sent.append(Sent(topic, value, key, dict(headers), on_delivery))
+        self.sent.append(Sent(topic, value, key, dict(headers), callback))
 
     def fail(self, sent: Sent, code: int) -> None:
         """Its report says so at the next poll."""

@@ -217,6 +217,14 @@ def test_an_answer_that_cannot_be_read_says_so(headers: dict[str, bytes], value:
     assert isinstance(Encoder(None).decode({"status": b"ok", **headers}, value), Internal)
 
 
+def test_a_size_that_no_machine_has_is_no_answer() -> None:
+    """Whatever numpy raises, the future of the answer ends, and those of its neighbours."""
+    output = {"name": "y", "datatype": "INT8", "shape": [1], "parameters": {"binary_data_size": 2**64 - 1}}
+    head = json.dumps({"outputs": [output]}).encode()
+
+    assert isinstance(Encoder(None).decode({"status": b"ok", HEAD_LENGTH: b"%d" % len(head)}, head), Internal)
+
+
 def test_bytes_that_no_output_has_are_no_answer() -> None:
     """The sizes of a head must add up."""
     headers, value = answer({"y": ROW}, ["FP32"])

@@ -23,7 +23,7 @@ from inference_client.errors import (
 from inference_client.exchange import LOOK_EVERY, TURN
 from inference_client.pending import LOOK_AGAIN
 from inference_client.signature import Result
-from tests.unit.client.builders import ROW, Record, Stage
+from tests.unit.client.builders import ROW, Record, Stage, Y
 
 SOON = 20.0  # seconds for another thread on a busy machine
 
@@ -126,6 +126,21 @@ def test_answers_of_others_are_passed_over() -> None:
     stage.turn()
 
     assert not answer.done()
+    assert (stage.pending.late, stage.pending.repeats) == (0, 0)
+
+
+def test_an_answer_is_known_by_its_id_wherever_that_stands() -> None:
+    """A worker writes it last, but for the headers that it echoes. Without an id, and with an empty one, it is none."""
+    stage = Stage()
+    echoed, last = stage.submit(), stage.submit()
+
+    stage.arrive(echoed)
+    ok: list[tuple[str, bytes | None]] = [("status", b"ok")]
+    stage.consumer.arrived.append(Record([*ok, ("request-id", last.request_id)], Y.tobytes()))
+    stage.consumer.arrived.extend([Record(ok, b""), Record([*ok, ("request-id", None)], b"")])
+    stage.turn()
+
+    assert [answer.result(0)["y"].tolist() for answer in (echoed, last)] == [Y.tolist()] * 2
     assert (stage.pending.late, stage.pending.repeats) == (0, 0)
 
 
