@@ -525,11 +525,12 @@ def test_an_isolated_run_that_is_broken_off_marks_no_poison(stage: Stage) -> Non
 
 
 def test_the_note_of_a_run_that_is_left_is_cleared_before_its_partition_moves(stage: Stage) -> None:
-    """In the callback itself, where no result of a commit is heard."""
+    """As a worker does it that ends: no poll follows, and in `close` the client tells nothing of the group."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
-    member.told.last_act = lambda: member.source.clear_note(partition, 0, 5.0)
+    member.told.last_act = None
 
+    member.source.clear_note(partition, 0, 5.0)
     member.source.close()
 
     expect_nobody_convicted(stage, partition)
@@ -539,8 +540,9 @@ def test_the_note_of_a_run_that_is_settled_is_cleared_by_a_commit_behind_it(stag
     """As if the one of its answer had been refused. There was progress: the next owner has no suspect."""
     partition = stage.partitions[0]
     member = with_an_isolated_run(stage, partition)
-    member.told.last_act = lambda: member.source.clear_note(partition, 1, 5.0)
+    member.told.last_act = None
 
+    member.source.clear_note(partition, 1, 5.0)
     member.source.close()
 
     heir = Member(stage)
