@@ -85,6 +85,8 @@ class Source:
     def withdraw_note(self, partition: Partition, offset: int) -> bool:
         return True
 
+    def clear_note(self, partition: Partition, next_offset: int, patience: float) -> None: ...
+
     def note_isolated_run(self, partition: Partition, offset: int) -> bool:
         return True
 

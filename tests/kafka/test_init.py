@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from tests import models
 from tests.kafka.broker import free_port
 from tests.kafka.cluster import Cluster, fresh
+from tests.kafka.scene import Scene
 from worker import cli
 from worker.settings import load
 
@@ -75,6 +76,43 @@ def test_a_model_of_fixed_rows_is_served_as_it_is(kafka: Cluster, tmp_path: Path
     assert f"\n{setting}\n" in text
     assert f"it runs exactly {rows} row" in text
     assert told(*made.stdout.splitlines()[-2].split()[1:]).exit_code == 0, made.output
+
+
+def test_a_second_model_gets_topics_of_its_own(kafka: Cluster, tmp_path: Path) -> None:
+    """With the usual ones each request would be answered by both; those that are named stay as they are named."""
+    (tmp_path / "other").mkdir()
+    first = models.save(models.mlp(4, (8,), 3), tmp_path, "first")
+    assert init(kafka, first, tmp_path).exit_code == 0
+    second = models.save(models.mlp(4, (8,), 3), tmp_path, "se cond")
+    file = tmp_path / "second.toml"
+    brokers = ("--bootstrap-servers", kafka.bootstrap_servers, "--config", str(file), "--force")
+
+    made = told("init", "--model", str(second), *brokers)
+    named = told("init", "--model", str(second), *brokers, "--requests", "mine")
+
+    assert made.exit_code == 0, made.output
+    assert "has those of group first, and a second model needs topics of its own" in " ".join(made.stdout.split())
+    assert load(file, {}).kafka.request_topics == ("mine",)
+    assert "of its own" not in named.stdout
+    assert told("init", "--model", str(second), *brokers).exit_code == 0
+    kafka_settings = load(file, {}).kafka
+    assert kafka_settings.request_topics == ("se-cond-requests",)
+    assert (kafka_settings.response_topic, kafka_settings.dead_letter_topic) == ("se-cond-answers", "se-cond-rejected")
+
+
+def test_another_group_that_reads_the_topic_is_told(kafka: Cluster, tmp_path: Path) -> None:
+    """By `init` and by `check`: nothing would fail, and each request would be answered twice."""
+    with Scene(kafka, tmp_path) as scene:
+        scene.replica()
+        model = models.save(models.mlp(4, (8,), 3), tmp_path, "second")
+        names = {name: kafka.create_topic(name) for name in ("answers", "dead_letters")}
+
+        made = init(kafka, model, tmp_path, *topics(requests=scene.topic, **names))
+        checked = told("check", "--config", str(tmp_path / "worker.toml"), "--json")
+
+    said = f"group {scene.group} reads {scene.topic} already, and answers each of its requests, too"
+    assert said in " ".join(made.stdout.split())
+    assert f"group {scene.group} also reads topic {scene.topic}" in checked.stdout
 
 
 def test_a_file_that_is_there_stays(kafka: Cluster, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ def advice(kafka: KafkaSettings, found: Survey, topics: Topics | None) -> list[F
     return [
         *chain.from_iterable(_compacted(topic) for topic in found.topics),
         *_expired(found.group),
+        *_shared(found),
+        *_backlog(kafka, found.group),
         *_unread(kafka, found.group),
         *_retention(requests),
         *_copies(found.topics),
@@ -58,6 +60,25 @@ def _expired(group: GroupFacts | None) -> Iterator[Finding]:
             yield Finding(
                 f"topic {progress.topic}: {progress.expired:,} requests were deleted before the group answered them; "
                 "raise the topic's retention.ms, or start more replicas"
+            )
+
+
+def _shared(found: Survey) -> Iterator[Finding]:
+    for group, topic in found.other_groups.items():
+        yield Finding(
+            f"group {group} also reads topic {topic}, and answers each of its requests, too: a second model needs "
+            "topics of its own"
+        )
+
+
+def _backlog(kafka: KafkaSettings, group: GroupFacts | None) -> Iterator[Finding]:
+    """What a group that has committed nothing begins with; the two other choices are told by `_unread`."""
+    for progress in group.progress if group and kafka.auto_offset_reset == "earliest" else ():
+        if progress.waiting and not progress.partitions_committed:
+            yield Finding(
+                f"topic {progress.topic}: the group is new, and will answer all requests that are there already "
+                f"({progress.waiting:,}); with WORKER_KAFKA__AUTO_OFFSET_RESET=latest it answers only those that come "
+                "after its start"
             )
 
 

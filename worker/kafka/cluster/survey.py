@@ -5,8 +5,8 @@ Asks and tells, judges nothing; what the broker does not tell is None. `contact`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -17,6 +17,7 @@ from worker.kafka.client.config import Config
 from worker.kafka.client.connecting import Contact
 from worker.kafka.cluster.admin_answers import group_if_told, told_offset
 from worker.kafka.cluster.examination import StartVerdict, TopicFacts
+from worker.kafka.cluster.other_groups import other_groups
 from worker.settings import KafkaSettings
 
 _AS_IT_IS: Config = {"isolation.level": "read_uncommitted"}  # an open transaction would be waited for otherwise
@@ -44,12 +45,16 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The cluster. `controller` is None for librdkafka's mock, which answers nothing else either."""
+    """The cluster. `controller` is None for librdkafka's mock, which answers nothing else either.
+
+    `other_groups`: those of other workers that read our request topics, each with one of them.
+    """
 
     brokers: Sequence[str]
     controller: str | None
     topics: Sequence[TopicFacts]
     group: GroupFacts | None
+    other_groups: Mapping[str, str] = field(default_factory=dict)
 
 
 def survey(kafka: KafkaSettings, contact: Contact, verdict: StartVerdict, timeout: float) -> Survey:
@@ -57,7 +62,8 @@ def survey(kafka: KafkaSettings, contact: Contact, verdict: StartVerdict, timeou
     cluster = contact.cluster
     brokers = {number: f"{broker.host}:{broker.port}" for number, broker in sorted(cluster.brokers.items())}
     group = _Surveyor(kafka, contact, timeout).group(verdict.seen) if verdict.can_administer else None
-    return Survey(list(brokers.values()), brokers.get(cluster.controller_id), verdict.seen, group)
+    others = other_groups(kafka, timeout, client_log()) if verdict.can_administer else {}
+    return Survey(list(brokers.values()), brokers.get(cluster.controller_id), verdict.seen, group, others)
 
 
 class _Surveyor:

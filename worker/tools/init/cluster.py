@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.absent_topics import near_topics, topics_told
-from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG
+from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG, client_log
 from worker.kafka.client.connecting import connect
 from worker.kafka.cluster.access import used
+from worker.kafka.cluster.other_groups import other_groups
 from worker.settings import KafkaSettings
 from worker.terminal.terminal import count
 
@@ -19,12 +20,14 @@ class ClusterSeen:
     """The topics that we may see, with their partitions.
 
     `meant`: which of them a topic of ours that is not there may have been meant for, as the end of a sentence.
+    `shared_with`: other groups of workers that read our request topics, each with one of them.
     `silence`: why nothing is known of the cluster; empty when it answered.
     """
 
     brokers: int = 0
     partitions: Mapping[str, int] = field(default_factory=dict)
     meant: Mapping[str, str] = field(default_factory=dict)
+    shared_with: Mapping[str, str] = field(default_factory=dict)
     silence: str = ""
 
     def told_of(self, topic: str) -> str:
@@ -45,4 +48,5 @@ def look_at_cluster(kafka: KafkaSettings) -> ClusterSeen:
     there, ours = topics_told(contact.admin, ANSWER_TIMEOUT), used(kafka)
     absent = [topic for topic in ours if topic not in there]
     meant = {topic: near_topics(contact.admin, topic, ANSWER_TIMEOUT, ours) for topic in absent}
-    return ClusterSeen(len(contact.cluster.brokers), there, meant)
+    shared = {} if contact.is_mock else other_groups(kafka, ANSWER_TIMEOUT, client_log())
+    return ClusterSeen(len(contact.cluster.brokers), there, meant, shared)

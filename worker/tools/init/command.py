@@ -6,7 +6,9 @@ Looks at the model's file without running it, and asks the cluster for its topic
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +28,7 @@ _UNNAMED = {
     "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
     "WORKER_KAFKA__DEAD_LETTER_TOPIC": "rejected",
 }
+_USUAL_FILE = "worker.toml"
 # Topics of the cluster that are told beside ours.
 _MOST_TOLD = 20
 
@@ -34,7 +37,8 @@ def init(order: InitOrder) -> int:
     """Raises `BadConfiguration` for a model that cannot be served, and for a file that is there."""
     if order.config.exists() and not order.force:
         raise BadConfiguration(f"{order.config} is there already; --force writes over it, --config names another")
-    environ = {**_UNNAMED, **{name: value for name, value in order.over(os.environ).items() if value}}
+    given = {name: value for name, value in order.over(os.environ).items() if value}
+    environ = {**_UNNAMED, **given}
     if (path := environ.get("WORKER_MODEL__PATH")) is None:
         raise BadConfiguration("which model? `inference-worker init --model model.onnx` names its file")
     environ.setdefault("WORKER_KAFKA__GROUP_ID", Path(path).stem)
@@ -43,10 +47,41 @@ def init(order: InitOrder) -> int:
     environ = {**_for_rows(seen.fixed_rows), **environ}
     settings = load(None, environ)
     cluster = look_at_cluster(settings.kafka)
+    why = _why_own_topics(order.config, settings, cluster) if "WORKER_KAFKA__REQUEST_TOPICS" not in given else ""
+    if why:
+        environ = {**environ, **_own_topics(Path(path).stem), **given}
+        settings = load(None, environ)
+        cluster = look_at_cluster(settings.kafka)
     text = settings_file(settings, environ, _found(settings, seen, cluster))
     order.config.write_text(text, encoding="utf-8")
-    _tell(order.config, settings, seen, cluster)
+    _tell(order.config, settings, seen, cluster, why)
     return 0
+
+
+def _why_own_topics(file: Path, settings: Settings, cluster: ClusterSeen) -> str:
+    """That another deployment reads the usual request topic: it would answer each request of this one, too."""
+    for group, topic in cluster.shared_with.items():
+        return f"group {group} reads {topic} already"
+    beside = file.with_name(_USUAL_FILE)
+    group = "" if beside.absolute() == file.absolute() else _group_in(beside, settings.kafka.request_topics)
+    return f"{beside} has those of group {group}" if group not in ("", settings.kafka.group_id) else ""
+
+
+def _group_in(file: Path, topics: Sequence[str]) -> str:
+    """The group of a settings file that reads one of these topics; empty where it reads none, or cannot be read."""
+    try:
+        kafka = tomllib.loads(file.read_text(encoding="utf-8")).get("kafka", {})
+    except (OSError, ValueError):
+        return ""
+    is_shared = isinstance(kafka, dict) and not set(topics).isdisjoint(kafka.get("request_topics") or ())
+    return str(kafka.get("group_id", "")) if is_shared else ""
+
+
+def _own_topics(name: str) -> Mapping[str, str]:
+    """Topics that are called after the model."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)
+    usual = ("REQUEST_TOPICS", "RESPONSE_TOPIC", "DEAD_LETTER_TOPIC")
+    return {f"WORKER_KAFKA__{key}": f"{plain}-{_UNNAMED[f'WORKER_KAFKA__{key}']}" for key in usual}
 
 
 def _for_rows(fixed_rows: int | None) -> Mapping[str, str]:
@@ -84,7 +119,7 @@ def _brokers(cluster: ClusterSeen) -> str:
     return "none answered when this was written" if cluster.silence else count(cluster.brokers, "broker")
 
 
-def _tell(file: Path, settings: Settings, seen: Inspected, cluster: ClusterSeen) -> None:
+def _tell(file: Path, settings: Settings, seen: Inspected, cluster: ClusterSeen, why_own: str) -> None:
     screen = console()
     say(screen, printable(f"{file} is written"))
     rows = [
@@ -92,6 +127,10 @@ def _tell(file: Path, settings: Settings, seen: Inspected, cluster: ClusterSeen)
         ("brokers", cluster.silence or f"{count(cluster.brokers, 'broker')} at {settings.kafka.bootstrap_servers}"),
         *(("topic" if at else "topics", cluster.told_of(topic)) for at, topic in enumerate(used(settings.kafka))),
     ]
+    if why_own:
+        rows.append(("", f"named after the model: {why_own}, and a second model needs topics of its own"))
+    for group, topic in cluster.shared_with.items():
+        rows.append(("", f"group {group} reads {topic} already, and answers each of its requests, too"))
     for name, told in rows:
         hang(screen, f"  {name:7}", printable(told))
     say(screen, "Next:")

@@ -129,6 +129,27 @@ def test_requests_that_were_lost_or_will_be_passed_over_are_counted() -> None:
     assert "a worker will stop there" in error
 
 
+def test_a_new_group_is_told_of_the_backlog_that_it_will_answer() -> None:
+    """Of a topic that another group has answered, it is all of it once more."""
+    (line,) = told(progress=Progress("r", 6, 0, waiting=3060, expired=0))
+
+    assert line == (
+        "topic r: the group is new, and will answer all requests that are there already (3,060); with "
+        "WORKER_KAFKA__AUTO_OFFSET_RESET=latest it answers only those that come after its start"
+    )
+    assert told(progress=Progress("r", 6, 0, waiting=0, expired=0)) == []
+    assert told(progress=Progress("r", 6, 5, waiting=3060, expired=0)) == []
+
+
+def test_a_group_that_answers_the_same_requests_is_warned_of() -> None:
+    """Each request would have two answers, the second perhaps another model's."""
+    found = Survey(["b:9093"], "b:9093", [topic("r"), topic("a"), topic("d")], None, {"other": "r"})
+
+    assert [finding.text for finding in advice(KAFKA, found, TOPICS)] == [
+        "group other also reads topic r, and answers each of its requests, too: a second model needs topics of its own"
+    ]
+
+
 def test_a_wish_of_the_broker_is_warned_of_with_the_line_that_grants_it() -> None:
     """Only while something is missed without it."""
     silent = TopicFacts("a", "RESPONSE_TOPIC", 6, 3, None)
