@@ -302,11 +302,15 @@ def hungry(width: int = 4, floats: int = 8 << 20) -> bytes:
         [
             helper.make_node("ReduceSum", ["x", "one"], ["sum"], keepdims=1),
             helper.make_node("Expand", ["sum", "shape"], ["wide"]),
-            helper.make_node("ReduceMax", ["wide"], ["y"], axes=[1], keepdims=1),
+            helper.make_node("Slice", ["wide", "zero", "one", "one"], ["y"]),
         ],
         [_value("x", "FP32", width)],
         [_value("y", "FP32", 1)],
-        [_constant("one", np.array([1], np.int64)), _constant("shape", np.array([1, floats], np.int64))],
+        [
+            _constant("zero", np.array([0], np.int64)),
+            _constant("one", np.array([1], np.int64)),
+            _constant("shape", np.array([1, floats], np.int64)),
+        ],
     )
 
 

@@ -3,9 +3,10 @@
 Of x86-64 Linux with Python 3.12, an NVIDIA driver, and CUDA 13 and cuDNN 9 as PyTorch's packages bring them. Packed are
 the locked distributions of the CUDA image without NVIDIA's own, those that the tests want, a small Java runtime, and
 Kafka's jars: an archive, cut into pieces that can be brought over one by one. `run.sh` puts them together there.
+ONNX Runtime brings its kernels for each generation of GPUs; those of the others than the one asked for stay here.
 
     make gpu-pack                                                  # needs jlink (a JDK), pip's registry, Maven's once
-    python -m tests.gpu.pack --piece-mib 40 --folder build/gpu-pack
+    python -m tests.gpu.pack --capability 8.0 --piece-mib 40       # for an A100, in smaller pieces
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import hashlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,12 +60,13 @@ JAVA = (
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Packs what a bare GPU machine without a network lacks.")
-    parser.add_argument("--piece-mib", type=int, default=52, help="the largest piece")
+    parser.add_argument("--piece-mib", type=int, default=54, help="the largest piece")
+    parser.add_argument("--capability", default="9.0", help="of the GPU; 9.0 is that of an H100 and an H200")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "gpu-pack", help="what is packed, kept here")
     asked = parser.parse_args()
     folder: Path = asked.folder
     folder.mkdir(parents=True, exist_ok=True)
-    _distributions(folder)
+    _distributions(folder, asked.capability)
     _java(folder / "jre")
     shutil.copytree(jars(), folder / "kafka" / VERSION, dirs_exist_ok=True)
     count = _cut(folder, asked.piece_mib << 20)
@@ -91,23 +94,50 @@ def _locked(lock: str) -> Iterator[tuple[str, str]]:
                 yield requirement.name, " --hash=".join([version, *map(str.strip, hashes)])
 
 
-def _distributions(folder: Path) -> None:
-    """Installed as that Python would have them, into `site`."""
+def _distributions(folder: Path, capability: str) -> None:
+    """Installed as that Python would have them, into `site`, for a GPU of this compute capability."""
     chosen = "\n".join(
         wanted((ROOT / "requirements-cuda.txt").read_text(), (ROOT / "requirements-dev.txt").read_text())
     )
     listed, site = folder / "wanted.txt", folder / "site"
-    if site.exists() and listed.exists() and listed.read_text() == chosen:
+    stamp = f"{chosen}\n# compute capability {capability}\n"
+    if site.exists() and listed.exists() and listed.read_text() == stamp:
         return
     shutil.rmtree(site, ignore_errors=True)
     listed.unlink(missing_ok=True)
     asked = folder / "asked.txt"
-    asked.write_text(chosen)
+    asked.write_text(stamp)
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile", "--only-binary=:all:"]
     options += ["--python-version", THERE["python_version"], "--implementation", "cp", "--ignore-requires-python"]
     options += [f"--platform={name}" for name in (*PLATFORMS, "any")]
     _run(sys.executable, "-m", "pip", "install", *options, "--require-hashes", "--target", str(site), "-r", str(asked))
+    _keep_kernels(site / "onnxruntime" / "capi" / "libonnxruntime_providers_cuda.so", capability)
     asked.rename(listed)  # last: an interrupted installation is begun anew
+
+
+# A fatbin, and each of its entries, as the CUDA toolkit writes them; the entry's ends with its compute capability.
+_FATBIN, _ENTRY = struct.Struct("<IHHQ"), struct.Struct("<HHIQ12xI")
+_MAGIC, _VERSION = (0xBA55ED50).to_bytes(4, "little"), 1
+
+
+def _keep_kernels(provider: Path, capability: str) -> None:
+    """Puts zeros, which take no room in an archive, in place of other GPUs' kernels. Fails where none is left."""
+    code, generation, at, found = bytearray(provider.read_bytes()), int(capability.replace(".", "")), 0, 0
+    while (at := code.find(_MAGIC, at)) >= 0:
+        _, version, header, size = _FATBIN.unpack_from(code, at)
+        if (version, header) != (_VERSION, _FATBIN.size):
+            at += len(_MAGIC)
+            continue
+        at, end = at + header, at + header + size
+        while at < end:
+            _, _, header, size, is_for = _ENTRY.unpack_from(code, at)
+            if is_for == generation:
+                found += 1
+            else:
+                code[at + header : at + header + size] = bytes(size)
+            at += header + size
+    assert found, f"{provider.name} has no kernels for compute capability {capability}"
+    provider.write_bytes(code)
 
 
 def _java(folder: Path) -> None:
@@ -126,9 +156,8 @@ def _cut(folder: Path, size: int) -> int:
     shutil.rmtree(PIECES, ignore_errors=True)
     PIECES.mkdir()
     sums: list[str] = []
-    with subprocess.Popen(
-        ["tar", "-C", folder, "-czf", "-", "site", "jre", "kafka"], stdout=subprocess.PIPE
-    ) as packing:
+    whole = ["tar", "-C", folder, "--use-compress-program", "xz -T0", "-cf", "-", "site", "jre", "kafka"]
+    with subprocess.Popen(whole, stdout=subprocess.PIPE) as packing:
         assert packing.stdout is not None
         while piece := packing.stdout.read(size):
             path = PIECES / str(len(sums) + 1) / f"piece.{len(sums):02}"

@@ -27,7 +27,9 @@ piece() {
 }
 
 put_together() {
-    cat "$home"/pieces/piece.* | tar -xzf - -C "$home"
+    # Python's own: there may be no xz.
+    cat "$home"/pieces/piece.* | python3 -c "import sys, tarfile
+tarfile.open(fileobj=sys.stdin.buffer, mode='r|xz').extractall('$home', filter='tar')"
     # Of its own: what the machine's Python has besides must not stand in for our versions.
     python3 -m venv --clear --without-pip "$home/venv"
     local packages

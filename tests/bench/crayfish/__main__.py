@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.bench.crayfish.events import FFNN, FORMS, NETWORKS, Network
+from tests.bench.crayfish.events import FFNN, FORMS, NETWORKS, ON_GPU, Network
 from tests.bench.crayfish.published import LATENCIES
 from tests.bench.crayfish.serving import LOW, PARTS, Side, serving
 from tests.bench.crayfish.tables import Found, Rounds, short, tables
@@ -41,7 +41,8 @@ def main() -> None:
     broker = any_broker()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            networks = [each for each in NETWORKS if asked.network in (None, each.name)]
+            of_device = NETWORKS if asked.device == "cpu" else ON_GPU
+            networks = [each for each in of_device if asked.network in (None, each.name)]
             models = {each: save(each.build(), Path(folder), each.name) for each in networks}
             rounds = _rounds(Cluster(broker.bootstrap_servers), models, asked, console)
     finally:
@@ -56,6 +57,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="The published benchmark Crayfish on our worker.")
     parser.add_argument("--network", choices=[each.name for each in NETWORKS], help="both unless given")
+    parser.add_argument("--form", choices=FORMS, help="both unless given")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--throughput", action="store_true", help="leave the delays out, which take minutes")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="of a closed loop, and of a load at a part of it")
     parser.add_argument("--count", type=int, help="events of an open loop at most; each network has its own number")
@@ -72,42 +76,44 @@ def _machine(load: float, rounds: int) -> str:
     return f"{when}; {cores}; Python {platform.python_version()}, {', '.join(versions)}"
 
 
-def sides(networks: Iterable[Network]) -> list[Side]:
+def sides(networks: Iterable[Network], forms: Iterable[str] = FORMS, device: str = "cpu") -> list[Side]:
     """All runs of a round."""
     found = []
     for network in networks:
-        for form in FORMS:
-            found += [Side(network, form, replicas, network.batch) for replicas in (1, 2)]
-            found.append(Side(network, form))
+        for form in forms:
+            found += [Side(network, form, replicas, network.batch, device=device) for replicas in (1, 2)]
+            found.append(Side(network, form, device=device))
             if network is FFNN:
-                found += [Side(network, form, 1, network.batch, images) for images in LATENCIES]
+                found += [Side(network, form, 1, network.batch, images, device) for images in LATENCIES]
     return found
 
 
 def _rounds(cluster: Cluster, models: Mapping[Network, Path], asked: argparse.Namespace, console: Console) -> Rounds:
     """Every side once a round, in an order that rotates. A short run before is not counted: it warms up the broker."""
-    wanted = sides(models)
+    wanted = sides(models, FORMS if asked.form is None else [asked.form], asked.device)
+    if asked.throughput:
+        wanted = [side for side in wanted if side.images == 1]
     first = [side for side in wanted if side.batch == 1][:1]
     found: dict[Side, list[Found]] = {side: [] for side in wanted}
     for at in range(asked.rounds + 1):
         for side in [*wanted[at:], *wanted[:at]] if at else first:
             count = min(asked.count or side.network.count, side.network.count)
-            run = _measured(cluster, models[side.network], side, asked.seconds, count)
+            run = _measured(cluster, models[side.network], side, asked, count)
             console.print(f"round {at}: {side.name}: {_told(run)}", style="dim", highlight=False)
             found[side] += [run] if at else []
     return found
 
 
-def _measured(cluster: Cluster, model: Path, side: Side, seconds: float, count: int) -> Found:
+def _measured(cluster: Cluster, model: Path, side: Side, asked: argparse.Namespace, count: int) -> Found:
     """One run. Delays are those of one replica that batches."""
     with serving(cluster, model, side) as served:
         if side.images > 1:
             return Found(None, {"low": served.delays(LOW, 0.0)})
-        throughput = served.throughput(seconds, count)
-        if side.replicas > 1 or side.batch == 1:
+        throughput = served.throughput(asked.seconds, count)
+        if asked.throughput or side.replicas > 1 or side.batch == 1:
             return Found(throughput, {})
         rates = {"low": LOW} | {f"{part:.0%}": part * throughput.closed for part in PARTS}
-        return Found(throughput, {load: served.delays(rate, seconds) for load, rate in rates.items()})
+        return Found(throughput, {load: served.delays(rate, asked.seconds) for load, rate in rates.items()})
 
 
 def _told(run: Found) -> str:

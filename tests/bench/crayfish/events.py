@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import orjson
@@ -48,6 +48,8 @@ FFNN = Network("FFNN", lambda: mlp(784, (32,) * 4, 10), (784,), 30_000, batch=64
 # On a CPU images that share an inference gain nothing, and the first of them waits for the last.
 RESNET = Network("ResNet-50", resnet50, (CHANNELS, SIDE, SIDE), 256, batch=4, outstanding=32, count=300)
 NETWORKS = (FFNN, RESNET)
+# On a GPU they do: as many as a request of each size lets it have.
+ON_GPU = (FFNN, replace(RESNET, batch=32, outstanding=256, count=1000))
 
 
 def events(network: Network, form: str, rows: int = 1) -> Sequence[EncodedRequest]:

@@ -31,6 +31,7 @@ class Side:
     replicas: int = 1
     batch: int = 1
     images: int = 1
+    device: str = "cpu"
 
     @property
     def name(self) -> str:
@@ -102,7 +103,11 @@ def serving(cluster: Cluster, model: Path, side: Side) -> Iterator[Served]:
     limits = {"max.message.bytes": str(LARGEST)}
     requests = cluster.create_topic("crayfish-in", partitions=PARTITIONS, config=limits)
     responses = cluster.create_topic("crayfish-out", partitions=PARTITIONS, config={**limits, **STAMPED})
-    settings = {"KAFKA__GROUP_ID": fresh("crayfish"), "KAFKA__MAX_REQUEST_BYTES": str(LARGEST)}
+    settings = {
+        "KAFKA__GROUP_ID": fresh("crayfish"),
+        "KAFKA__MAX_REQUEST_BYTES": str(LARGEST),
+        "MODEL__DEVICE": side.device,
+    }
     job = Job(cluster, [requests], model, side.batch, settings)
     offered = events(side.network, side.form, side.images)
     with ExitStack() as stack:
