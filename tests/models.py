@@ -622,11 +622,11 @@ def first_columns(width: int = 4) -> bytes:
     )
 
 
-def convolution(kernel: int = 40) -> bytes:
-    """image FP32 (batch, 1, height, width), both dynamic, at least `kernel` → y FP32 (batch, 1, ?, ?)."""
+def convolution(kernel: int = 40, side: int | None = None) -> bytes:
+    """image FP32 (batch, 1, height, width), both `side`, or dynamic and at least `kernel` → y FP32 (batch, 1, ?, ?)."""
     return _model(
         [helper.make_node("Conv", ["image", "w"], ["y"])],
-        [_value("image", "FP32", 1, "height", "width")],
+        [_value("image", "FP32", 1, side or "height", side or "width")],
         [_value("y", "FP32", 1, None, None)],
         [_constant("w", np.ones((1, 1, kernel, kernel), np.float32))],
     )

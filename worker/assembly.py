@@ -451,7 +451,7 @@ def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:
         batching.linger or 0.0,
         batching.max_batch_tokens,
         model.signature.buckets,
-        is_fixed=model.fixed_rows is not None,
+        is_fixed=model.padding is not None,
     )
 
 
@@ -471,8 +471,9 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     if left := model.left_to_cpu:
         events.noted("nodes_left_to_cpu", device=model.device.name, nodes=left, count=sum(left.values()))
     events.padded(signature.buckets)
-    if model.fixed_rows is not None:
-        events.noted("batches_padded", rows=model.fixed_rows, max_batch_size=model.most_rows(batching.max_batch_size))
+    if (padding := model.padding) is not None:
+        most = model.most_rows(batching.max_batch_size)
+        events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
     found = independence(model, batching.max_batch_size)
     if found.why is not None:
         events.warned("rows_depend_on_each_other", why=found.why)

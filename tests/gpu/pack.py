@@ -156,7 +156,7 @@ def _cut(folder: Path, size: int) -> int:
     shutil.rmtree(PIECES, ignore_errors=True)
     PIECES.mkdir()
     sums: list[str] = []
-    whole = ["tar", "-C", folder, "--use-compress-program", "xz -T0", "-cf", "-", "site", "jre", "kafka"]
+    whole = ["tar", "-C", str(folder), "--use-compress-program", "xz -T0", "-cf", "-", "site", "jre", "kafka"]
     with subprocess.Popen(whole, stdout=subprocess.PIPE) as packing:
         assert packing.stdout is not None
         while piece := packing.stdout.read(size):

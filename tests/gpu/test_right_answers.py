@@ -16,6 +16,7 @@ import pytest
 
 from tests.gpu.nets import NETS, STEP, WIDTH, Feeds, eight_bits, in_half, on_cpu, on_gpu, outputs
 from worker.core.records import Array
+from worker.inference import Model
 
 FP32, TF32, FP16 = 1e-4, 1e-2, 2e-2
 ROWS = 24  # no power of two: none of those that were warmed up
@@ -28,6 +29,16 @@ def assert_near(found: Sequence[Array], wanted: Sequence[Array], tolerance: floa
         error = np.abs(ours.astype(np.float64) - theirs).max() / np.abs(theirs).max()
 
         assert error <= tolerance, f"off by {error:.1e} of the largest number"
+
+
+def assert_alone_as_together(model: Model, feeds: Feeds) -> None:
+    """Parts of a batch give what they gave in it."""
+    together = outputs(model, feeds)
+    for first, size in ((0, 1), (1, 1), (2, 7), (9, 15)):
+        part = slice(first, first + size)
+        alone = outputs(model, {key: value[part] for key, value in feeds.items()})
+
+        assert_near(alone, [output[part] for output in together], FP32)
 
 
 def as_floats(feeds: Feeds, dtype: type[np.floating[Any]]) -> Feeds:
@@ -73,11 +84,14 @@ def test_answers_in_eight_bits_are_those_of_the_cpu_or_the_next_ones(tmp_path: P
 def test_what_shares_the_batch_changes_no_answer(name: str, tmp_path: Path) -> None:
     """Libraries take other kernels for other numbers of rows: the last bits may differ, and no more."""
     net = NETS[name]
-    model, feeds = on_gpu(tmp_path, net.build()), net.feeds(ROWS)
-    together = outputs(model, feeds)
+    assert_alone_as_together(on_gpu(tmp_path, net.build()), net.feeds(ROWS))
 
-    for first, size in ((0, 1), (1, 1), (2, 7), (9, 15)):
-        part = slice(first, first + size)
-        alone = outputs(model, {key: value[part] for key, value in feeds.items()})
 
-        assert_near(alone, [output[part] for output in together], FP32)
+def test_a_convolution_runs_at_one_number_of_rows(tmp_path: Path) -> None:
+    """A short batch is padded, which changes no answer: for another number cuDNN would plan anew."""
+    net = NETS["ResNet-50"]
+    model = on_gpu(tmp_path, net.build(), rows=ROWS, full_batches="auto")
+
+    assert model.padding is not None
+    assert (model.padding.rows, model.warmed_up_at) == (ROWS, (ROWS,))
+    assert_alone_as_together(model, net.feeds(ROWS))

@@ -20,7 +20,7 @@ from worker.core.tensors.specs import TensorSpec
 from worker.inference.onnxruntime_errors import ORT_ERRORS, readable, run_failure
 from worker.inference.running.device import Device, Opened, left_to_cpu, plainly
 from worker.inference.running.device_memory import DeviceMemory, Unbindable, is_accelerated
-from worker.inference.running.fixed_batch import FixedBatch
+from worker.inference.running.fixed_batch import FixedBatch, Padding
 from worker.inference.running.io_binding import BoundRuns
 from worker.inference.start_checks.bucket_checks import BucketChecks
 from worker.inference.start_checks.warm_up import WarmUp
@@ -37,11 +37,11 @@ class Model:
         opened: Opened,
         signature: Signature,
         row_counts: Iterable[int],
-        fixed_rows: int | None = None,
+        padding: Padding | None = None,
         batch_quantisers: Sequence[str] = (),
         example: ExampleRows | None = None,
     ) -> None:
-        """Warms up at these row counts; a model exported for `fixed_rows` runs at no other.
+        """Warms up at these row counts; with a `padding` it runs at no other than that has.
 
         `batch_quantisers` are its operators that take one scale for all rows of a batch; `example` is what to run.
         Raises `BadConfiguration` when the model fails or loses rows there.
@@ -51,12 +51,13 @@ class Model:
         self.batch_quantisers = tuple(batch_quantisers)
         self.signature = signature  # of the outputs only what the file claims, until they are seen
         self._output_names = [spec.name for spec in signature.outputs]
-        self._fixed = None if fixed_rows is None else FixedBatch(fixed_rows, self._output_names)
+        self.padding = padding
+        self._fixed = None if padding is None else FixedBatch(padding.rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
         self._bound: BoundRuns | None = None
         self._example = example
-        warm_up = WarmUp(signature, self._outputs, is_fixed=fixed_rows is not None)
+        warm_up = WarmUp(signature, self._outputs, is_fixed=padding is not None and padding.is_exported)
         self._blank = warm_up.rows_that_run(example, self._probe_rows)
         self._bound = self._binding_to(opened.memory)
         outputs, *_ = [warm_up.outputs(self._blank, rows) for rows in self.warmed_up_at]
@@ -65,11 +66,6 @@ class Model:
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
         if self._bound is not None:
             self._bound.let_go()  # this thread runs no batch
-
-    @property
-    def fixed_rows(self) -> int | None:
-        """The number of rows that every inference has, the padded ones among them; None: as many as are asked for."""
-        return None if self._fixed is None else self._fixed.rows
 
     def most_rows(self, wanted: int) -> int:
         """How many rows of a batch that may have so many the model takes at once."""

@@ -17,7 +17,7 @@ from worker.core.tensors.signature import Signature
 from worker.inference.declared_signature import fixed_rows, signature_of
 from worker.inference.model import Model
 from worker.inference.onnx_file.graph import operators
-from worker.inference.onnx_file.reading import read
+from worker.inference.onnx_file.reading import Graph, read
 from worker.inference.running.device import (
     Opened,
     Unusable,
@@ -27,7 +27,8 @@ from worker.inference.running.device import (
     open_cuda,
     open_named,
 )
-from worker.inference.running.device_memory import is_accelerated
+from worker.inference.running.device_memory import CUDA, TENSORRT, is_accelerated
+from worker.inference.running.fixed_batch import Padding
 from worker.inference.start_checks.warm_up import ALWAYS_RUN
 from worker.inference.start_checks.warm_up_rows import ExampleRows
 from worker.settings import BatchingSettings, ModelSettings
@@ -35,6 +36,9 @@ from worker.settings import BatchingSettings, ModelSettings
 # Operators that compute one scale from all rows of a batch. Those that quantise by blocks (MatMulNBits) keep within a
 # row, and those of integers (MatMulInteger and its kind) are given their scales.
 BATCH_QUANTISERS = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
+
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+PLANNED_ANEW = "on CUDA a convolution is planned anew for a batch of other rows than the one before it"
 
 
 class Inspected(NamedTuple):
@@ -62,10 +66,10 @@ def load(
         signature = signature_of(opened.session, settings, max_request_rows, graph=graph, max_batch_size=max_batch_size)
         signature = replace(signature, axes=axes_of(signature, wanted_axes))
         check_weight(signature)
-        fixed = fixed_rows(opened.session)
-        counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if fixed is None else (fixed,)
+        padding = padding_of(opened, graph, signature, settings, max_batch_size, max_batch_bytes)
+        counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if padding is None else (padding.rows,)
         quantisers = sorted(operators(graph, BATCH_QUANTISERS))
-        model = Model(opened, signature, counts, fixed, quantisers, example_of(settings, signature))
+        model = Model(opened, signature, counts, padding, quantisers, example_of(settings, signature))
         if signature.axes:
             model.warm_up_buckets(max_batch_size, max_batch_tokens, max_batch_bytes)
         return model
@@ -99,11 +103,45 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
     """What to warm up at: on the CPU two small ones and the largest; on CUDA the powers of two between them as well.
 
     On CUDA libraries choose their kernels by the number of rows, and TensorRT builds an engine for row counts that its
-    last one does not span: all before the worker is ready. cuDNN plans a convolution anew for each batch that has
-    another row count than the last one, warmed up or not: ONNX Runtime keeps one plan.
+    last one does not span: all before the worker is ready.
     """
     powers = [2**n for n in range(2, max_batch_size.bit_length())] if is_accelerated(opened.session) else []
     return (1, ALWAYS_RUN, *powers, max_batch_size)
+
+
+def padding_of(
+    opened: Opened,
+    graph: Graph,
+    signature: Signature,
+    settings: ModelSettings,
+    max_batch_size: int,
+    max_batch_bytes: int | None,
+) -> Padding | None:
+    """The only number of rows that the model is to run with, if there is one.
+
+    ONNX Runtime keeps one plan for each convolution on CUDA, that of the last run. A ResNet-50 in FP16 took 0.25 s in
+    each run of another number of rows, warmed up or not, and 8 ms at 64 rows else (H200, ONNX Runtime 1.31, 2026-11).
+    Raises `BadConfiguration` where FULL_BATCHES asks for what is not possible.
+    """
+    if (exported := fixed_rows(opened.session)) is not None:
+        return Padding(exported, "the model was exported for so many rows", is_exported=True)
+    sizes = [spec.row_bytes for spec in signature.inputs]
+    row_bytes = None if signature.axes or None in sizes else sum(size or 0 for size in sizes)
+    if settings.full_batches == "always":
+        if row_bytes is None:
+            raise BadConfiguration("WORKER_MODEL__FULL_BATCHES is always, and rows of this model differ in their size")
+        why = "WORKER_MODEL__FULL_BATCHES is always"
+    elif settings.full_batches == "auto" and row_bytes and _plans_on_cuda(opened, graph):
+        why = PLANNED_ANEW
+    else:
+        return None
+    rows = max_batch_size if max_batch_bytes is None else min(max_batch_size, max_batch_bytes // max(1, row_bytes))
+    return Padding(rows, why) if rows > 1 else None
+
+
+def _plans_on_cuda(opened: Opened, graph: Graph) -> bool:
+    providers = opened.session.get_providers()
+    return CUDA in providers and TENSORRT not in providers and bool(operators(graph, CONVOLUTIONS))
 
 
 def inspect(settings: ModelSettings) -> Inspected:

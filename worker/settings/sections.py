@@ -93,6 +93,11 @@ class ModelSettings(Section):
         description="What becomes of a model exported for a fixed number of rows; `pad`: it runs, short batches padded "
         "to that number.",
     )
+    full_batches: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="Whether short batches are padded to MAX_BATCH_SIZE rows, or as many as MAX_BATCH_BYTES has room "
+        "for. `auto`: on CUDA, where the model has convolutions and all rows have one size.",
+    )
     warm_up_rows: RowCounts = Field(
         (),
         description="Row counts to run at start, two or more, comma-separated; unless set 1, 2 and MAX_BATCH_SIZE, on "

@@ -40,8 +40,11 @@ def opened(model: Path, device: str, **options: str) -> onnxruntime.InferenceSes
 
 
 def loaded(model: Path, device: str, rows: int, **settings: Any) -> Model:
-    """As the worker loads it. Warmed up with one row and two alone, unless the settings say otherwise."""
-    chosen = {"warm_up_rows": (1, 2), **settings}
+    """As the worker loads it, but each batch runs with the rows that it has.
+
+    Warmed up with one row and two alone, unless the settings say otherwise.
+    """
+    chosen = {"warm_up_rows": (1, 2), "full_batches": "never", **settings}
     return load(ModelSettings(path=model, device=device, **chosen), max_batch_size=rows)
 
 

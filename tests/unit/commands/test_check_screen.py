@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,14 +66,15 @@ def test_what_a_gpu_leaves_to_the_cpu_is_told() -> None:
 @pytest.mark.parametrize(
     ("fixed_rows", "told"),
     [
-        (8, "of exactly 8 rows: short ones are padded, none is larger"),
+        (8, "of exactly 8 rows, short ones are padded: so it was exported"),
         (1, "none: the model was exported for one row, so each runs alone; export it with its batch axis left open"),
     ],
 )
 def test_batches_of_a_fixed_size_are_told(fixed_rows: int, told: str) -> None:
     """Since MAX_BATCH_SIZE says another number. Of one row there is nothing to pad, and nothing to gain."""
     report = Report("inference-worker check --json")
-    report.model = ModelFacts("m", "1", "cpu", "why", ["x"], ["y"], None, None, 1.0, {1: 0.001}, fixed_rows=fixed_rows)
+    facts = ModelFacts("m", "1", "cpu", "why", ["x"], ["y"], None, None, 1.0, {1: 0.001}, fixed_rows=fixed_rows)
+    report.model = replace(facts, fixed_why="so it was exported")
     file = io.StringIO()
 
     show(Console(file=file, width=80), report, show_all=False)

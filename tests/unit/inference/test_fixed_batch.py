@@ -1,7 +1,8 @@
-"""Models exported for one number of rows: refused unless they may be padded, and no request gets a padded row."""
+"""Models that run at one number of rows: exported for it, or better off with it. No request gets a padded row."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +15,9 @@ from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.inference import Model, inspect, load
 from worker.inference.declared_signature import signature_of
+from worker.inference.model_loading import PLANNED_ANEW, padding_of
 from worker.inference.running.device import CPU, Device, Opened
-from worker.inference.running.fixed_batch import FixedBatch
+from worker.inference.running.fixed_batch import FixedBatch, Padding
 from worker.settings import ModelSettings
 
 
@@ -49,7 +51,8 @@ def test_it_looks_like_any_other_model(tmp_path: Path) -> None:
     model = loaded(models.for_rows(8, models.mlp()), tmp_path)
 
     assert model.signature.takes == "x FP32[batch, 4]"
-    assert (model.fixed_rows, model.warmed_up_at) == (8, (8,))
+    assert model.padding is not None
+    assert (model.padding.rows, model.warmed_up_at) == (8, (8,))
     assert (model.most_rows(32), model.most_rows(5)) == (8, 5)
     assert arrays(model.probe())[0].shape == (8, 3)
     assert len(arrays(model.run(model.blank(1)))[0]) == 1
@@ -59,7 +62,7 @@ def test_a_model_with_a_dynamic_axis_is_not_padded(tmp_path: Path) -> None:
     """Whatever the setting: it is for those that need it."""
     model = loaded(models.mlp(), tmp_path)
 
-    assert model.fixed_rows is None
+    assert model.padding is None
     assert model.most_rows(32) == 32
     assert model.warmed_up_at == (1, 2, 32)
 
@@ -93,7 +96,7 @@ def test_more_rows_than_that_are_a_failure(tmp_path: Path) -> None:
     failure = loaded(models.for_rows(4, models.mlp()), tmp_path).run({"x": numbers(5)})
 
     assert isinstance(failure, RunFailure)
-    assert "5 rows, and the model was exported for 4" in failure.message
+    assert "5 rows, and a run has 4" in failure.message
 
 
 def test_what_is_full_is_not_copied() -> None:
@@ -172,10 +175,93 @@ def test_bound_runs_are_padded_too(rows: int) -> None:
     session = ort.InferenceSession(models.for_rows(8, models.mlp()), providers=[CPU])
     signature = signature_of(session, ModelSettings(path=Path("model.onnx"), fixed_batch="pad"), 100)
     opened = Opened(session, Device("there", "it works"))
-    plain = Model(opened, signature, (8,), 8)
+    padding = Padding(8, "exported so", is_exported=True)
+    plain = Model(opened, signature, (8,), padding)
 
-    bound = Model(opened._replace(memory=memory(FakeCuda())), signature, (8,), 8)
+    bound = Model(opened._replace(memory=memory(FakeCuda())), signature, (8,), padding)
 
     assert "plain runs" not in bound.device.reason
     feeds = {"x": numbers(rows)}
     np.testing.assert_array_equal(arrays(bound.run(feeds))[0], arrays(plain.run(feeds))[0])
+
+
+# ---- Models that could run at others --------------------------------------------------------------------------------
+
+SIDE = 4
+ROW_BYTES = SIDE * SIDE * 4
+CONVOLUTION = models.convolution(kernel=2, side=SIDE)
+ON_CUDA = ["CUDAExecutionProvider", CPU]
+Full = Literal["auto", "always", "never"]
+
+
+class Elsewhere:
+    """A session that says it is where it is not: no kernel of a convolution runs here but on the CPU."""
+
+    def __init__(self, model: bytes, providers: Sequence[str]) -> None:
+        self._session = ort.InferenceSession(model, providers=[CPU])
+        self._providers = providers
+
+    def get_providers(self) -> list[str]:
+        return list(self._providers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+def padding(model: bytes, full: Full = "auto", providers: Sequence[str] = ON_CUDA, size: int | None = None) -> Any:
+    """What a batch of eight rows, or of so many bytes, is padded to."""
+    session: Any = Elsewhere(model, providers)
+    settings = ModelSettings(path=Path("model.onnx"), full_batches=full)
+    opened = Opened(session, Device("cuda:0", "CUDA works"))
+    return padding_of(opened, model, signature_of(session, settings, 100), settings, 8, size)
+
+
+def test_a_convolution_on_cuda_always_has_a_full_batch() -> None:
+    """Its plan is that of the last run."""
+    found = padding(CONVOLUTION)
+
+    assert found.rows == 8
+    assert found.why == PLANNED_ANEW
+    assert not found.is_exported
+
+
+@pytest.mark.parametrize(("size", "rows"), [(8 * ROW_BYTES, 8), (5 * ROW_BYTES + 1, 5), (2 * ROW_BYTES, 2)])
+def test_a_full_batch_is_one_that_the_bytes_allow(size: int, rows: int) -> None:
+    """More rows would never come."""
+    assert padding(CONVOLUTION, size=size).rows == rows
+
+
+@pytest.mark.parametrize(
+    ("model", "full", "providers", "size"),
+    [
+        pytest.param(CONVOLUTION, "never", ON_CUDA, None, id="not wanted"),
+        pytest.param(CONVOLUTION, "auto", [CPU], None, id="on the CPU"),
+        pytest.param(CONVOLUTION, "auto", ["TensorrtExecutionProvider", *ON_CUDA], None, id="under TensorRT"),
+        pytest.param(models.mlp(), "auto", ON_CUDA, None, id="without a convolution"),
+        pytest.param(models.convolution(kernel=2), "auto", ON_CUDA, None, id="rows of many sizes"),
+        pytest.param(CONVOLUTION, "auto", ON_CUDA, ROW_BYTES, id="one row is a full batch"),
+    ],
+)
+def test_elsewhere_a_batch_has_the_rows_that_came(
+    model: bytes, full: Full, providers: Sequence[str], size: int | None
+) -> None:
+    """Padding costs time, and is worth it nowhere else."""
+    assert padding(model, full, providers, size) is None
+
+
+def test_full_batches_can_be_asked_for_anywhere(tmp_path: Path) -> None:
+    """On the CPU too: each run then takes the same kernels."""
+    path = models.save(models.mlp(), tmp_path)
+    model = load(ModelSettings(path=path, device="cpu", full_batches="always"), max_batch_size=8)
+
+    assert model.padding == Padding(8, "WORKER_MODEL__FULL_BATCHES is always")
+    assert model.warmed_up_at == (8,)
+    assert arrays(model.run({"x": numbers(3)}))[0].shape == (3, 3)
+
+
+def test_rows_of_many_sizes_cannot_be_asked_for(tmp_path: Path) -> None:
+    """How many of them make a full batch follows from the requests."""
+    path = models.save(models.convolution(kernel=2), tmp_path)
+
+    with pytest.raises(BadConfiguration, match="FULL_BATCHES is always, and rows of this model differ in their size"):
+        load(ModelSettings(path=path, device="cpu", full_batches="always"), max_batch_size=8)

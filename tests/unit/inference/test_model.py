@@ -253,7 +253,8 @@ def test_a_model_of_exactly_one_row_serves_where_rows_run_alone(tmp_path: Path) 
 
     served = loaded(model, tmp_path, max_batch_size=1)
 
-    assert (served.fixed_rows, served.warmed_up_at) == (1, (1,))
+    assert served.padding is not None
+    assert (served.padding.rows, served.warmed_up_at) == (1, (1,))
     assert len(arrays(served.run({"x": np.zeros((1, 4), np.float32)}))[0]) == 1
     message = refusal(model, tmp_path)
     assert "). WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is, each row alone" in message

@@ -26,10 +26,10 @@ class ModelFacts:
     """The model as loaded.
 
     `run_seconds`: row count → median time of one inference; `open_axes`: the length in those runs of each axis that the
-    model's file leaves open, by input and axis. `fixed_rows`: what short batches are padded to, for a model exported
-    for one number of rows; `padded`: each padded axis and its buckets. `doubt`: which outputs did not show that rows
-    are independent. `closed_by`: the setting that closes a full batch, where that is not MAX_BATCH_SIZE. `state`: what
-    the model remembers of each key. `left_to_cpu`: nodes that a GPU was to run and does not, by operator.
+    model's file leaves open, by input and axis. `fixed_rows`: what short batches are padded to, for a model that runs
+    at one number of rows, and `fixed_why`; `padded`: each padded axis and its buckets. `doubt`: which outputs did not
+    show that rows are independent. `closed_by`: the setting that closes a full batch, where that is not MAX_BATCH_SIZE.
+    `state`: what the model remembers of each key. `left_to_cpu`: nodes that a GPU was to run and does not, by operator.
     """
 
     name: str
@@ -44,6 +44,7 @@ class ModelFacts:
     run_seconds: Mapping[int, float]
     open_axes: Mapping[str, int] = field(default_factory=dict)
     fixed_rows: int | None = None
+    fixed_why: str | None = None
     padded: Sequence[str] = ()
     doubt: str | None = None
     closed_by: str | None = None

@@ -136,17 +136,17 @@ class _ReportPage:
             self._console.print(" " * indent + printable(line), soft_wrap=True, markup=False, highlight=False)
 
 
-def _fixed(rows: int) -> str:
+def _fixed(rows: int, why: str | None) -> str:
     if rows == 1:
         return "none: the model was exported for one row, so each runs alone; export it with its batch axis left open"
-    return f"of exactly {rows} rows: short ones are padded, none is larger"
+    return f"of exactly {rows} rows, short ones are padded: {why}"
 
 
 def _model(model: ModelFacts) -> list[Row]:
     rows = [("takes", ", ".join(model.takes)), ("gives", ", ".join(model.gives))]
     rows += [("remembers", tensor) for tensor in model.state]
     if model.fixed_rows is not None:
-        rows.append(("batches", _fixed(model.fixed_rows)))
+        rows.append(("batches", _fixed(model.fixed_rows, model.fixed_why)))
     rows += [("padded", axis) for axis in model.padded]
     if model.closed_by is not None:
         rows.append(("full batches", f"close at {count(max(model.run_seconds), 'row')}, by {model.closed_by}"))

@@ -1,4 +1,6 @@
-"""A model that was exported for one number of rows, run with any number up to that.
+"""A model that is always run with one number of rows, given any number up to that.
+
+Because it was exported for that number, or because another number costs more than the rows that are added do.
 
 Missing rows are copies of the last one: a value that the model has to answer anyway. The outputs are cut back, so that
 no caller sees a padded row. A run takes as long as a full one.
@@ -7,10 +9,19 @@ no caller sees a padded row. A run takes as long as a full one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from worker.core.records import Array
+
+
+class Padding(NamedTuple):
+    """The rows that every run has, padded ones among them, and why. `is_exported`: the model takes no other number."""
+
+    rows: int
+    why: str
+    is_exported: bool = False
 
 
 class FixedBatch:
@@ -41,7 +52,7 @@ class FixedBatch:
         if rows == self.rows:
             return array
         if rows > self.rows:
-            raise ValueError(f"input {name}: {rows} rows, and the model was exported for {self.rows}")
+            raise ValueError(f"input {name}: {rows} rows, and a run has {self.rows}")
         padded = np.empty((self.rows, *array.shape[1:]), array.dtype)
         padded[:rows], padded[rows:] = array, array[-1:]
         return padded

@@ -82,7 +82,8 @@ def _loaded(settings: ScoringSettings, one: int) -> Model:
     batching = settings.batching
     # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
     rows = min(2, batching.max_batch_size)
-    model = load(settings.model, max_batch_size=rows, max_request_rows=batching.max_request_rows)
+    as_asked = settings.model.model_copy(update={"full_batches": "never"})
+    model = load(as_asked, max_batch_size=rows, max_request_rows=batching.max_request_rows)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
     if one > (most := model.most_rows(MOST_ROWS)):
         raise BadConfiguration(
