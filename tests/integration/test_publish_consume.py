@@ -103,8 +103,12 @@ def test_an_archive_of_arrays_is_refused_in_one_sentence(command: Command, tmp_p
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["publish"], "WORKER_KAFKA__REQUEST_TOPICS names no topic; say which one with --topic"),
+        (["publish"], "WORKER_KAFKA__REQUEST_TOPICS: must be set, or name a topic with --topic"),
         (["publish", "--topic", "t"], "Name a FILE (- is standard input), or say --random N"),
+        (["consume"], "WORKER_KAFKA__RESPONSE_TOPIC: must be set, or name a topic with --topic"),
+        (["consume"], "no settings file was read"),
+        (["dead-letters", "list"], "WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic"),
+        (["dead-letters", "list"], "no settings file was read"),
         (["publish", "f", "--random", "1", "--topic", "t"], "Name a FILE"),
         (["publish", "absent", "--topic", "t"], "absent: cannot be read: No such file or directory"),
         (["publish", "--random", "1", "--topic", "t"], "WORKER_MODEL__PATH: must be set"),

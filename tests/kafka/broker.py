@@ -173,7 +173,11 @@ class JvmBroker:
         self._properties = self._folder / "server.properties"
         lines = [f"{key}={value}" for key, value in {**common_config(), **own, **(config or {})}.items()]
         self._properties.write_text("\n".join(lines))
-        self._format(format_options)
+        try:
+            self._format(format_options)
+        except (NoBrokerError, KeyboardInterrupt):
+            self.remove()
+            raise
 
     def start(self) -> Self:
         """Start, or start again on the same port and data; returns when it answers."""
@@ -195,7 +199,7 @@ class JvmBroker:
         """Until it does; one that does not is removed. Raises `NoBrokerError`."""
         try:
             wait_until_answering(self.bootstrap_servers, self._why_dead, self._login)
-        except NoBrokerError:
+        except (NoBrokerError, KeyboardInterrupt):
             self.remove()
             raise
         return self
@@ -401,21 +405,30 @@ def usual_port(wanted: int = USUAL_PORT) -> int:
 
 def main() -> None:
     """Start a broker with the topics that are named, and stay until Ctrl-C."""
-    began = time.monotonic()
-    sys.stderr.write(f"Starting Kafka {VERSION}; the first time, Maven fetches it (43 MB)\n")
     try:
-        broker = JvmBroker(seat=seats(1)[0]._replace(port=usual_port())).start()
+        _serve(sys.argv[1:])
     except NoBrokerError as reason:
         sys.exit(f"No Kafka: {reason}; Java 17 or later is needed, and Maven for the first time")
-    if sys.argv[1:]:
-        _create(broker, sys.argv[1:])
-    sys.stderr.write(f"It is up after {time.monotonic() - began:.1f} s; Ctrl-C stops it, and its topics go with it\n")
-    sys.stdout.write(f"export WORKER_KAFKA__BOOTSTRAP_SERVERS={broker.bootstrap_servers}\n")
-    sys.stdout.flush()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    signal.sigwait({signal.SIGINT, signal.SIGTERM})
-    broker.stop()
-    broker.remove()
+    except KeyboardInterrupt:
+        sys.stderr.write("\nStopped before it was up\n")
+        sys.exit(128 + signal.SIGINT)
+
+
+def _serve(topics: Sequence[str]) -> None:
+    began = time.monotonic()
+    sys.stderr.write(f"Starting Kafka {VERSION}; the first time, Maven fetches it (43 MB)\n")
+    if (port := usual_port()) != USUAL_PORT:
+        sys.stderr.write(f"Port {USUAL_PORT} is taken, so it will listen on port {port}\n")
+    with JvmBroker(seat=seats(1)[0]._replace(port=port)) as broker:
+        if topics:
+            _create(broker, topics)
+        took = time.monotonic() - began
+        sys.stderr.write(f"It is up after {took:.1f} s; Ctrl-C stops it, and its topics go with it\n")
+        sys.stdout.write(f"export WORKER_KAFKA__BOOTSTRAP_SERVERS={broker.bootstrap_servers}\n")
+        sys.stdout.flush()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        broker.stop()
 
 
 def _create(broker: Broker, topics: Sequence[str]) -> None:

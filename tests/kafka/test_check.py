@@ -218,8 +218,8 @@ def test_everything_that_is_wrong_is_told_at_once(deployment: Deployment) -> Non
     problems = result.stdout.partition("Problems")[2]
     assert "WORKER_BATCHNG__LANES: no such setting; did you mean WORKER_BATCHING__LANES?" in problems
     assert "/nowhere/model.onnx: the model cannot be read: No such file" in problems
-    assert "WORKER_KAFKA__RESPONSE_TOPIC: there is no topic nowhere; create it, or name another" in problems.replace(
-        "\n    ", " "
+    assert "there is no topic nowhere; let `inference-worker check --create-topics` make it" in " ".join(
+        problems.split()
     )
     assert "ends with exit code 2: 3 problems." in problems
     assert deployment.requests in result.stdout.partition("Cluster")[2]

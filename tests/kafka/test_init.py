@@ -44,7 +44,7 @@ def test_the_file_and_the_next_command_make_a_worker_that_starts(kafka: Cluster,
     text = (tmp_path / "worker.toml").read_text()
     assert "# Found: it takes x FP32[batch, 4].\n# Found: it gives y FP32[batch, 3].\n" in text
     assert f"# Found: {requests} has 3 partitions.\n" in text
-    assert f"# Found: {answers} is not there yet" in text
+    assert f"# Found: {answers} is not there yet: `check --create-topics` makes it" in text
     assert 'group_id = "scores"' in text
     check, run = (shlex.split(line) for line in made.stdout.splitlines()[-2:])
     assert run == ["inference-worker", "run", "--config", str(tmp_path / "worker.toml")]

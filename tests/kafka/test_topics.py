@@ -79,22 +79,23 @@ def test_every_missing_topic_is_named_at_once(kafka: Cluster) -> None:
 
     lines = problems(config)
 
+    making = "let `inference-worker check --create-topics` make it, or name another"
     assert lines == [
-        "WORKER_KAFKA__REQUEST_TOPICS: there is no topic nothing-1; create it, or name another",
-        "WORKER_KAFKA__RESPONSE_TOPIC: there is no topic nothing-2; create it, or name another",
-        "WORKER_KAFKA__DEAD_LETTER_TOPIC: there is no topic nothing-3; create it, or name another",
+        f"WORKER_KAFKA__REQUEST_TOPICS: there is no topic nothing-1; {making}",
+        f"WORKER_KAFKA__RESPONSE_TOPIC: there is no topic nothing-2; {making}",
+        f"WORKER_KAFKA__DEAD_LETTER_TOPIC: there is no topic nothing-3; {making}",
     ]
     assert not {"nothing-1", "nothing-2", "nothing-3"} & set(kafka.admin.list_topics(timeout=TIMEOUT).topics)
 
 
 def test_a_mistyped_topic_is_guessed(kafka: Cluster) -> None:
-    """From the cluster's own list, the nearest first: other tests' topics may be near, too."""
+    """From the cluster's own list, the nearest first (other tests' topics may be near, too); beside what makes it."""
     requests, answers = kafka.create_topic("claims-to-score"), kafka.create_topic("answers")
     config = settings(kafka, requests.replace("claims", "clams"), response_topic=answers)
 
     [line] = problems(config)
 
-    assert f"create it, or name another; did you mean {requests}" in line
+    assert f"`inference-worker check --create-topics` make it, or name another; did you mean {requests}" in line
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])

@@ -62,6 +62,26 @@ def test_a_command_by_another_name_is_guessed(word: str, meant: str) -> None:
     assert f"No such command '{word}'. Did you mean '{meant}'?" in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("profile --rate 100 --model x.onnx", "No such option '--model'. Did you mean 'profile --rate 100 x.onnx'?"),
+        ("bench --model=x.onnx", "No such option '--model'. Did you mean 'bench x.onnx'?"),
+        ("init x.onnx", "Unexpected 'x.onnx'. Did you mean 'init --model x.onnx'?"),
+        ("run worker.toml", "Unexpected 'worker.toml'. Did you mean 'run --config worker.toml'?"),
+        ("consume answers", "Unexpected 'answers'. Did you mean 'consume --topic answers'?"),
+        ("dead-letters list a b", "Unexpected 'a b'. Did you mean 'dead-letters list --topic a'?"),
+        ("demo fast", "Unexpected 'fast'."),
+    ],
+)
+def test_what_a_command_does_not_take_is_told_with_what_it_does(words: str, told: str) -> None:
+    """An option for an argument, and a word that lacks its option; the guess is what to type."""
+    result = CliRunner().invoke(cli.app, words.split(), env={"COLUMNS": "200"})
+
+    assert result.exit_code == 2
+    assert f"│ {told}" in result.output.replace("'root ", "'")
+
+
 def test_no_guessed_name_is_a_commands_own() -> None:
     """Or that command could not be called; and each guess is one that can be."""
     names = {command.name or command.callback.__name__ for command in cli.app.registered_commands if command.callback}

@@ -421,6 +421,7 @@ def test_all_problems_are_told_at_once_each_on_its_line() -> None:
         "WORKER_KAFKA__GROUP_ID",
         "WORKER_MODEL__PATH",
         "WORKER_BATCHING__LANES",
+        "no settings file was read",
     ]
 
 
@@ -868,6 +869,23 @@ def test_scoring_needs_the_model_alone(tmp_path: Path) -> None:
         load_scoring(None, model | {"WORKER_BATCHING__LANES": "9"})
     with pytest.raises(BadConfiguration, match="WARM_UP_ROWS"):
         load_scoring(None, model | {"WORKER_MODEL__WARM_UP_ROWS": "4"})
+
+
+def test_a_missing_setting_names_the_file_where_it_may_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that `init` has written here, or that `init` would write; once, and not where a file was read."""
+    monkeypatch.chdir(tmp_path)
+    file = Path("worker.toml")
+    without_group = {"WORKER_KAFKA__GROUP_ID": ""}
+
+    without_file = refused(without_group)
+    file.write_text("[kafka]")
+    with_file = refused(without_group)
+
+    told = "no settings file was read: `inference-worker init --model model.onnx` writes worker.toml, and --config "
+    assert without_file[1:] == [f"{told}worker.toml reads it"]
+    assert with_file[1:] == ["worker.toml, in this folder, was not read: add --config worker.toml"]
+    assert len(refused(without_group, file)) == 1
+    assert len(refused({"WORKER_BATCHING__BUCKETS": '{"ids": {"axis": 1}}'})) == 1
 
 
 WITH_STATE = {"WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}

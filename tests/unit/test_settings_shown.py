@@ -115,12 +115,12 @@ def test_a_model_can_be_tried_though_the_cluster_is_not_named() -> None:
     assert (no_cluster.settings, no_cluster.kafka) == (None, None)
     assert no_cluster.scoring is not None
     assert no_cluster.scoring.model.path == Path("model.onnx")
-    assert len(no_cluster.problems) == 4
+    assert len(no_cluster.problems) == 5
     assert (no_model.settings, no_model.scoring) == (None, None)
     assert no_model.kafka is not None
     assert no_model.delivery is not None
     assert no_model.delivery.guarantee == "at_least_once"
-    assert no_model.problems == ("WORKER_MODEL__PATH: must be set. The ONNX model, a local file.",)
+    assert no_model.problems[0] == "WORKER_MODEL__PATH: must be set. The ONNX model, a local file."
 
 
 def test_a_mistyped_name_hides_nothing() -> None:

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 from worker.core.failures import BadConfiguration
 from worker.settings.conflicts import bounds_conflicts, connection_conflicts, kafka_conflicts, model_conflicts
 from worker.settings.kafka_sections import MAX_REQUEST_BYTES, Connection, KafkaSettings
-from worker.settings.loading import load, load_shape, read_shape
+from worker.settings.loading import load, load_shape, read_shape, where_settings_stand
 from worker.settings.sections import (
     BatchingSettings,
     DeliverySettings,
@@ -89,6 +89,11 @@ def _client_conflicts(settings: ClientSettings) -> Iterator[str]:
 
 def _scoring_conflicts(settings: ScoringSettings) -> Iterator[str]:
     yield from chain(bounds_conflicts(settings.batching), model_conflicts(settings.model))
+
+
+def unset(problem: str, config_path: Path | None) -> BadConfiguration:
+    """For a command that cannot do without what `load_client` leaves open."""
+    return BadConfiguration("\n".join([problem, *where_settings_stand(config_path)]))
 
 
 class Parts(NamedTuple):

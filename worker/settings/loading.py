@@ -28,6 +28,7 @@ _S = TypeVar("_S", bound=Sections)
 _SECTIONS_AS_VARIABLES = f"settings are WORKER_<SECTION>__<NAME>, sections {', '.join(SECTIONS).upper()}."
 _SECTIONS_AS_TABLES = f"tables are {', '.join(SECTIONS)}."
 
+USUAL_FILE = "worker.toml"  # as `init` calls it
 _OTHER_FORMATS = {".yaml": "YAML", ".yml": "YAML", ".json": "JSON", ".env": "variables", ".properties": "properties"}
 
 # Unknown names are reported by `_unknown_names`, which knows where they stand. A default that cannot be made, because
@@ -66,11 +67,24 @@ def read_shape(shape: type[_S], path: Path | None, environ: Mapping[str, str]) -
     try:
         settings = shape(_build_sources=((environment, file, sections), {}))
     except ValidationError as error:
-        problems += [_problem(e) for e in error.errors(include_url=False) if not _is_reported_elsewhere(e)]
+        errors = [e for e in error.errors(include_url=False) if not _is_reported_elsewhere(e)]
+        problems += map(_problem, errors)
+        if any(_is_unset(e) for e in errors):
+            problems += where_settings_stand(path)
         return None, list(dict.fromkeys(problems))
     if isinstance(kafka := getattr(settings, "kafka", None), Connection):
         kafka.read_secrets_from(tuple(Path(environ[name]) for name in SECRET_FILES if environ.get(name)))
     return settings, problems
+
+
+def where_settings_stand(path: Path | None) -> list[str]:
+    """The line that ends what is said of a setting that is missing: where it may stand. None where a file was read."""
+    if path is not None:
+        return []
+    if Path(USUAL_FILE).is_file():
+        return [f"{USUAL_FILE}, in this folder, was not read: add --config {USUAL_FILE}"]
+    writes = f"`inference-worker init --model model.onnx` writes {USUAL_FILE}"
+    return [f"no settings file was read: {writes}, and --config {USUAL_FILE} reads it"]
 
 
 def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
@@ -163,7 +177,16 @@ def _client_key(guess: Sequence[str], place: str) -> str:
 
 
 def _is_reported_elsewhere(error: ErrorDetails) -> bool:
-    return error["type"] in _REPORTED_ELSEWHERE and len(error["loc"]) <= len(("section", "key"))
+    return error["type"] in _REPORTED_ELSEWHERE and _is_of_setting(error)
+
+
+def _is_unset(error: ErrorDetails) -> bool:
+    return error["type"] == "missing" and _is_of_setting(error)
+
+
+def _is_of_setting(error: ErrorDetails) -> bool:
+    """As a whole, and of no part of its value."""
+    return len(error["loc"]) <= len(("section", "key"))
 
 
 def _problem(error: ErrorDetails) -> str:

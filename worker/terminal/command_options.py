@@ -15,6 +15,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from worker.terminal.known_options import KnownOptions
+
 Options = TypeVar("Options")
 # Runs a command's act and ends the process as it says.
 End = Callable[[Callable[[], int]], Any]
@@ -62,7 +64,7 @@ def add_command(app: typer.Typer, name: str, options: type[Options], act: Callab
 
     command.__signature__ = _signature(options)  # type: ignore[attr-defined]  # typer reads it
     told = re.sub(r"(?<![.\n])\n(?!\n)", " ", inspect.getdoc(options) or "")
-    app.command(name, help=told)(command)
+    app.command(name, cls=KnownOptions, help=told)(command)
 
 
 def _signature(options: type) -> inspect.Signature:

@@ -90,7 +90,7 @@ def test_what_did_not_show_of_the_rows_is_told() -> None:
 
     show(Console(file=file, width=80), report, show_all=False)
 
-    assert "unseen            y: the same" in file.getvalue()
+    assert "independence      y: the same" in file.getvalue()
 
 
 def test_what_closes_a_full_batch_is_told() -> None:

@@ -164,12 +164,14 @@ def test_no_random_network_of_independent_rows_is_told_of(start: int, tmp_path: 
 
 
 def test_answers_that_are_all_the_same_are_no_evidence(tmp_path: Path) -> None:
-    """More rows are tried, and then it is said. Of rows that get answers of their own nothing is."""
+    """More rows are tried, and then it is said, the same each time. Of rows with answers of their own nothing is."""
     constant = found(models.lookup(rows=1), tmp_path)
     plain = found(models.mlp(), tmp_path)
 
     assert constant.unseen == ("y",)
-    assert str(constant.doubt).startswith("y: the same for all small numbers that were tried, so that it did not show")
+    assert str(constant.doubt).startswith("y: not known whether rows that share a batch change one another's answers")
+    assert "of the rows tried (8) none got another answer" in str(constant.doubt)
+    assert found(models.lookup(rows=1), tmp_path) == constant
     assert (plain.unseen, plain.doubt) == ((), None)
 
 
@@ -181,8 +183,8 @@ def test_a_model_that_takes_nothing_else_leaves_all_in_doubt(tmp_path: Path) -> 
     assert independence(model, MAX_BATCH_SIZE).unseen == ("y",)
 
 
-@pytest.mark.parametrize(("seconds", "runs"), [(0.0, 18), (1.0, 5)])
-def test_a_slow_model_is_asked_five_times(seconds: float, runs: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seconds", "runs", "rows"), [(0.0, 18, 6), (1.0, 5, 2)])
+def test_a_slow_model_is_asked_five_times(seconds: float, runs: int, rows: int, tmp_path: Path) -> None:
     """A loud row, and two quiet ones alone and beside it; a fast one as often as there are rows and orders to try."""
     model, clock, run = loaded(models.mlp(), tmp_path), [0.0], Model.run
 
@@ -194,7 +196,7 @@ def test_a_slow_model_is_asked_five_times(seconds: float, runs: int, tmp_path: P
     found_out = independence(model, MAX_BATCH_SIZE, now=lambda: clock[-1])
 
     assert len(clock) - 1 == runs
-    assert found_out == Independence()
+    assert found_out == Independence(tried=rows)
 
 
 def test_on_a_device_no_number_is_tried_that_may_be_outside_of_a_table(

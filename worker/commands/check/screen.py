@@ -151,7 +151,7 @@ def _model(model: ModelFacts) -> list[Row]:
     if model.closed_by is not None:
         rows.append(("full batches", f"close at {count(max(model.run_seconds), 'row')}, by {model.closed_by}"))
     if model.doubt is not None:
-        rows.append(("unseen", model.doubt))
+        rows.append(("independence", model.doubt))
     rows.append(("device", f"{model.device}: {model.why}"))
     if left := model.left_to_cpu:
         nodes = ", ".join(f"{number} {operator}" for operator, number in left.items())

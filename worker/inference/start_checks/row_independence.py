@@ -48,11 +48,13 @@ _CURE = "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs each row alone"
 class Independence(NamedTuple):
     """What was found. `why` rows that share a batch change one another's answers, with the cure; None: no sign of it.
 
-    `unseen`: outputs that were the same for all quiet rows, which proves nothing about them.
+    `unseen`: outputs that were the same for all quiet rows, which proves nothing about them. `tried`: how many rows
+    that were, the same ones each time; of a slow model there is time for the first of them alone.
     """
 
     why: str | None = None
     unseen: tuple[str, ...] = ()
+    tried: int = 0
 
     @property
     def doubt(self) -> str | None:
@@ -60,9 +62,9 @@ class Independence(NamedTuple):
         if self.why is not None or not self.unseen:
             return None
         return (
-            f"{', '.join(self.unseen)}: the same for all small numbers that were tried, so that it did not show "
-            "whether rows that share a batch change one another's answers: WORKER_MODEL__WARM_UP_EXAMPLE takes rows "
-            "that are unlike"
+            f"{', '.join(self.unseen)}: not known whether rows that share a batch change one another's answers, as "
+            f"of the rows tried ({self.tried}) none got another answer; name a file of rows whose answers differ in "
+            "WORKER_MODEL__WARM_UP_EXAMPLE"
         )
 
 
@@ -96,7 +98,7 @@ def independence(model: Model, max_batch_size: int, now: Callable[[], float] = t
             "rows that share a batch change one another's answers, though of made-up rows none did. "
             f"{_shared_scale(model.batch_quantisers)}; {_CURE}"
         )
-    return Independence(why, comparison.unseen())
+    return Independence(why, comparison.unseen(), comparison.tried)
 
 
 class _Comparison:
@@ -120,6 +122,11 @@ class _Comparison:
             if looks >= FEWEST_LOOKS and now() > until:
                 break
         return None
+
+    @property
+    def tried(self) -> int:
+        """How many quiet rows the model took."""
+        return len(self._quiet)
 
     def unseen(self) -> tuple[str, ...]:
         """The outputs that were the same for each quiet row."""

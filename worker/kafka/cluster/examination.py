@@ -57,6 +57,8 @@ from worker.settings import KafkaSettings
 
 # Where answers or dead letters go to a compacted topic.
 _LOSSES = "only the last record of each key is kept, and one without a key stops the worker"
+# The cure of a topic that is not there.
+_MAKING = "let `inference-worker check --create-topics` make it"
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
 CAUTIOUS_LIMIT = 1_000_000
 
@@ -325,14 +327,13 @@ class _Examination:
         if error.code() == ABSENT and setting == "CHANGELOG_TOPIC":
             partitions = len(self._metadata(self._kafka.request_topics[0]).partitions) or PARTITIONS
             return Finding(
-                f"WORKER_KAFKA__CHANGELOG_TOPIC: there is no topic {topic} for the states of keys; create it, or let "
-                "`inference-worker check --create-topics` do so",
+                f"WORKER_KAFKA__CHANGELOG_TOPIC: there is no topic {topic} for the states of keys; {_MAKING}",
                 self._create_changelog(partitions),
             )
         if error.code() == ABSENT:
             near = near_topics(self._admin, topic, self._timeout, used(self._kafka))
             return Finding(
-                f"WORKER_KAFKA__{setting}: there is no topic {topic}; create it, or name another{near}",
+                f"WORKER_KAFKA__{setting}: there is no topic {topic}; {_MAKING}, or name another{near}",
                 create_command(self._kafka, topic),
             )
         if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:

@@ -14,11 +14,11 @@ from datetime import datetime
 from functools import cached_property
 from sys import maxsize
 
-from worker.core.failures import BadConfiguration, Incomplete
+from worker.core.failures import Incomplete
 from worker.core.records import Partition, Record
 from worker.core.tensors.signature import Signature
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT
-from worker.settings.for_commands import ClientSettings, load_client
+from worker.settings.for_commands import ClientSettings, load_client, unset
 from worker.signals import StopSignals, stop_signals
 from worker.terminal.command_line import check_idle, signature_if_any, with_options
 from worker.terminal.terminal import console, tell
@@ -58,7 +58,7 @@ def consume(order: ConsumeOrder) -> int:
 def _topic(order: ConsumeOrder, settings: ClientSettings) -> str:
     topic = order.topic or settings.kafka.response_topic
     if topic is None:
-        raise BadConfiguration("WORKER_KAFKA__RESPONSE_TOPIC: must be set, or name a topic with --topic")
+        raise unset("WORKER_KAFKA__RESPONSE_TOPIC: must be set, or name a topic with --topic", order.config)
     return topic
 
 

@@ -111,7 +111,7 @@ def _as_json(reason: Reason) -> dict[str, object]:
 
 
 def show(screen: Console, topic: str, found: list[Reason]) -> None:
-    """For people: a head line, and beneath it each code with its reasons."""
+    """For people: a head line, beneath it each code with its reasons, and how to read one whole."""
     say(screen, _headline(topic, found))
     for code, alike in groupby(found, lambda reason: reason.code):
         group = list(alike)
@@ -121,6 +121,9 @@ def show(screen: Console, topic: str, found: list[Reason]) -> None:
             hang(screen, f"{reason.letters:{width},}", printable(reason.message) or "(no message)")
             where = (printable(reason.request_topic) or "no request topic", period(reason.first_ms, reason.last_ms))
             hang(screen, " " * width, " · ".join((*where, printable(reason.example))), "dim")
+    if found:
+        blur = "# stands for a number; " if any("#" in reason.message for reason in found) else ""
+        say(screen, f"\n{blur}`dead-letters show {printable(found[0].example)}` shows that letter whole", "dim")
 
 
 def _headline(topic: str, found: list[Reason]) -> str:

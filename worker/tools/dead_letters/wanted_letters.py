@@ -12,7 +12,7 @@ from typing import NamedTuple
 from worker.codecs.dead_letters import Letter, read
 from worker.core.failures import BadConfiguration
 from worker.core.records import Partition
-from worker.settings.for_commands import ClientKafkaSettings, load_client
+from worker.settings.for_commands import ClientKafkaSettings, load_client, unset
 from worker.terminal.command_line import with_options
 from worker.terminal.terminal import progress
 from worker.tools.dead_letters.options import WhereLetters, WhichLetters
@@ -46,7 +46,7 @@ def topic_of(where: WhereLetters) -> tuple[ClientKafkaSettings, str]:
     )
     kafka = load_client(where.config, given).kafka
     if kafka.dead_letter_topic is None:
-        raise BadConfiguration("WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic")
+        raise unset("WORKER_KAFKA__DEAD_LETTER_TOPIC: must be set, or the topic named by --topic", where.config)
     return kafka, kafka.dead_letter_topic
 
 

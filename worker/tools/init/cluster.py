@@ -35,7 +35,7 @@ class ClusterSeen:
         if self.silence:
             return f"{topic} was not looked for"
         if (partitions := self.partitions.get(topic)) is None:
-            return f"{topic} is not there yet{self.meant.get(topic, '')}"
+            return f"{topic} is not there yet: `check --create-topics` makes it{self.meant.get(topic, '')}"
         return f"{topic} has {count(partitions, 'partition')}"
 
 

@@ -16,6 +16,7 @@ from worker.core.failures import BadConfiguration
 from worker.inference import Inspected, inspect
 from worker.kafka.cluster.access import used
 from worker.settings import Settings, load
+from worker.settings.loading import USUAL_FILE
 from worker.terminal.terminal import console, count, hang, printable, say
 from worker.tools.init.cluster import ClusterSeen, look_at_cluster
 from worker.tools.init.options import InitOrder
@@ -28,7 +29,6 @@ _UNNAMED = {
     "WORKER_KAFKA__RESPONSE_TOPIC": "answers",
     "WORKER_KAFKA__DEAD_LETTER_TOPIC": "rejected",
 }
-_USUAL_FILE = "worker.toml"
 # Topics of the cluster that are told beside ours.
 _MOST_TOLD = 20
 
@@ -62,7 +62,7 @@ def _why_own_topics(file: Path, settings: Settings, cluster: ClusterSeen) -> str
     """That another deployment reads the usual request topic: it would answer each request of this one, too."""
     for group, topic in cluster.shared_with.items():
         return f"group {group} reads {topic} already"
-    beside = file.with_name(_USUAL_FILE)
+    beside = file.with_name(USUAL_FILE)
     group = "" if beside.absolute() == file.absolute() else _group_in(beside, settings.kafka.request_topics)
     return f"{beside} has those of group {group}" if group not in ("", settings.kafka.group_id) else ""
 

@@ -14,7 +14,7 @@ from typing import Any
 from worker.codecs.examples import Encoding, encodings
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.tensors.signature import Signature
-from worker.settings.for_commands import ClientSettings, load_client
+from worker.settings.for_commands import ClientSettings, load_client, unset
 from worker.signals import stop_signals
 from worker.terminal.command_line import (
     check_idle,
@@ -79,17 +79,17 @@ def _check_idle(order: PublishOrder) -> None:
 
 def _topic(order: PublishOrder, settings: ClientSettings) -> str:
     """Raises `BadConfiguration` for one whose readers would take requests for what they are not."""
-    topic = order.topic or _only_request_topic(settings)
+    topic = order.topic or _only_request_topic(order, settings)
     check_readers("--topic", topic, settings.kafka, "response_topic", "dead_letter_topic")
     return topic
 
 
-def _only_request_topic(settings: ClientSettings) -> str:
-    topics = settings.kafka.request_topics or ()
+def _only_request_topic(order: PublishOrder, settings: ClientSettings) -> str:
+    topics = settings.kafka.request_topics
+    if topics is None:
+        raise unset("WORKER_KAFKA__REQUEST_TOPICS: must be set, or name a topic with --topic", order.config)
     if len(topics) != 1:
-        raise BadConfiguration(
-            f"WORKER_KAFKA__REQUEST_TOPICS names {', '.join(topics) or 'no topic'}; say which one with --topic"
-        )
+        raise BadConfiguration(f"WORKER_KAFKA__REQUEST_TOPICS names {', '.join(topics)}; say which one with --topic")
     return topics[0]
 
 
@@ -151,7 +151,8 @@ def _encoding(order: PublishOrder, signature: Signature) -> Encoding:
 def _reader_at_end(order: PublishOrder, settings: ClientSettings, stack: ExitStack) -> Reader:
     topic = order.response_topic or settings.kafka.response_topic
     if topic is None:
-        raise BadConfiguration("WORKER_KAFKA__RESPONSE_TOPIC: must be set for --wait, or name it with --response-topic")
+        why = "WORKER_KAFKA__RESPONSE_TOPIC: must be set for --wait, or name it with --response-topic"
+        raise unset(why, order.config)
     reader = stack.enter_context(Reader(settings.kafka, topic))
     reader.start_at(reader.ends)
     return reader

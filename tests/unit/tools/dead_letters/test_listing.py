@@ -74,6 +74,16 @@ def test_requests_that_were_sent_back_before_are_counted(capsys: pytest.CaptureF
         assert capsys.readouterr().out.startswith(told)
 
 
+@pytest.mark.parametrize(("message", "told"), [("got 1", "# stands for a number; "), ("got none", "")])
+def test_the_last_line_says_what_stands_for_numbers(
+    message: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where there are some, and the command that shows a letter with them."""
+    show(console(), "dead", reasons([of(message, at=4)]))
+
+    assert capsys.readouterr().out.splitlines()[-1] == f"{told}`dead-letters show dead/0/4` shows that letter whole"
+
+
 def test_codes_and_topics_are_kept_apart_the_commonest_first() -> None:
     """All entries of one code stand together."""
     found = [of("x"), *[of("y", code=Code.NOT_FOUND)] * 2, of("y", code=Code.NOT_FOUND, topic="b"), *[of("z")] * 1]

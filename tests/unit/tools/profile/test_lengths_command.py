@@ -249,7 +249,6 @@ def test_a_model_without_such_an_axis_is_refused(tmp_path: Path, lengths: Path) 
             ["--lengths", "-", "--boundaries", "8,x"],
             "--boundaries 8,x: expected ascending lengths, comma-separated, su",
         ),
-        (["--lengths-from", "t"], "WORKER_KAFKA__BOOTSTRAP_SERVERS: must be set."),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_sentence(model: Path, arguments: list[object], told: str) -> None:
@@ -260,6 +259,14 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(model: Path, arguments: 
     assert result.stdout == ""
     assert result.stderr.startswith(f"inference-worker: {told}")
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_topic_without_brokers_is_refused(model: Path) -> None:
+    """Before anything is measured."""
+    refused = profile(model, "--lengths-from", "t")
+
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("inference-worker: WORKER_KAFKA__BOOTSTRAP_SERVERS: must be set.")
 
 
 def test_a_file_that_is_no_text_is_refused(model: Path, tmp_path: Path) -> None:
