@@ -130,6 +130,15 @@ def test_a_file_that_is_there_stays(kafka: Cluster, tmp_path: Path) -> None:
     assert load(file, {}).kafka.group_id == "model"
 
 
+def test_a_file_in_a_folder_that_is_not_there_is_refused(kafka: Cluster, tmp_path: Path) -> None:
+    """As a mistake in what was typed."""
+    refused = init(kafka, models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path / "absent")
+
+    file = tmp_path / "absent" / "worker.toml"
+    assert refused.exit_code == 2
+    assert refused.stderr == f"inference-worker: --config {file}: cannot be written: No such file or directory\n"
+
+
 def test_without_a_broker_there_is_a_file_all_the_same(tmp_path: Path) -> None:
     """It says that none answered, and so does the command, with the reason."""
     model, file = models.save(models.mlp(4, (8,), 3), tmp_path), tmp_path / "worker.toml"

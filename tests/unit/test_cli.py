@@ -144,8 +144,8 @@ def test_a_message_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "inference-worker: header \\x1b[31mé\\x9b\ninference-worker: second\n"
 
 
-def test_ctrl_c_that_a_client_loses_ends_as_any_other() -> None:
-    """confluent_kafka keeps no exception of some callbacks, and Python misses it: no defect of ours."""
+def test_ctrl_c_that_a_client_loses_ends_as_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """With a line. confluent_kafka keeps no exception of some callbacks, and Python misses it: no defect of ours."""
 
     def act() -> int:
         with suppress(KeyboardInterrupt):
@@ -154,10 +154,13 @@ def test_ctrl_c_that_a_client_loses_ends_as_any_other() -> None:
 
     found = signal.signal(signal.SIGINT, signal.SIG_DFL)  # as the process begins
     try:
-        with pytest.raises(KeyboardInterrupt):  # of which typer makes 130
+        with pytest.raises(typer.Exit) as end:
             command_end.end(act)
     finally:
         signal.signal(signal.SIGINT, found)
+
+    assert end.value.exit_code == 130
+    assert capsys.readouterr().err == "inference-worker: interrupted\n"
 
 
 def test_a_clean_end_exits_with_what_the_command_says() -> None:

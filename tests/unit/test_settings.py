@@ -379,7 +379,11 @@ def test_a_value_where_a_table_belongs_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(None, "there is no such file"), (b"[kafka", "it is not TOML: "), (b"\xff", "it is no text, and TOML is")],
+    [
+        (None, "there is no such file; `inference-worker init --model model.onnx --config "),
+        (b"[kafka", "it is not TOML: "),
+        (b"\xff", "it is no text, and TOML is"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, why: str) -> None:
     """Absent, malformed, and not text."""

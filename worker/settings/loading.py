@@ -91,7 +91,8 @@ def _file(shape: type[_S], path: Path | None) -> TomlConfigSettingsSource:
     """pydantic-settings ignores what is no regular file; here that is an error."""
     try:
         if path is not None and not path.is_file():
-            raise FileNotFoundError("it is a folder" if path.is_dir() else "there is no such file")
+            writes = f"there is no such file; `inference-worker init --model model.onnx --config {path}` writes it"
+            raise FileNotFoundError("it is a folder" if path.is_dir() else writes)
         return TomlConfigSettingsSource(shape, path)
     except UnicodeDecodeError:
         raise BadConfiguration(f"--config {path}: cannot be read: it is no text, and TOML is") from None

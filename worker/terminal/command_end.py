@@ -50,7 +50,7 @@ def end(act: Callable[[], int], *, imports_on: bool = False) -> NoReturn:
 
 @contextmanager
 def _unwinding() -> Iterator[None]:
-    """From here on Ctrl-C unwinds, unless `__main__` was told otherwise.
+    """From here on Ctrl-C unwinds, unless `__main__` was told otherwise, and ends the command with a line.
 
     Also where a callback of a Kafka client is interrupted: the client loses the exception and says that it has one.
     """
@@ -64,10 +64,13 @@ def _unwinding() -> Iterator[None]:
         signal.signal(signal.SIGINT, interrupt)
     try:
         yield
-    except SystemError:
-        if not interrupts:
+    except (KeyboardInterrupt, SystemError) as error:
+        if isinstance(error, SystemError) and not interrupts:
             raise
-        raise KeyboardInterrupt from None
+        from worker.terminal.terminal import tell  # noqa: PLC0415 - rich takes its time
+
+        tell("interrupted")
+        raise typer.Exit(128 + signal.SIGINT) from None
 
 
 def _drop_what_is_left() -> None:

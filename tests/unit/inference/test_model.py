@@ -1,6 +1,7 @@
 """Loading a model: what is refused at start and with which cure, what is checked at warm-up, and how a run fails."""
 
 import hashlib
+import pickle
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -320,6 +321,8 @@ def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         (b"not a model", "no ONNX model, or one that was cut short"),
+        (pickle.dumps({"weights": 1}), "a pickle, as scikit-learn's models are saved, and no ONNX model: export it"),
+        (b"PK\x03\x04", "a zip archive, as PyTorch and Keras save models, and no ONNX model: export it"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line_with_the_cure(model: bytes, words: str, tmp_path: Path) -> None:
@@ -396,6 +399,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         BadConfiguration, match=r"nowhere\.onnx: the model cannot be read: No such file.*WORKER_MODEL__PATH"
     ):
         load(ModelSettings(path=tmp_path / "nowhere.onnx"), max_batch_size=4)
+
+
+def test_a_folder_is_no_model(tmp_path: Path) -> None:
+    """The file in it is wanted."""
+    with pytest.raises(BadConfiguration, match=r"a folder; name the ONNX file, such as .*/model\.onnx$"):
+        load(ModelSettings(path=tmp_path), max_batch_size=4)
 
 
 def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,12 @@ Graph = bytes | str  # a serialized model, or the path of one whose weights lie 
 
 # A model is one protobuf message, and protobuf reads none that is larger. ONNX Runtime says `narrowing_error`.
 LARGEST_FILE = 2**31 - 1
+# What files begin with that hold models of other kinds. No ONNX model begins so.
+_OTHER_KINDS = {
+    b"PK\x03\x04": "a zip archive, as PyTorch and Keras save models",
+    b"\x89HDF": "an HDF5 file, as Keras saved models",
+    **{bytes([0x80, protocol]): "a pickle, as scikit-learn's models are saved" for protocol in range(2, 6)},
+}
 
 
 def read(path: Path, sha256: str | None) -> Graph:
@@ -22,6 +28,8 @@ def read(path: Path, sha256: str | None) -> Graph:
     try:
         size = path.stat().st_size
         content = path.read_bytes() if size <= LARGEST_FILE else b""
+    except IsADirectoryError:
+        raise BadConfiguration(f"{path}: a folder; name the ONNX file, such as {path / 'model.onnx'}") from None
     except OSError as error:
         raise BadConfiguration(
             f"{path}: the model cannot be read: {error.strerror or error}; "
@@ -33,10 +41,7 @@ def read(path: Path, sha256: str | None) -> Graph:
             "with its weights in another file (torch.onnx.export(…, external_data=True), onnx.save(…, "
             "save_as_external_data=True))"
         )
-    if not content:
-        raise BadConfiguration(f"{path}: the model is empty")
-    if content.startswith(b"version https://git-lfs"):
-        raise BadConfiguration(f"{path}: a Git LFS pointer, not the model: run `git lfs pull`")
+    _check_kind(path, content)
     is_in_parts = is_elsewhere(content)
     if sha256 is not None:
         _check_pin(path, content, sha256)
@@ -58,6 +63,15 @@ def digest_of(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""
+
+
+def _check_kind(path: Path, content: bytes) -> None:
+    if not content:
+        raise BadConfiguration(f"{path}: the model is empty")
+    if content.startswith(b"version https://git-lfs"):
+        raise BadConfiguration(f"{path}: a Git LFS pointer, not the model: run `git lfs pull`")
+    if kind := next((kind for start, kind in _OTHER_KINDS.items() if content.startswith(start)), None):
+        raise BadConfiguration(f"{path}: {kind}, and no ONNX model: export it as one (docs/models.md says how)")
 
 
 def _check_pin(path: Path, content: bytes, sha256: str) -> None:

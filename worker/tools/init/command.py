@@ -53,7 +53,10 @@ def init(order: InitOrder) -> int:
         settings = load(None, environ)
         cluster = look_at_cluster(settings.kafka)
     text = settings_file(settings, environ, _found(settings, seen, cluster))
-    order.config.write_text(text, encoding="utf-8")
+    try:
+        order.config.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadConfiguration(f"--config {order.config}: cannot be written: {error.strerror}") from None
     _tell(order.config, settings, seen, cluster, why)
     return 0
 

@@ -68,7 +68,10 @@ def _sizes(profile: Profile) -> Table:
             f"{size.rows_per_s:,.0f}",
             Bar(best, 0, size.rows_per_s),
             f"{size.rows_per_s / first:.1f}",
-            *map(milliseconds, (size.run_seconds(50), size.run_seconds(99), size.stack_seconds, size.split_seconds)),
+            milliseconds(size.run_seconds(50)),
+            milliseconds(size.run_seconds(99)),
+            f"{size.stack_seconds * 1000:.2f}",
+            f"{size.split_seconds * 1000:.2f}",
             style="bold" if size.rows == profile.knee.rows else "",
         )
     return sizes

@@ -14,6 +14,7 @@ from worker.tools.profile.engine.costs import TRANSPORT_SECONDS, MeasuredCosts
 from worker.tools.profile.engine.forecast import Forecaster
 from worker.tools.profile.engine.knee import knee
 from worker.tools.profile.engine.sweep import SizeTimings, TooLarge
+from worker.tools.profile.page import milliseconds
 from worker.tools.profile.report import Profile, Subject
 from worker.tools.profile.screen import show
 
@@ -43,6 +44,15 @@ def test_batches_are_advised_with_what_they_save() -> None:
 
     assert "Batch: with up to 16 rows in a batch 1 replica is enough; one request at a time would take 13." in text
     assert "WORKER_BATCHING__MAX_BATCH_SIZE=16 The replica gets 900 requests/s" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(0.25, "250"), (0.025, "25.00"), (0.00028, "0.28"), (0.000099, "0.099"), (0.0000041, "0.0041")],
+)
+def test_a_short_time_is_told_with_more_digits(seconds: float, told: str) -> None:
+    """0.00 ms would say nothing of a small model's inference."""
+    assert milliseconds(seconds) == told
 
 
 def test_batches_that_save_nothing_are_not_advised() -> None:
