@@ -10,7 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +226,31 @@ def test_a_broker_that_is_restarted_costs_no_future(hurt_broker: JvmBroker, tmp_
             found = np.concatenate([future.result(3 * TIMEOUT)["y"] for future in before + during])
 
     np.testing.assert_allclose(found, expected(400), rtol=1e-4, atol=1e-5)
+
+
+def test_a_broker_that_comes_later_is_waited_for(
+    hurt_broker: JvmBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that is made before it is like any other; and its log has a line or two of the time without one."""
+    monkeypatch.setattr("inference_client.kafka.MOST", TIMEOUT)  # a busy machine may take longer than that to start one
+    cluster = Cluster(hurt_broker.bootstrap_servers)
+    requests, answers = cluster.create_topic("requests", partitions=1), cluster.create_topic("answers", partitions=1)
+    hurt_broker.kill()
+
+    with ThreadPoolExecutor(1) as beside:
+        made = beside.submit(
+            InferenceClient, hurt_broker.bootstrap_servers, requests=requests, answers=answers, timeout=TIMEOUT
+        )
+        time.sleep(0.5)
+        hurt_broker.start()
+    with made.result() as client:
+        future = client.submit({"x": ROWS[:1]})
+        (request,) = cluster.read(requests, 1)
+        headers = [("status", b"error"), ("request-id", dict(request.headers)["request-id"])]
+        cluster.produce(answers, [Sent(None, b'{"error":"no"}', headers)])
+        assert isinstance(future.exception(TIMEOUT), InferenceError)
+
+    assert len([record for record in caplog.records if record.name == "inference_client"]) <= 5
 
 
 def test_partitions_that_are_added_to_the_answers_are_read(kafka: Cluster) -> None:
