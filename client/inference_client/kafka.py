@@ -40,6 +40,7 @@ _PASSING = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
 )
+_NO_TOPIC = "check its name, or make a worker's topics with `inference-worker check --create-topics`"
 _NO_BROKER = "is one running there? Check the bootstrap address, the listener's port, and security.protocol in config"
 _NO_LEADER = "check the brokers' advertised.listeners: they must be addresses that can be reached from here"
 
@@ -91,12 +92,12 @@ class _FirstContact:
         self._patience = patience
         self._give_up = time.monotonic() + patience
 
-    def partitions(self, topic: str) -> int:
-        """How many it has."""
+    def partitions(self, role: str, topic: str) -> int:
+        """How many it has. `role`: what the topic is to us."""
         try:
             return self._patiently(lambda left: _partitions(self._consumer, topic, left))
         except KafkaException as error:
-            raise Unavailable(self._why(topic, error.args[0], self._servers, _NO_BROKER)) from error
+            raise Unavailable(self._why(f"{role} topic {topic}", error.args[0], self._servers, _NO_BROKER)) from error
 
     def ends(self, topic: str, numbers: Sequence[int]) -> list[TopicPartition]:
         """Where these partitions end now."""
@@ -104,7 +105,7 @@ class _FirstContact:
             return self._patiently(lambda left: _ends(self._consumer, topic, numbers, left))
         except KafkaException as error:
             leaders = f"the addresses that {self._servers} names"
-            raise Unavailable(self._why(topic, error.args[0], leaders, _NO_LEADER)) from error
+            raise Unavailable(self._why(f"answer topic {topic}", error.args[0], leaders, _NO_LEADER)) from error
 
     def _patiently(self, ask: Callable[[float], Answered]) -> Answered:
         """What the brokers answer."""
@@ -116,16 +117,18 @@ class _FirstContact:
                     raise
                 time.sleep(ASK_AGAIN)
 
-    def _why(self, topic: str, error: KafkaError, asked: str, cure: str) -> str:
+    def _why(self, which: str, error: KafkaError, asked: str, cure: str) -> str:
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return f"{which} does not exist; {_NO_TOPIC}"
         if error.code() not in _UNANSWERED:
-            return f"topic {topic}: {error.str()}"
+            return f"{which}: {error.str()}"
         self._consumer.poll(0)  # what its log has is only told in a poll
         return f"no broker at {asked} answered within {self._patience:g} s: {self._log.last or error.str()}; {cure}"
 
 
 def _numbers(contact: _FirstContact, topics: Topics) -> Sequence[int]:
-    contact.partitions(topics.requests)
-    there = range(contact.partitions(topics.answers))
+    contact.partitions("request", topics.requests)
+    there = range(contact.partitions("answer", topics.answers))
     chosen = topics.reply_partition
     if chosen is None:
         return there

@@ -95,11 +95,18 @@ def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
 
 
 def test_a_partition_that_is_not_there_is_said_at_once(scene: Scene) -> None:
-    """And so is a topic that is not, and a broker that does not answer."""
+    """With how many there are."""
     with pytest.raises(Unavailable, match="has no partition 99"):
         client_of(scene, reply_partition=99)
-    with pytest.raises(Unavailable, match="Unknown topic"):
-        InferenceClient(scene.kafka.bootstrap_servers, requests="nowhere", answers=scene.response_topic)
+
+
+@pytest.mark.parametrize("role", ["request", "answer"])
+def test_a_topic_that_is_not_there_is_said_at_once(scene: Scene, role: str) -> None:
+    """Which of the two it is, and what makes it."""
+    topics = {"requests": scene.topic, "answers": scene.response_topic, f"{role}s": "nowhere"}
+
+    with pytest.raises(Unavailable, match=f"{role} topic nowhere does not exist; .* `inference-worker check --create-"):
+        InferenceClient(scene.kafka.bootstrap_servers, **topics)  # type: ignore[arg-type]  # of any name
 
 
 def test_a_worker_answers_a_place_that_cannot_be_as_any_mistake(scene: Scene) -> None:

@@ -48,7 +48,7 @@ def test_a_leader_that_was_elected_just_now_is_asked_again(monkeypatch: pytest.M
     electing = contact(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
     assert [(at.partition, at.offset) for at in electing.ends("answers", [0, 2])] == [(0, 7), (2, 7)]
-    with pytest.raises(Unavailable, match="topic answers: "):
+    with pytest.raises(Unavailable, match="answer topic answers: "):
         contact(KafkaError.TOPIC_AUTHORIZATION_FAILED).ends("answers", [0])
 
 
@@ -58,13 +58,13 @@ def test_a_broker_that_is_just_starting_is_asked_again(monkeypatch: pytest.Monke
 
     starting = contact(KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, brokers=[0, 1])
 
-    assert starting.partitions("answers") == 3
+    assert starting.partitions("answer", "answers") == 3
     assert [at.offset for at in starting.ends("answers", [0])] == [7]
 
 
 def test_an_election_that_does_not_end_is_said() -> None:
     """After a while."""
-    with pytest.raises(Unavailable, match="topic answers: "):
+    with pytest.raises(Unavailable, match="answer topic answers: "):
         contact(KafkaError.NOT_LEADER_FOR_PARTITION, patience=0.0).ends("answers", [0])
 
 
