@@ -84,6 +84,8 @@ class InferenceClient:
             raise ValueError(f"timeout must be above 0 and at most {LONGEST:,} s, and in_flight at least 1, whole")
         if when_full not in {"wait", "raise"}:
             raise ValueError(f"when_full must be 'wait' or 'raise', got {when_full!r}")
+        if requests == answers:
+            raise ValueError(f"requests and answers must be two topics, got {requests!r} for both")
         known = signature_of(signature)
         trouble = Trouble(time.monotonic)
         both = {**(config or {}), "bootstrap.servers": bootstrap}

@@ -82,16 +82,16 @@ def test_a_broker_that_is_not_there_is_one_error_in_time(
     server: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It names the address, why nothing answers there, and the cure; the log has none of librdkafka's many lines."""
-    monkeypatch.setattr(kafka, "LEAST", 0.1)
+    monkeypatch.setattr(kafka, "LEAST", 0.5)  # for a busy machine to be refused once
     began = time.monotonic()
 
     with pytest.raises(Unavailable) as caught:
         InferenceClient(server, requests="requests", answers="answers", timeout=0.1)
 
-    assert time.monotonic() - began < 3.0  # 0.1 s, and what a busy machine adds; it took 15 s, or 3.4 s to close
-    assert f"no broker at {server} answered within 0.1 s: {server}/bootstrap: " in str(caught.value)
+    assert time.monotonic() - began < 3.0  # 0.5 s, and what a busy machine adds; it took 15 s, or 3.4 s to close
+    assert f"no broker at {server} answered within 0.5 s: {server}/bootstrap: " in str(caught.value)
     assert "is one running there? Check the bootstrap address" in str(caught.value)
-    assert caplog.records == []
+    assert [record for record in caplog.records if record.name == "inference_client"] == []
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,11 @@ def test_what_no_client_can_keep_is_refused_before_it_connects(wrong: dict[str, 
     ("wrong", "said"),
     [
         ({"when_full": "nope"}, "when_full must be 'wait' or 'raise', got 'nope'"),
+        ({"answers": "requests"}, "requests and answers must be two topics, got 'requests' for both"),
         ({"config": {"linger.msec": 5}}, 'config: No such configuration property: "linger.msec"'),
     ],
 )
 def test_what_is_no_choice_and_no_setting_is_said_before_it_connects(wrong: dict[str, Any], said: str) -> None:
     """With its name."""
     with pytest.raises(ValueError, match=said):
-        InferenceClient("127.0.0.1:1", requests="requests", answers="answers", **wrong)
+        InferenceClient("127.0.0.1:1", **{"requests": "requests", "answers": "answers", **wrong})
