@@ -96,7 +96,7 @@ class InferenceClient:
         self._exchange = Exchange(
             clients,
             self._encoder,
-            Route(requests, secrets.token_hex(8).encode()),
+            Route(requests, answers, secrets.token_hex(8).encode()),
             trouble=trouble,
             most=in_flight,
             waits=when_full == "wait",
