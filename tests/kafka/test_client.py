@@ -200,6 +200,29 @@ def test_a_client_that_is_not_connected_says_so() -> None:
         AsyncInferenceClient("localhost", requests="r", answers="a").client  # noqa: B018  # it raises
 
 
+def test_a_client_belongs_to_the_loop_that_connected_it(scene: Scene) -> None:
+    """Another is refused, whether a place is free or not, until it connects the client anew for itself."""
+    client = AsyncInferenceClient(
+        scene.kafka.bootstrap_servers,
+        requests=scene.topic,
+        answers=scene.response_topic,
+        signature=METADATA,
+        in_flight=1,
+    )
+
+    async def connected() -> int:
+        async with client:
+            return len(await asyncio.gather(client.infer(ROWS[0]), client.infer(ROWS[1])))
+
+    async def elsewhere() -> None:
+        await client.infer(ROWS[0])
+
+    assert asyncio.run(connected()) == 2
+    with pytest.raises(RuntimeError, match="was connected in another event loop; make one in each loop"):
+        asyncio.run(elsewhere())
+    assert asyncio.run(connected()) == 2
+
+
 @quick_exactly_once
 def test_a_worker_that_is_killed_costs_no_future(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Killed twice under load, and followed by another: each result is right, and exactly once nothing is repeated."""
