@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from numpy.typing import ArrayLike
 
@@ -18,8 +18,16 @@ from inference_client.kafka import ReplyPartition
 from inference_client.signature import Given, Inputs, Result
 
 
+class _Connected(NamedTuple):
+    """The client beneath, its places, and the event loop that these belong to."""
+
+    client: InferenceClient
+    places: asyncio.Semaphore
+    loop: asyncio.AbstractEventLoop
+
+
 class AsyncInferenceClient:
-    """`async with` connects it. One event loop uses it."""
+    """`async with` connects it, for the event loop that this runs in: no other may use it."""
 
     def __init__(  # noqa: PLR0913  # what a program may set, each by its name
         self,
@@ -45,46 +53,59 @@ class AsyncInferenceClient:
             reply_partition=reply_partition,
             config=config,
         )
-        self._places = asyncio.Semaphore(in_flight)
-        self._client: InferenceClient | None = None
+        self._in_flight = in_flight
+        self._connected: _Connected | None = None
 
     async def infer(self, inputs: Inputs | ArrayLike, *, key: Key = None, timeout: float | None = None) -> Result:
-        """Send a request and wait for its result. Raises as `InferenceClient.infer`. Cancelled, it frees its place."""
-        async with self._places:
-            answer = await self._submit(inputs, key, timeout)
+        """Send a request and wait for its result. Raises as `InferenceClient.infer`. Cancelled, it frees its place.
+
+        `RuntimeError`: it is not connected, or by another event loop.
+        """
+        client, places, loop = self._connection
+        if asyncio.get_running_loop() is not loop:
+            raise RuntimeError(
+                "this client was connected in another event loop; make one in each loop, or share an InferenceClient"
+            )
+        async with places:
+            answer = await _submitted(client, inputs, key, timeout)
             await _ended(answer)
             return answer.result()
-
-    async def _submit(self, inputs: Inputs | ArrayLike, key: Key, timeout: float | None) -> Answer:
-        client = self.client
-        give_up = asyncio.get_running_loop().time() + client.longest
-        while True:
-            try:
-                return client.submit(inputs, key=key, timeout=timeout)
-            except Full:  # the producer's queue: there is a place for each that comes here
-                if asyncio.get_running_loop().time() > give_up:
-                    raise
-                await asyncio.sleep(ROOM_SLICE)
 
     @property
     def client(self) -> InferenceClient:
         """The one beneath, for its counts. Raises `RuntimeError` before it is connected."""
-        if self._client is None:
+        return self._connection.client
+
+    @property
+    def _connection(self) -> _Connected:
+        if self._connected is None:
             raise RuntimeError("not connected; use it with `async with`")
-        return self._client
+        return self._connected
 
     async def close(self, *, cancel: bool = False, timeout: float | None = None) -> Closed:
         """As `InferenceClient.close`."""
         return await asyncio.to_thread(self.client.close, cancel=cancel, timeout=timeout)
 
     async def __aenter__(self) -> Self:
-        self._client = await asyncio.to_thread(self._make)
+        client = await asyncio.to_thread(self._make)
+        self._connected = _Connected(client, asyncio.Semaphore(self._in_flight), asyncio.get_running_loop())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.close(cancel=kind is not None)
+
+
+async def _submitted(client: InferenceClient, inputs: Inputs | ArrayLike, key: Key, timeout: float | None) -> Answer:
+    give_up = asyncio.get_running_loop().time() + client.longest
+    while True:
+        try:
+            return client.submit(inputs, key=key, timeout=timeout)
+        except Full:  # the producer's queue: there is a place for each that comes here
+            if asyncio.get_running_loop().time() > give_up:
+                raise
+            await asyncio.sleep(ROOM_SLICE)
 
 
 async def _ended(answer: Answer) -> None:

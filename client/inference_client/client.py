@@ -75,14 +75,17 @@ class InferenceClient:
 
         `signature`: the model's, its Open Inference Protocol metadata, or where a worker tells it,
         `http://…/v2/models/NAME`; None: the worker judges each tensor.
-        `timeout`: seconds that a request may take if it does not say, and at most. `in_flight`: requests at once; one
-        more waits for a place, or raises `Full`. `reply_partition`: read answers there alone, `any` picks one; None:
-        read all partitions of `answers`, and leave out what is not ours. `config`: librdkafka's, for both clients.
+        `timeout`: seconds that a request may take if it does not say, and at most; the brokers have as long to answer
+        here, but 2 s at least and 15 s at most. `in_flight`: requests at once; one more waits for a place, or raises
+        `Full`. `reply_partition`: read answers there alone, `any` picks one; None: read all partitions of `answers`,
+        and leave out what is not ours. `config`: librdkafka's, for both clients.
         """
         if not 0 < timeout <= LONGEST or in_flight < 1 or in_flight % 1:
             raise ValueError(f"timeout must be above 0 and at most {LONGEST:,} s, and in_flight at least 1, whole")
         if when_full not in {"wait", "raise"}:
             raise ValueError(f"when_full must be 'wait' or 'raise', got {when_full!r}")
+        if requests == answers:
+            raise ValueError(f"requests and answers must be two topics, got {requests!r} for both")
         known = signature_of(signature)
         trouble = Trouble(time.monotonic)
         both = {**(config or {}), "bootstrap.servers": bootstrap}
@@ -93,7 +96,7 @@ class InferenceClient:
         self._exchange = Exchange(
             clients,
             self._encoder,
-            Route(requests, secrets.token_hex(8).encode()),
+            Route(requests, answers, secrets.token_hex(8).encode()),
             trouble=trouble,
             most=in_flight,
             waits=when_full == "wait",

@@ -55,9 +55,10 @@ class Consumer(Protocol):
 
 
 class Route(NamedTuple):
-    """Where requests go. `prefix` begins the id of each, and is this client's alone."""
+    """The topics of requests and of answers. `prefix` begins the id of each request, and is this client's alone."""
 
-    topic: str
+    requests: str
+    answers: str
     prefix: bytes
 
 
@@ -91,7 +92,7 @@ class Trouble:
     def since(self, began: float) -> str:
         """The last complaint, if there was one since then."""
         at, text = self._heard
-        return f"; meanwhile Kafka's client said: {text}" if at >= began else ""
+        return f" Meanwhile Kafka's client said: {text}" if at >= began else ""
 
 
 class Exchange:
@@ -111,7 +112,7 @@ class Exchange:
         """`most` requests at once; then `submit` waits, or does not."""
         self._producer, self._consumer, self._reply, self._partitions_now = clients
         self._produce = clients.producer.produce
-        self._topic, self._prefix = route
+        self._topic, self._answers, self._prefix = route
         self._trouble = trouble
         self._waits = waits
         self._clock = clock
@@ -188,7 +189,8 @@ class Exchange:
                 self.pending.count(request_id)
 
     def _why_late(self, answer: Answer) -> str:
-        return f"no answer in time{self._trouble.since(answer.began)}"
+        hint = f"does a worker run that reads {self._topic} and answers to {self._answers}?"
+        return f"no answer in {answer.deadline - answer.began:g} s: {hint}{self._trouble.since(answer.began)}"
 
     def _read_new_partitions(self, there: int | None) -> None:
         """From their beginning: nothing of ours can lie before that."""

@@ -10,26 +10,39 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from inference_client.errors import Unavailable
 from inference_client.exchange import Clients
+from inference_client.log import ClientLog
 
 Config = Mapping[str, Any]
 ReplyPartition = int | Literal["any"] | None
+Answered = TypeVar("Answered")
 
 _LOG = logging.getLogger("inference_client")
-ANSWER_TIMEOUT = 15.0  # seconds of each question at the start
+# Seconds that the questions at the start may take, all together: as long as a request may, but time enough for a
+# connection with TLS and a login, and no longer than a person waits.
+LEAST, MOST = 2.0, 15.0
 ASK_AGAIN = 0.2  # seconds; about as long as an election takes
-_ELECTING = (
+_UNANSWERED = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)  # noqa: SLF001  # librdkafka's own codes begin so
+# What passes by itself. A leader that was elected just now refuses a question or two, and a broker that is just
+# starting names no broker, or another node than the one that was asked (seen 2026).
+_PASSING = (
+    *_UNANSWERED,
+    KafkaError._DESTROY_BROKER,  # noqa: SLF001
+    KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
 )
+_NO_TOPIC = "check its name, or make a worker's topics with `inference-worker check --create-topics`"
+_NO_BROKER = "is one running there? Check the bootstrap address, the listener's port, and security.protocol in config"
+_NO_LEADER = "check the brokers' advertised.listeners: they must be addresses that can be reached from here"
 
 
 class Topics(NamedTuple):
@@ -46,38 +59,76 @@ def connect(config: Config, topics: Topics, longest: float, hear: Callable[[Kafk
     Raises `Unavailable` when no broker answers, or a topic is not there for us, and `ValueError` for a `config` that
     Kafka's client does not take.
     """
+    log = ClientLog(_LOG)
     try:
-        producer = Producer(_producer_config(config, longest, hear), logger=_LOG)
-        consumer = Consumer(_consumer_config(config, hear), logger=_LOG)
+        producer = Producer(_producer_config(config, longest, hear), logger=log)
+        consumer = Consumer(_consumer_config(config, hear), logger=log)
     except KafkaException as error:
         raise ValueError(f"config: {error.args[0].str()}") from error
+    contact = _FirstContact(consumer, log, config["bootstrap.servers"], min(max(longest, LEAST), MOST))
     try:
-        ends = _patiently(lambda: _ends(consumer, topics.answers, _numbers(consumer, topics)))
+        ends = contact.ends(topics.answers, _numbers(contact, topics))
         consumer.assign(ends)
-    except KafkaException as error:
+    except BaseException:
         consumer.close()
-        raise Unavailable(f"topics {topics.requests} and {topics.answers}: {error.args[0].str()}") from error
+        raise
+    log.is_open = True
     if topics.reply_partition is None:
         return Clients(producer, consumer, (), lambda wait: _partitions_or_none(producer, topics.answers, wait))
     reply = [("reply-topic", topics.answers.encode()), ("reply-partition", b"%d" % ends[0].partition)]
     return Clients(producer, consumer, reply)
 
 
-def _patiently(ask: Callable[[], list[TopicPartition]]) -> list[TopicPartition]:
-    """What the brokers answer. A leader that was elected just now refuses a question or two (seen 2026)."""
-    give_up = time.monotonic() + ANSWER_TIMEOUT
-    while True:
+class _FirstContact:
+    """What is asked of the brokers before the first request, all of it within `patience` seconds.
+
+    Its questions raise `Unavailable`. A broker that is not there yet is waited for.
+    """
+
+    def __init__(self, consumer: Consumer, log: ClientLog, servers: str, patience: float) -> None:
+        self._consumer = consumer
+        self._log = log
+        self._servers = servers
+        self._patience = patience
+        self._give_up = time.monotonic() + patience
+
+    def partitions(self, role: str, topic: str) -> int:
+        """How many it has. `role`: what the topic is to us."""
         try:
-            return ask()
+            return self._patiently(lambda left: _partitions(self._consumer, topic, left))
         except KafkaException as error:
-            if error.args[0].code() not in _ELECTING or time.monotonic() > give_up:
-                raise
-            time.sleep(ASK_AGAIN)
+            raise Unavailable(self._why(f"{role} topic {topic}", error.args[0], self._servers, _NO_BROKER)) from error
+
+    def ends(self, topic: str, numbers: Sequence[int]) -> list[TopicPartition]:
+        """Where these partitions end now."""
+        try:
+            return self._patiently(lambda left: _ends(self._consumer, topic, numbers, left))
+        except KafkaException as error:
+            leaders = f"the addresses that {self._servers} names"
+            raise Unavailable(self._why(f"answer topic {topic}", error.args[0], leaders, _NO_LEADER)) from error
+
+    def _patiently(self, ask: Callable[[float], Answered]) -> Answered:
+        """What the brokers answer."""
+        while True:
+            try:
+                return ask(max(0.0, self._give_up - time.monotonic()))
+            except KafkaException as error:
+                if error.args[0].code() not in _PASSING or time.monotonic() + ASK_AGAIN > self._give_up:
+                    raise
+                time.sleep(ASK_AGAIN)
+
+    def _why(self, which: str, error: KafkaError, asked: str, cure: str) -> str:
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return f"{which} does not exist; {_NO_TOPIC}"
+        if error.code() not in _UNANSWERED:
+            return f"{which}: {error.str()}"
+        self._consumer.poll(0)  # what its log has is only told in a poll
+        return f"no broker at {asked} answered within {self._patience:g} s: {self._log.last or error.str()}; {cure}"
 
 
-def _numbers(consumer: Consumer, topics: Topics) -> Sequence[int]:
-    _partitions(consumer, topics.requests, ANSWER_TIMEOUT)
-    there = range(_partitions(consumer, topics.answers, ANSWER_TIMEOUT))
+def _numbers(contact: _FirstContact, topics: Topics) -> Sequence[int]:
+    contact.partitions("request", topics.requests)
+    there = range(contact.partitions("answer", topics.answers))
     chosen = topics.reply_partition
     if chosen is None:
         return there
@@ -88,9 +139,9 @@ def _numbers(consumer: Consumer, topics: Topics) -> Sequence[int]:
     return [chosen]
 
 
-def _ends(consumer: Consumer, topic: str, numbers: Sequence[int]) -> list[TopicPartition]:
+def _ends(consumer: Consumer, topic: str, numbers: Sequence[int], timeout: float) -> list[TopicPartition]:
     asked = [TopicPartition(topic, number, OFFSET_END) for number in numbers]
-    found = consumer.offsets_for_times(asked, timeout=ANSWER_TIMEOUT)
+    found = consumer.offsets_for_times(asked, timeout=timeout)
     for at in found:
         if at.error is not None:
             raise KafkaException(at.error)
@@ -98,7 +149,10 @@ def _ends(consumer: Consumer, topic: str, numbers: Sequence[int]) -> list[TopicP
 
 
 def _partitions(client: Consumer | Producer, topic: str, timeout: float) -> int:
-    found = client.list_topics(topic, timeout=timeout).topics[topic]
+    cluster = client.list_topics(topic, timeout=timeout)
+    if not cluster.brokers:
+        raise KafkaException(KafkaError(KafkaError.BROKER_NOT_AVAILABLE, "it says that no broker serves its cluster"))
+    found = cluster.topics[topic]
     if found.error is not None:
         raise KafkaException(found.error)
     return len(found.partitions)
@@ -148,7 +202,8 @@ def _consumer_config(config: Config, hear: Callable[[KafkaError], None]) -> dict
 _SHARED: Config = {
     "client.id": "inference-client",
     "socket.keepalive.enable": True,  # firewalls drop idle connections without a word
-    "reconnect.backoff.ms": 20,
+    # Not less than librdkafka's 100 ms at first: with 20, where the address was no known name, the end of a client took
+    # 3.4 s (2026-11-26).
     "reconnect.backoff.max.ms": 1000,  # the default of 10 s is how long a broker that is back goes unnoticed
     "log.connection.close": False,  # brokers close idle connections; that is no news
 }

@@ -10,7 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +95,18 @@ def test_errors_come_as_exceptions(scene: Scene, worker: Replica) -> None:
 
 
 def test_a_partition_that_is_not_there_is_said_at_once(scene: Scene) -> None:
-    """And so is a topic that is not, and a broker that does not answer."""
+    """With how many there are."""
     with pytest.raises(Unavailable, match="has no partition 99"):
         client_of(scene, reply_partition=99)
-    with pytest.raises(Unavailable, match="Unknown topic"):
-        InferenceClient(scene.kafka.bootstrap_servers, requests="nowhere", answers=scene.response_topic)
+
+
+@pytest.mark.parametrize("role", ["request", "answer"])
+def test_a_topic_that_is_not_there_is_said_at_once(scene: Scene, role: str) -> None:
+    """Which of the two it is, and what makes it."""
+    topics = {"requests": scene.topic, "answers": scene.response_topic, f"{role}s": "nowhere"}
+
+    with pytest.raises(Unavailable, match=f"{role} topic nowhere does not exist; .* `inference-worker check --create-"):
+        InferenceClient(scene.kafka.bootstrap_servers, **topics)  # type: ignore[arg-type]  # of any name
 
 
 def test_a_worker_answers_a_place_that_cannot_be_as_any_mistake(scene: Scene) -> None:
@@ -193,6 +200,29 @@ def test_a_client_that_is_not_connected_says_so() -> None:
         AsyncInferenceClient("localhost", requests="r", answers="a").client  # noqa: B018  # it raises
 
 
+def test_a_client_belongs_to_the_loop_that_connected_it(scene: Scene) -> None:
+    """Another is refused, whether a place is free or not, until it connects the client anew for itself."""
+    client = AsyncInferenceClient(
+        scene.kafka.bootstrap_servers,
+        requests=scene.topic,
+        answers=scene.response_topic,
+        signature=METADATA,
+        in_flight=1,
+    )
+
+    async def connected() -> int:
+        async with client:
+            return len(await asyncio.gather(client.infer(ROWS[0]), client.infer(ROWS[1])))
+
+    async def elsewhere() -> None:
+        await client.infer(ROWS[0])
+
+    assert asyncio.run(connected()) == 2
+    with pytest.raises(RuntimeError, match="was connected in another event loop; make one in each loop"):
+        asyncio.run(elsewhere())
+    assert asyncio.run(connected()) == 2
+
+
 @quick_exactly_once
 def test_a_worker_that_is_killed_costs_no_future(kafka: Cluster, tmp_path: Path, guarantee: str) -> None:
     """Killed twice under load, and followed by another: each result is right, and exactly once nothing is repeated."""
@@ -226,6 +256,31 @@ def test_a_broker_that_is_restarted_costs_no_future(hurt_broker: JvmBroker, tmp_
             found = np.concatenate([future.result(3 * TIMEOUT)["y"] for future in before + during])
 
     np.testing.assert_allclose(found, expected(400), rtol=1e-4, atol=1e-5)
+
+
+def test_a_broker_that_comes_later_is_waited_for(
+    hurt_broker: JvmBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that is made before it is like any other; and its log has a line or two of the time without one."""
+    monkeypatch.setattr("inference_client.kafka.MOST", TIMEOUT)  # a busy machine may take longer than that to start one
+    cluster = Cluster(hurt_broker.bootstrap_servers)
+    requests, answers = cluster.create_topic("requests", partitions=1), cluster.create_topic("answers", partitions=1)
+    hurt_broker.kill()
+
+    with ThreadPoolExecutor(1) as beside:
+        made = beside.submit(
+            InferenceClient, hurt_broker.bootstrap_servers, requests=requests, answers=answers, timeout=TIMEOUT
+        )
+        time.sleep(0.5)
+        hurt_broker.start()
+    with made.result() as client:
+        future = client.submit({"x": ROWS[:1]})
+        (request,) = cluster.read(requests, 1)
+        headers = [("status", b"error"), ("request-id", dict(request.headers)["request-id"])]
+        cluster.produce(answers, [Sent(None, b'{"error":"no"}', headers)])
+        assert isinstance(future.exception(TIMEOUT), InferenceError)
+
+    assert len([record for record in caplog.records if record.name == "inference_client"]) <= 5
 
 
 def test_partitions_that_are_added_to_the_answers_are_read(kafka: Cluster) -> None:

@@ -141,7 +141,7 @@ class Stage:
         self.exchange = Exchange(
             Clients(cast("Any", self.producer), self.consumer, (), partitions_now),
             self.encoder,
-            Route("requests", b"me"),
+            Route("requests", "answers", b"me"),
             trouble=self.trouble,
             most=most,
             waits=waits,

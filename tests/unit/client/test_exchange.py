@@ -145,7 +145,7 @@ def test_an_answer_is_known_by_its_id_wherever_that_stands() -> None:
 
 
 def test_a_request_without_an_answer_ends_with_its_time() -> None:
-    """Not before; the shorter time first. What comes then is late, once, and a repeat after that."""
+    """Not before; the shorter first. It asks for a worker. What comes then is late, once, and a repeat after that."""
     stage = Stage()
     long, short = stage.submit(10.0), stage.submit(1.0)
 
@@ -159,6 +159,7 @@ def test_a_request_without_an_answer_ends_with_its_time() -> None:
 
     assert isinstance(error, DeadlineExceeded)
     assert isinstance(error, TimeoutError)
+    assert error.message == "no answer in 1 s: does a worker run that reads requests and answers to answers?"
     assert error.source is None
     assert (stage.pending.late, stage.pending.repeats) == (1, 1)
     assert not long.done()

@@ -1,41 +1,97 @@
-"""What a client does when it is made: with what it is given, and while a leader is being elected."""
+"""What a client does when it is made: with what it is given, without a broker, and while a leader is being elected."""
 
 from __future__ import annotations
 
+import logging
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from inference_client import InferenceClient, kafka
+from inference_client import InferenceClient, Unavailable, kafka
+from inference_client.log import ClientLog
+
+
+class Cluster:
+    """As the consumer has it: refuses so many questions, and answers after that; first with so many brokers."""
+
+    def __init__(self, *refusals: int, brokers: Sequence[int] = ()) -> None:
+        self._refusals = list(refusals)
+        self._brokers = list(brokers)
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        count = self._brokers.pop(0) if self._brokers else 1
+        return SimpleNamespace(brokers=range(count), topics={topic: SimpleNamespace(error=None, partitions=range(3))})
+
+    def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        if self._refusals:
+            raise KafkaException(KafkaError(self._refusals.pop(0)))
+        return [TopicPartition(at.topic, at.partition, 7) for at in asked]
+
+    def poll(self, timeout: float) -> None:
+        """Nothing is left to say."""
+
+
+def contact(*refusals: int, brokers: Sequence[int] = (), patience: float = 60.0) -> kafka._FirstContact:
+    """With a cluster whose leaders refuse so many questions."""
+    log = ClientLog(logging.getLogger("inference_client"))
+    return kafka._FirstContact(Cluster(*refusals, brokers=brokers), log, "here:9092", patience)  # type: ignore[arg-type]  # what of it is used
 
 
 def test_a_leader_that_was_elected_just_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses a question or two; what will not change is said at once."""
     monkeypatch.setattr(kafka, "ASK_AGAIN", 0.0)
-    refusals = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION), KafkaError(KafkaError.LEADER_NOT_AVAILABLE)]
-    ends = [TopicPartition("answers", 0, 7)]
 
-    def ask() -> list[TopicPartition]:
-        if refusals:
-            raise KafkaException(refusals.pop())
-        return ends
+    electing = contact(KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
-    assert kafka._patiently(ask) == ends
-    refusals.append(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(KafkaException):
-        kafka._patiently(ask)
+    assert [(at.partition, at.offset) for at in electing.ends("answers", [0, 2])] == [(0, 7), (2, 7)]
+    with pytest.raises(Unavailable, match="answer topic answers: "):
+        contact(KafkaError.TOPIC_AUTHORIZATION_FAILED).ends("answers", [0])
 
 
-def test_an_election_that_does_not_end_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_just_starting_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names no broker at first, itself neither, and then not the one that was asked."""
+    monkeypatch.setattr(kafka, "ASK_AGAIN", 0.0)
+
+    starting = contact(KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, brokers=[0, 1])
+
+    assert starting.partitions("answer", "answers") == 3
+    assert [at.offset for at in starting.ends("answers", [0])] == [7]
+
+
+def test_an_election_that_does_not_end_is_said() -> None:
     """After a while."""
-    monkeypatch.setattr(kafka, "ANSWER_TIMEOUT", -1.0)
+    with pytest.raises(Unavailable, match="answer topic answers: "):
+        contact(KafkaError.NOT_LEADER_FOR_PARTITION, patience=0.0).ends("answers", [0])
 
-    def ask() -> list[TopicPartition]:
-        raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION))
 
-    with pytest.raises(KafkaException):
-        kafka._patiently(ask)
+def test_leaders_that_cannot_be_reached_are_told_from_a_broker_that_is_not_there() -> None:
+    """The address that was given is right, and those that its broker names are not."""
+    with pytest.raises(Unavailable) as caught:
+        contact(KafkaError._TIMED_OUT, patience=0.0).ends("answers", [0])
+
+    assert str(caught.value).startswith("UNAVAILABLE: no broker at the addresses that here:9092 names answered within")
+    assert "advertised.listeners" in str(caught.value)
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:1", "no-such-host.invalid:9092"])
+def test_a_broker_that_is_not_there_is_one_error_in_time(
+    server: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It names the address, why nothing answers there, and the cure; the log has none of librdkafka's many lines."""
+    monkeypatch.setattr(kafka, "LEAST", 0.5)  # for a busy machine to be refused once
+    began = time.monotonic()
+
+    with pytest.raises(Unavailable) as caught:
+        InferenceClient(server, requests="requests", answers="answers", timeout=0.1)
+
+    assert time.monotonic() - began < 3.0  # 0.5 s, and what a busy machine adds; it took 15 s, or 3.4 s to close
+    assert f"no broker at {server} answered within 0.5 s: {server}/bootstrap: " in str(caught.value)
+    assert "is one running there? Check the bootstrap address" in str(caught.value)
+    assert [record for record in caplog.records if record.name == "inference_client"] == []
 
 
 @pytest.mark.parametrize(
@@ -53,10 +109,11 @@ def test_what_no_client_can_keep_is_refused_before_it_connects(wrong: dict[str, 
     ("wrong", "said"),
     [
         ({"when_full": "nope"}, "when_full must be 'wait' or 'raise', got 'nope'"),
+        ({"answers": "requests"}, "requests and answers must be two topics, got 'requests' for both"),
         ({"config": {"linger.msec": 5}}, 'config: No such configuration property: "linger.msec"'),
     ],
 )
 def test_what_is_no_choice_and_no_setting_is_said_before_it_connects(wrong: dict[str, Any], said: str) -> None:
     """With its name."""
     with pytest.raises(ValueError, match=said):
-        InferenceClient("127.0.0.1:1", requests="requests", answers="answers", **wrong)
+        InferenceClient("127.0.0.1:1", **{"requests": "requests", "answers": "answers", **wrong})

@@ -1,0 +1,65 @@
+"""What Kafka's clients complain of: how much of it reaches a program's log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from inference_client.log import REPEAT_EVERY, ClientLog
+
+REFUSED = "Connect to ipv4#10.0.0.1:9092 failed: Connection refused"
+
+
+class Heard:
+    """A log with a clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log = ClientLog(logging.getLogger("inference_client"), lambda: self.now)
+        self.log.is_open = True
+
+    def fail(self, broker: str = "a") -> None:
+        text = f"[thrd:{broker}:9092/1]: {broker}:9092/1: {REFUSED} (after 2ms in state CONNECT)"
+        self.log.log(logging.ERROR, "%s [%s] %s", "FAIL", "inference-client#consumer-1", text)
+
+
+@pytest.fixture
+def heard() -> Heard:
+    """One that is open."""
+    return Heard()
+
+
+def test_a_complaint_that_comes_again_is_counted(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told at once, and with the number left out when its time has come; each broker has its own."""
+    for broker in "aaab":
+        heard.fail(broker)
+    heard.now = REPEAT_EVERY
+    heard.fail()
+
+    assert caplog.messages == [
+        f"FAIL: a:9092/1: {REFUSED}",
+        f"FAIL: b:9092/1: {REFUSED}",
+        f"FAIL: a:9092/1: {REFUSED} (2 more like it since the last line)",
+    ]
+
+
+def test_before_it_is_open_a_complaint_is_only_kept(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+    """For the error that says why there is no client."""
+    heard.log.is_open = False
+
+    heard.fail()
+
+    assert heard.log.last == f"a:9092/1: {REFUSED}"
+    assert caplog.messages == []
+
+
+def test_what_is_asked_for_comes_whole(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+    """The lines of `debug`, before the client is made, too."""
+    caplog.set_level(logging.DEBUG, "inference_client")
+    heard.log.is_open = False
+
+    for _ in range(2):
+        heard.log.log(logging.DEBUG, "%s [%s] %s", "CONNECT", "consumer-1", "[thrd:main]: selected")
+
+    assert caplog.messages == ["CONNECT [consumer-1] [thrd:main]: selected"] * 2
