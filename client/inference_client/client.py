@@ -112,7 +112,7 @@ class InferenceClient:
         """Send a request; its future. An array alone stands for the only input of a known signature.
 
         Raises `InvalidArgument` for what the model does not take, `Full` or `DeadlineExceeded` where there is no place,
-        `ClientClosed`, `Unavailable` and `ResourceExhausted`.
+        `ClientClosed`, `Unavailable` and `ResourceExhausted`, and `TypeError` for a key of another type.
         """
         if self._generation != _generation:
             raise ClientClosed(

@@ -85,8 +85,10 @@ class Encoder:
         return given if (shape == form.dims or shape[1:] == form.dims) and given.size else None
 
     def _only_input(self) -> str:
-        if self._signature is None or len(self._signature.inputs) != 1:
-            raise InvalidArgument("expected a mapping from input names to tensors, got something else")
+        if self._signature is None:
+            raise InvalidArgument("give {name: tensor} for each input; without a signature no input's name is known")
+        if len(self._signature.inputs) != 1:
+            raise InvalidArgument(f"give {{name: tensor}} for each input; the model takes {self._signature.takes}")
         return next(iter(self._signature.inputs))
 
     @staticmethod

@@ -32,6 +32,7 @@ MOST_AT_ONCE = 100
 LOOK_EVERY, LOOK_FOR = 5.0, 0.2
 # What librdkafka takes for "by the key" and "now".
 _ANY_PARTITION, _NOW = -1, 0
+_KEYS = (str, bytes)
 # A full producer is asked again so soon, seconds.
 ROOM_SLICE = 0.005
 
@@ -125,7 +126,9 @@ class Exchange:
     # Callers' threads
 
     def submit(self, encoded: Encoded, key: str | bytes | None, timeout: float) -> Answer:
-        """Send it. Raises what `Pending.enter` does, and `Unavailable` or `ResourceExhausted` from Kafka."""
+        """Send it. Raises what `Pending.enter` does, `Unavailable`, `ResourceExhausted`, and `TypeError` for a key."""
+        if key is not None and not isinstance(key, _KEYS):  # numpy's numbers would be sent as the bytes of their memory
+            raise TypeError(f"key must be str, bytes or None, got {type(key).__name__}")
         if self._trouble.fatal is not None:
             raise Unavailable(f"Kafka's client has failed, make a new one: {self._trouble.fatal}")
         began = self._clock()

@@ -69,6 +69,11 @@ class Signature(NamedTuple):
         except (KeyError, TypeError) as error:
             raise ValueError(f"no metadata of a model: {error!r} in {str(metadata)[:200]}") from error
 
+    @property
+    def takes(self) -> str:
+        """Its inputs, for a message."""
+        return ", ".join(map(str, self.inputs.values()))
+
     @classmethod
     def fetch(cls, url: str, timeout: float = 5.0) -> Self:
         """From a server's `http://…/v2/models/NAME`, a worker's. Raises `OSError` and `ValueError`."""
@@ -104,8 +109,7 @@ def typed(name: str, given: ArrayLike, signature: Signature | None) -> tuple[str
         return _typed_by_itself(name, given)
     spec = signature.inputs.get(name)
     if spec is None:
-        takes = ", ".join(map(str, signature.inputs.values()))
-        raise InvalidArgument(f"the model has no input {name!r}; it takes {takes}")
+        raise InvalidArgument(f"the model has no input {name!r}; it takes {signature.takes}")
     array = _exactly(spec, given) if isinstance(given, np.ndarray | np.generic) else _converted(spec, given)
     return spec.datatype, _shaped(spec, array)
 

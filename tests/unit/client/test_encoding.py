@@ -184,13 +184,23 @@ def test_what_the_model_does_not_take_is_refused_before_it_is_sent(given: Any, w
         ({"x": 1.0}, "expected rows, got a single value"),
         ({"x": ROW, "z": np.zeros((2, 1))}, r"same number of rows in each input, at least one, got \[1, 2\]"),
         ({"x": [object()]}, "expected strings, got object"),
-        (ROW, "expected a mapping from input names"),
+        (ROW, r"give \{name: tensor\} for each input; without a signature no input's name is known"),
     ],
 )
 def test_without_a_signature_what_is_no_request_is_refused(given: Any, why: str) -> None:
     """The rest is the worker's to judge."""
     with pytest.raises(InvalidArgument, match=why):
         Encoder(None).encode(given)
+
+
+def test_an_array_alone_is_refused_where_there_are_several_inputs() -> None:
+    """With the names of all."""
+    inputs = [{"name": name, "datatype": "FP32", "shape": [-1, 3]} for name in ("a", "b")]
+
+    with pytest.raises(
+        InvalidArgument, match=r"give \{name: tensor\} for each input; the model takes a FP32.*, b FP32"
+    ):
+        Encoder(Signature.of({**METADATA, "inputs": inputs})).encode(ROW)
 
 
 def test_integers_are_not_cut() -> None:

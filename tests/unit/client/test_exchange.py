@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
+from typing import Any
 
+import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
@@ -214,6 +216,17 @@ def test_a_record_that_the_producer_refuses_is_an_error_at_once() -> None:
         stage.submit()
 
     assert len(stage.pending) == 0
+
+
+@pytest.mark.parametrize("key", [17, np.int64(17), bytearray(b"17")])
+def test_a_key_of_another_type_is_refused(key: Any) -> None:
+    """numpy's number would have been sent as its eight bytes, which no other publisher sends."""
+    stage = Stage()
+
+    with pytest.raises(TypeError, match=f"key must be str, bytes or None, got {type(key).__name__}"):
+        stage.exchange.submit(stage.encoder.encode({"x": ROW}), key, 1.0)
+
+    assert (len(stage.pending), stage.producer.sent) == (0, [])
 
 
 def test_a_client_that_is_full_says_so_if_told_to() -> None:
