@@ -27,6 +27,7 @@ _LOG = logging.getLogger("inference_client")
 # connection with TLS and a login, and no longer than a person waits.
 LEAST, MOST = 2.0, 15.0
 ASK_AGAIN = 0.2  # seconds; about as long as an election takes
+LISTENS, LISTEN = 5, 0.02  # seconds, so often at most: what refused us may be said just after the answer that it did
 _UNANSWERED = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)  # noqa: SLF001  # librdkafka's own codes begin so
 # What passes by itself. A leader that was elected just now refuses a question or two, and a broker that is just
 # starting names no broker, or another node than the one that was asked (seen 2026).
@@ -122,7 +123,9 @@ class _FirstContact:
             return f"{which} does not exist; {_NO_TOPIC}"
         if error.code() not in _UNANSWERED:
             return f"{which}: {error.str()}"
-        self._consumer.poll(0)  # what its log has is only told in a poll
+        for _ in range(LISTENS):  # what its log has is only told in a poll, one thing at a time
+            if not self._log.last:
+                self._consumer.poll(LISTEN)
         return f"no broker at {asked} answered within {self._patience:g} s: {self._log.last or error.str()}; {cure}"
 
 
