@@ -377,6 +377,27 @@ def test_an_end_waits_a_while_until_the_group_has_no_note(monkeypatch: pytest.Mo
     clear_note.assert_called_once_with(P0, 0, WITHDRAW_TIMEOUT)
 
 
+def test_nothing_is_taken_back_of_a_run_that_was_only_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group has no note of it yet: another batch is in the lanes when its partition leaves."""
+    world = suspect_world(records=0)
+    world.lanes.seconds = lambda: 1000.0
+    world.broker.append(record(0, partition=P1))
+    while not world.lanes.in_flight:
+        world.turn()
+    world.broker.append(record(0))
+    while (run := world.quarantine.current) is None:
+        world.turn()
+    clear_note = Mock()
+    monkeypatch.setattr(world.source, "clear_note", clear_note)
+
+    world.source.revoke(P0)
+    world.turn(5)
+
+    assert not run.is_called
+    assert world.quarantine.current is None
+    clear_note.assert_not_called()
+
+
 @pytest.mark.parametrize("ending", ["revoke", "stop"])
 def test_a_run_that_is_answered_and_not_committed_when_its_partition_leaves_marks_no_record(ending: str) -> None:
     """The group refuses the commit just then, as one whose coordinator moves. It is asked, and told again."""
