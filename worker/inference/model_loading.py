@@ -17,7 +17,7 @@ from worker.core.tensors.signature import Signature
 from worker.inference.declared_signature import fixed_rows, signature_of
 from worker.inference.model import Model
 from worker.inference.onnx_file.graph import operators
-from worker.inference.onnx_file.reading import Graph, read
+from worker.inference.onnx_file.reading import read
 from worker.inference.running.device import (
     Opened,
     Unusable,
@@ -66,9 +66,10 @@ def load(
         signature = signature_of(opened.session, settings, max_request_rows, graph=graph, max_batch_size=max_batch_size)
         signature = replace(signature, axes=axes_of(signature, wanted_axes))
         check_weight(signature)
-        padding = padding_of(opened, graph, signature, settings, max_batch_size, max_batch_bytes)
+        found = operators(graph, BATCH_QUANTISERS | CONVOLUTIONS)
+        padding = padding_of(opened, found, signature, settings, max_batch_size, max_batch_bytes)
         counts = (settings.warm_up_rows or row_counts(opened, max_batch_size)) if padding is None else (padding.rows,)
-        quantisers = sorted(operators(graph, BATCH_QUANTISERS))
+        quantisers = sorted(found & BATCH_QUANTISERS)
         model = Model(opened, signature, counts, padding, quantisers, example_of(settings, signature))
         if signature.axes:
             model.warm_up_buckets(max_batch_size, max_batch_tokens, max_batch_bytes)
@@ -111,17 +112,17 @@ def row_counts(opened: Opened, max_batch_size: int) -> tuple[int, ...]:
 
 def padding_of(
     opened: Opened,
-    graph: Graph,
+    found: frozenset[str],
     signature: Signature,
     settings: ModelSettings,
     max_batch_size: int,
     max_batch_bytes: int | None,
 ) -> Padding | None:
-    """The only number of rows that the model is to run with, if there is one.
+    """The only number of rows that the model, in which these operators were found, is to run with, if there is one.
 
     ONNX Runtime keeps one plan for each convolution on CUDA, that of the last run. A ResNet-50 in FP16 took 0.25 s in
     each run of another number of rows, warmed up or not, and 8 ms at 64 rows else (H200, ONNX Runtime 1.31, 2026-11).
-    Raises `BadConfiguration` where FULL_BATCHES asks for what is not possible.
+    Raises `BadConfiguration` where FULL_BATCHES is `always` and rows differ in their size.
     """
     if (exported := fixed_rows(opened.session)) is not None:
         return Padding(exported, "the model was exported for so many rows", is_exported=True)
@@ -131,7 +132,7 @@ def padding_of(
         if row_bytes is None:
             raise BadConfiguration("WORKER_MODEL__FULL_BATCHES is always, and rows of this model differ in their size")
         why = "WORKER_MODEL__FULL_BATCHES is always"
-    elif settings.full_batches == "auto" and row_bytes and _plans_on_cuda(opened, graph):
+    elif settings.full_batches == "auto" and row_bytes and found & CONVOLUTIONS and _is_on_cuda(opened):
         why = PLANNED_ANEW
     else:
         return None
@@ -139,9 +140,10 @@ def padding_of(
     return Padding(rows, why) if rows > 1 else None
 
 
-def _plans_on_cuda(opened: Opened, graph: Graph) -> bool:
+def _is_on_cuda(opened: Opened) -> bool:
+    """And not under TensorRT, which plans by itself."""
     providers = opened.session.get_providers()
-    return CUDA in providers and TENSORRT not in providers and bool(operators(graph, CONVOLUTIONS))
+    return CUDA in providers and TENSORRT not in providers
 
 
 def inspect(settings: ModelSettings) -> Inspected:

@@ -15,7 +15,8 @@ from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.inference import Model, inspect, load
 from worker.inference.declared_signature import signature_of
-from worker.inference.model_loading import PLANNED_ANEW, padding_of
+from worker.inference.model_loading import CONVOLUTIONS, PLANNED_ANEW, padding_of
+from worker.inference.onnx_file.graph import operators
 from worker.inference.running.device import CPU, Device, Opened
 from worker.inference.running.fixed_batch import FixedBatch, Padding
 from worker.settings import ModelSettings
@@ -213,7 +214,8 @@ def padding(model: bytes, full: Full = "auto", providers: Sequence[str] = ON_CUD
     session: Any = Elsewhere(model, providers)
     settings = ModelSettings(path=Path("model.onnx"), full_batches=full)
     opened = Opened(session, Device("cuda:0", "CUDA works"))
-    return padding_of(opened, model, signature_of(session, settings, 100), settings, 8, size)
+    found = operators(model, CONVOLUTIONS)
+    return padding_of(opened, found, signature_of(session, settings, 100), settings, 8, size)
 
 
 def test_a_convolution_on_cuda_always_has_a_full_batch() -> None:

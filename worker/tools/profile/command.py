@@ -82,8 +82,9 @@ def _loaded(settings: ScoringSettings, one: int) -> Model:
     batching = settings.batching
     # Two rows show what a model refuses; larger batches are run by the sweep, which can do without one that fails.
     rows = min(2, batching.max_batch_size)
-    as_asked = settings.model.model_copy(update={"full_batches": "never"})
-    model = load(as_asked, max_batch_size=rows, max_request_rows=batching.max_request_rows)
+    # Each size is run as it is: what a worker would pad is measured at the size that it pads to.
+    unpadded = settings.model.model_copy(update={"full_batches": "never"})
+    model = load(unpadded, max_batch_size=rows, max_request_rows=batching.max_request_rows)
     gc.set_threshold(*GC_THRESHOLDS)  # as a worker does
     if one > (most := model.most_rows(MOST_ROWS)):
         raise BadConfiguration(
