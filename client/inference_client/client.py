@@ -78,7 +78,7 @@ class InferenceClient:
         `timeout`: seconds that a request may take if it does not say, and at most; the brokers have as long to answer
         here, but 2 s at least and 15 s at most. `in_flight`: requests at once; one more waits for a place, or raises
         `Full`. `reply_partition`: read answers there alone, `any` picks one; None: read all partitions of `answers`,
-        and leave out what is not ours. `config`: librdkafka's, for both clients.
+        and skip those of other clients. `config`: librdkafka's, for both clients.
         """
         if not 0 < timeout <= LONGEST or in_flight < 1 or in_flight % 1:
             raise ValueError(f"timeout must be above 0 and at most {LONGEST:,} s, and in_flight at least 1, whole")

@@ -27,7 +27,8 @@ _LOG = logging.getLogger("inference_client")
 # connection with TLS and a login, and no longer than a person waits.
 LEAST, MOST = 2.0, 15.0
 ASK_AGAIN = 0.2  # seconds; about as long as an election takes
-LISTENS, LISTEN = 5, 0.02  # seconds, so often at most: what refused us may be said just after the answer that it did
+# Polls for why no broker answered, and seconds of each: its line of log may come just after the question has failed.
+LISTENS, LISTEN = 5, 0.02
 _UNANSWERED = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)  # noqa: SLF001  # librdkafka's own codes begin so
 # What passes by itself. A leader that was elected just now refuses a question or two, and a broker that is just
 # starting names no broker, or another node than the one that was asked (seen 2026).

@@ -19,7 +19,8 @@ from worker.core.records import Batch, ClosedBy
 from worker.inference import InferenceLanes
 
 LANES = (1, 2, 3)
-# Those that also run from Kafka to Kafka: one bound by the device, one by what is around it.
+# Those that also run from Kafka to Kafka: two bound by the device, with convolutions and without, one by what is around
+# it.
 WITH_KAFKA = (("ResNet-50", FP16), ("BERT-base", FP16), ("large MLP", FP32))
 PATIENCE = 60.0
 IN_FLIGHT = 128 << 20  # bytes: the worker wants room for as many batches as may be under way, and one
@@ -37,7 +38,7 @@ COLUMNS = (
 
 
 def cases(stage: Stage) -> Iterator[Case]:
-    """Each network's lanes alone, then two of them with Kafka."""
+    """Each network's lanes alone, then three of them with Kafka."""
     for network in stage.networks:
         yield Case(of(network, what="lanes alone"), partial(_alone, stage, network))
         yield Case(of(network, what="lanes alone, plain runs"), partial(_alone, stage, network, is_plain=True))
