@@ -3,6 +3,7 @@
     python -m tests.bench.gpu                                   # every part, the most important one first
     python -m tests.bench.gpu --part main lanes --limit 570     # two of them, all within so many seconds
     python -m tests.bench.gpu --markdown build/gpu              # the tables of what was measured
+    python -m tests.bench.gpu --markdown build/gpu --pictures docs/pictures    # and two pictures
     python -m tests.bench.gpu --device cpu --network "small MLP" --seconds 0.3 --minutes 0.1 --batches 1,8   # rehearsed
 
 A line is in the file as soon as it is measured. A case that fails says why there, and the next one goes on.
@@ -31,6 +32,7 @@ import onnxruntime
 from tests.bench.gpu.networks import NAMES, NETWORKS, PRECISIONS
 from tests.bench.gpu.nvml import Device, NoNvmlError
 from tests.bench.gpu.parts import graphs, knee, lanes, main, memory, memory_kinds, ragged, tensorrt, two
+from tests.bench.gpu.pictures import draw
 from tests.bench.gpu.results import DONE, Line, Results, cut
 from tests.bench.gpu.stage import Case, Part, Stage, rounded
 from tests.bench.gpu.tables import page
@@ -63,6 +65,8 @@ def run() -> int:
     asked = _arguments()
     if asked.markdown:
         sys.stdout.write(page(asked.markdown, PARTS))
+        if asked.pictures:
+            draw(asked.markdown, asked.pictures)
         return 0
     asked.out.mkdir(parents=True, exist_ok=True)
     if asked.child:
@@ -86,6 +90,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--models", type=Path, help="folder in which the models are kept; else they are built anew")
     parser.add_argument("--markdown", type=Path, metavar="FOLDER", help="print the tables of what is in this folder")
+    parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="with --markdown: draw it, too, into this one")
     parser.add_argument("--child", choices=BY_NAME, help=argparse.SUPPRESS)
     return parser.parse_args()
 

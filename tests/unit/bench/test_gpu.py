@@ -11,7 +11,8 @@ import pytest
 
 from tests.bench.gpu.__main__ import PARTS
 from tests.bench.gpu.networks import NETWORKS, of_pixels
-from tests.bench.gpu.parts import knee, ragged
+from tests.bench.gpu.parts import knee, main, ragged
+from tests.bench.gpu.pictures import draw
 from tests.bench.gpu.results import CUT, DONE, Line, Results, cut, path_of
 from tests.bench.gpu.tables import page
 from tests.gpu.nets import in_half
@@ -89,6 +90,25 @@ def test_the_knee_of_each_network_is_told() -> None:
     (said,) = knee.notes(LINES)
 
     assert said.startswith("small MLP, FP32: the knee is at 8 rows, 93% of the best")
+
+
+def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
+    """The share of each contender and the knee, by the name of the network; nothing of a part that was not run."""
+    measured = [{**OF, "contender": name, "share": share} for name, share in (("alone", 1.0), ("worker", 0.86))]
+    for part, lines in ((main.PART, measured), (knee.PART, LINES)):
+        results = Results(tmp_path, part.name, {})
+        for line in (*lines, {**OF, "network": "large MLP", "failed": "no memory"}):
+            results.add(line)
+
+    draw(tmp_path, tmp_path)
+    drawn = {path.name: path.read_text() for path in tmp_path.glob("*.svg")}
+
+    assert set(drawn) == {"gpu-knee.svg", "gpu-share.svg"}
+    assert all("small MLP, FP32" in picture and "large MLP" not in picture for picture in drawn.values())
+    assert ">0.86<" in drawn["gpu-share.svg"]
+    path_of(tmp_path, main.PART.name).unlink()
+    draw(tmp_path, elsewhere := tmp_path / "elsewhere")
+    assert [path.name for path in elsewhere.iterdir()] == ["gpu-knee.svg"]
 
 
 def test_the_last_part_of_the_ragged_run_is_compared_with_its_first() -> None:
