@@ -55,19 +55,14 @@ class Cuda:
         """How often it was called so far."""
         return int(self.library.stand_in_calls(function.encode()))
 
-    def page_locked(self, device: int = 0) -> int:
-        """Bytes held, by those whose device this was."""
-        return int(self.library.stand_in_bytes(device, 0))
-
     def on_device(self, device: int = 0) -> int:
         """Bytes held."""
         return int(self.library.stand_in_bytes(device, 1))
 
 
-def bound(folder: Path, model: bytes, device: str = "cuda", rows: int = 8, **settings: Any) -> Model:
-    """The model, loaded as the worker loads it. Its runs are bound: plain ones would prove little here."""
+def on_cuda(folder: Path, model: bytes, device: str = "cuda", rows: int = 8, **settings: Any) -> Model:
+    """The model, loaded as the worker loads it."""
     path = models.save(model, folder)
     loaded = load(ModelSettings(path=path, device=device, **settings), max_batch_size=rows)
     assert loaded.device.name.startswith("cuda")
-    assert "plain runs" not in loaded.device.reason
     return loaded

@@ -16,8 +16,7 @@ from tests.bench.gpu.networks import of_pixels
 from tests.gpu.nets import NETS, eight_bits, in_half
 from tests.models import gru, hungry
 from worker.inference.onnxruntime_errors import ORT_ERRORS
-from worker.inference.running.device import CPU, _session, left_to_cpu
-from worker.inference.running.device_memory import CUDA
+from worker.inference.running.device import CPU, CUDA, _session, left_to_cpu
 
 LEFT = "assigned to the default CPU EP"
 BUILDS: dict[str, Callable[[], bytes]] = {

@@ -8,15 +8,16 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from numpy.typing import NDArray
 
 from tests import models
-from tests.cuda.cuda import Cuda, bound
+from tests.cuda.cuda import Cuda, on_cuda
 from worker.core.failures import BadConfiguration
 from worker.inference import load
-from worker.inference.running.device_memory import Bytes, DeviceMemory
 from worker.settings import ModelSettings
 
 NON_BLOCKING = 1
+Bytes = NDArray[np.uint8]
 
 
 def stream(cuda: Cuda) -> ctypes.c_void_p:
@@ -24,6 +25,13 @@ def stream(cuda: Cuda) -> ctypes.c_void_p:
     handle = ctypes.c_void_p()
     cuda.library.cudaStreamCreateWithFlags(ctypes.byref(handle), NON_BLOCKING)
     return handle
+
+
+def page_locked(cuda: Cuda, size: int) -> Bytes:
+    """So many bytes that no copy reads or writes before it is waited for."""
+    address = ctypes.c_void_p()
+    cuda.library.cudaHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), 0)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address.value or 0))
 
 
 def copy(cuda: Cuda, to: int, array: Bytes, on: ctypes.c_void_p) -> None:
@@ -34,8 +42,8 @@ def copy(cuda: Cuda, to: int, array: Bytes, on: ctypes.c_void_p) -> None:
 
 def test_a_copy_has_arrived_when_it_is_waited_for_and_not_before(cuda: Cuda) -> None:
     """And what is written over its source meanwhile is what arrives."""
-    memory, mine = DeviceMemory(cuda.library, ("cuda", 0)), stream(cuda)
-    here, there = memory.host(4), memory.host(4)
+    mine = stream(cuda)
+    here, there = page_locked(cuda, 4), page_locked(cuda, 4)
     here[:] = 1
 
     copy(cuda, there.ctypes.data, here, mine)
@@ -51,9 +59,9 @@ def test_a_copy_has_arrived_when_it_is_waited_for_and_not_before(cuda: Cuda) -> 
 
 def test_a_run_that_waits_for_nothing_gives_rubbish(cuda: Cuda, tmp_path: Path) -> None:
     """So the right numbers elsewhere are there because a call waited."""
-    session = bound(tmp_path, models.identity("INT64"))._session
+    session = on_cuda(tmp_path, models.identity("INT64"))._session
     binding = session.io_binding()
-    host = DeviceMemory(cuda.library, ("cuda", 0)).host(32).view(np.int64).reshape(1, 4)
+    host = page_locked(cuda, 32).view(np.int64).reshape(1, 4)
     options = ort.RunOptions()
     options.add_run_config_entry("disable_synchronize_execution_providers", "1")
     binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(np.full((1, 4), 7), "cuda", 0))
@@ -65,22 +73,6 @@ def test_a_run_that_waits_for_nothing_gives_rubbish(cuda: Cuda, tmp_path: Path) 
 
     assert (without != 7).all()
     assert (host == 7).all()
-
-
-@pytest.mark.parametrize(
-    ("cuda", "place"), [("late", "a stream"), ("others first", "the default one")], indirect=["cuda"]
-)
-def test_an_upload_that_nobody_waits_for_is_found_at_start(
-    place: str, cuda: Cuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same mistake in our own part of it; neither order of streams shows both."""
-    mine = stream(cuda) if place == "a stream" else ctypes.c_void_p()
-    monkeypatch.setattr(DeviceMemory, "upload", lambda _, host, near: copy(cuda, near.data_ptr(), host, mine))
-    settings = ModelSettings(path=models.save(models.identity("INT64"), tmp_path), device="cuda")
-
-    model = load(settings, max_batch_size=2)
-
-    assert model.device.reason.endswith("output y of a bound run is not what a plain run gives")
 
 
 def test_a_model_with_a_kernel_cannot_run_here(tmp_path: Path) -> None:

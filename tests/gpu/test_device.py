@@ -70,7 +70,7 @@ def test_two_models_on_one_device_keep_out_of_each_others_memory(tmp_path: Path)
 
 @pytest.mark.parametrize("lanes", [1, 2, 3])
 def test_each_batch_gets_its_own_answers_whatever_runs_beside(lanes: int, tmp_path: Path) -> None:
-    """Each lane has a binding, buffers and a stream of its own."""
+    """Each run has a stream of its own."""
     net = NETS["large MLP"]
     model = on_gpu(tmp_path, net.build(), rows=64)
     running = InferenceLanes({MODEL: model}, lanes)

@@ -31,9 +31,9 @@ def test_a_part_leaves_its_file_and_its_table(tmp_path: Path) -> None:
 
 def test_a_part_that_takes_too_long_is_cut_and_keeps_its_file(tmp_path: Path) -> None:
     """The time for all parts is over; the other one does not begin."""
-    done = ran(*SMALL, "--seconds", "30", "--part", "knee", "binding", "--out", str(tmp_path), "--limit", "8")
+    done = ran(*SMALL, "--seconds", "30", "--part", "knee", "graphs", "--out", str(tmp_path), "--limit", "8")
 
     assert done.returncode == 1
-    knee, binding = (json.loads((tmp_path / f"gpu-{name}.json").read_text()) for name in ("knee", "binding"))
+    knee, graphs = (json.loads((tmp_path / f"gpu-{name}.json").read_text()) for name in ("knee", "graphs"))
     assert knee["ended"] == "cut after 3 s"
-    assert binding["ended"] == "not run: the time for all parts was over"
+    assert graphs["ended"] == "not run: the time for all parts was over"

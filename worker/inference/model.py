@@ -17,16 +17,12 @@ from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
-from worker.inference.onnxruntime_errors import ORT_ERRORS, readable, run_failure
-from worker.inference.running.device import Device, Opened, left_to_cpu, plainly
-from worker.inference.running.device_memory import DeviceMemory, Unbindable, is_accelerated
+from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
+from worker.inference.running.device import Device, Opened, is_accelerated, left_to_cpu
 from worker.inference.running.fixed_batch import FixedBatch, Padding
-from worker.inference.running.io_binding import BoundRuns
 from worker.inference.start_checks.bucket_checks import BucketChecks
 from worker.inference.start_checks.warm_up import WarmUp
 from worker.inference.start_checks.warm_up_rows import ExampleRows, Feeds
-
-_BINDING_ERRORS: tuple[type[Exception], ...] = (Unbindable, *ORT_ERRORS)
 
 
 class Model:
@@ -55,17 +51,14 @@ class Model:
         self._fixed = None if padding is None else FixedBatch(padding.rows, self._output_names)
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
-        self._bound: BoundRuns | None = None
         self._example = example
         warm_up = WarmUp(signature, self._outputs, is_fixed=padding is not None and padding.is_exported)
         self._blank = warm_up.rows_that_run(example, self._probe_rows)
-        self._bound = self._binding_to(opened.memory)
         outputs, *_ = [warm_up.outputs(self._blank, rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
-        self.signature = self._seen_with(outputs)
+        seen = tuple(map(_as_seen, signature.outputs, outputs))
+        self.signature = replace(signature, outputs=seen)
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
-        if self._bound is not None:
-            self._bound.let_go()  # this thread runs no batch
 
     def most_rows(self, wanted: int) -> int:
         """How many rows of a batch that may have so many the model takes at once."""
@@ -130,33 +123,14 @@ class Model:
     def _bucket_checks(self) -> BucketChecks:
         return BucketChecks(self.signature, self.blank, self._outputs, self._probe_rows)
 
-    def _binding_to(self, memory: DeviceMemory | None) -> BoundRuns | None:
-        """How to run through I/O binding; None where that is not wanted, or does not give what plain runs give."""
-        if memory is None:
-            return None
-        feeds = self.blank(self._probe_rows)
-        try:
-            outputs = self._outputs(feeds)
-            bound = BoundRuns(self._session, self._seen_with(outputs), memory, self.warmed_up_at[-1])
-            bound.check(feeds, outputs)
-        except _BINDING_ERRORS as cause:
-            self.device = plainly(self.device, readable(cause))
-            return None
-        return bound
-
-    def _seen_with(self, outputs: Sequence[Array]) -> Signature:
-        return replace(self.signature, outputs=tuple(map(_as_seen, self.signature.outputs, outputs)))
-
     def _outputs(self, feeds: Feeds) -> Sequence[Array]:
+        """By a plain run, on a GPU too: docs/decisions.md says why."""
+        outputs: Sequence[Array]
         if self._fixed is None:
-            return self._exactly(feeds)
-        return self._fixed.cut(self._exactly(self._fixed.padded(feeds)), len(next(iter(feeds.values()))))
-
-    def _exactly(self, feeds: Feeds) -> Sequence[Array]:
-        if self._bound is not None:
-            return self._bound(feeds)
-        outputs: Sequence[Array] = self._session.run(self._output_names, feeds)
-        return outputs
+            outputs = self._session.run(self._output_names, feeds)
+            return outputs
+        outputs = self._session.run(self._output_names, self._fixed.padded(feeds))
+        return self._fixed.cut(outputs, len(next(iter(feeds.values()))))
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"

@@ -19,15 +19,17 @@ from worker.inference.model import Model
 from worker.inference.onnx_file.graph import operators
 from worker.inference.onnx_file.reading import read
 from worker.inference.running.device import (
+    CUDA,
+    TENSORRT,
     Opened,
     Unusable,
     check_options,
+    is_accelerated,
     memory_options,
     open_cpu,
     open_cuda,
     open_named,
 )
-from worker.inference.running.device_memory import CUDA, TENSORRT, is_accelerated
 from worker.inference.running.fixed_batch import Padding
 from worker.inference.start_checks.warm_up import ALWAYS_RUN
 from worker.inference.start_checks.warm_up_rows import ExampleRows

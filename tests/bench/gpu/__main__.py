@@ -31,7 +31,7 @@ import onnxruntime
 
 from tests.bench.gpu.networks import NAMES, NETWORKS, PRECISIONS
 from tests.bench.gpu.nvml import Device, NoNvmlError
-from tests.bench.gpu.parts import graphs, knee, lanes, main, memory, memory_kinds, ragged, tensorrt, two
+from tests.bench.gpu.parts import graphs, knee, lanes, main, memory, ragged, tensorrt, two
 from tests.bench.gpu.pictures import draw
 from tests.bench.gpu.results import DONE, Line, Results, cut
 from tests.bench.gpu.stage import Case, Part, Stage, rounded
@@ -44,8 +44,6 @@ from tests.kafka.cluster import Cluster
 PARTS: tuple[Part, ...] = (
     main.PART,
     knee.PART,
-    memory_kinds.BINDING,
-    memory_kinds.PINNED_PART,
     lanes.PART,
     graphs.PART,
     tensorrt.PART,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import re
+from pathlib import Path
 from typing import Any
 
-from worker.inference.running.device_memory import _loaded_runtime
-
+LOADED = re.compile(r"/\S*/libcudart\S*\.so\S*")
 NON_BLOCKING = 1  # cudaStreamNonBlocking: it does not wait for the default stream, as those of ONNX Runtime
 
 
@@ -14,7 +15,9 @@ class CudaClock:
     """A stream, and how long what it was given takes. All methods raise `RuntimeError` with CUDA's code."""
 
     def __init__(self) -> None:
-        self._runtime: Any = _loaded_runtime()
+        found = LOADED.search(Path("/proc/self/maps").read_text())
+        assert found, "no CUDA runtime is loaded: open a session on CUDA before"
+        self._runtime: Any = ctypes.CDLL(found[0])
         self.stream = ctypes.c_void_p()
         self._call("cudaStreamCreateWithFlags", ctypes.byref(self.stream), ctypes.c_uint(NON_BLOCKING))
 

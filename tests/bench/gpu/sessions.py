@@ -55,17 +55,6 @@ def answered(model: Model, feeds: Feeds) -> list[Array]:
     return list(found)
 
 
-def plain(model: Model) -> Callable[[Feeds], Any]:
-    """The same session without I/O binding: what `session.run` does."""
-    names = [spec.name for spec in model.signature.outputs]
-    return lambda feeds: model._session.run(names, feeds)
-
-
-def is_bound(model: Model) -> bool:
-    """Whether its runs go through I/O binding."""
-    return model._bound is not None
-
-
 def milliseconds(run: Callable[[], object], seconds: float) -> float:
     """The median of its runs in so many seconds, three at least. The first one does not count."""
     run()

@@ -22,7 +22,7 @@ from tests.models import identity
 PART = knee.PART
 OF: Line = {"network": "small MLP", "precision": "FP32"}
 LINES: list[Line] = [
-    {**OF, "batch": rows, "plain_ms": 1.0, "rate": rate} for rows, rate in ((1, 1e3), (8, 7e3), (64, 7.5e3))
+    {**OF, "batch": rows, "run_ms": 1.0, "rate": rate} for rows, rate in ((1, 1e3), (8, 7e3), (64, 7.5e3))
 ]
 CUDA_LOCK = """# a comment
 numpy==2.4.6 ; python_full_version < '3.12' \\
@@ -78,7 +78,7 @@ def test_what_is_missing_stands_there_with_its_reason(tmp_path: Path) -> None:
 
     shown = page(tmp_path, PARTS).splitlines()
 
-    assert "| small MLP | FP32 | 1 | - | 1 | - | - | - | 1,000 |" in shown
+    assert "| small MLP | FP32 | 1 | - | 1 | - | - | 1,000 |" in shown
     assert shown.count("- missing: no GPU") == 1
     assert "- large MLP, FP32: MemoryError: too much" in shown
     assert not [line for line in shown if line.startswith("| large MLP")]

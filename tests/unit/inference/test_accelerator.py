@@ -1,4 +1,4 @@
-"""What is different on CUDA before the first batch: where memory comes from, the warm-up, the providers' options."""
+"""What is different on CUDA before the first batch: the warm-up and the providers' options."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from tests import models
 from worker.core.failures import BadConfiguration
 from worker.inference import load
 from worker.inference.model_loading import row_counts
-from worker.inference.running import device, device_memory
-from worker.inference.running.device import CPU, Device, Opened, check_options
-from worker.inference.running.device_memory import CUDA, TENSORRT, Unbindable, is_accelerated, memory_for
+from worker.inference.running import device
+from worker.inference.running.device import CPU, CUDA, TENSORRT, Device, Opened, check_options, is_accelerated
 from worker.settings import ModelSettings
 from worker.settings import load as load_settings
 
@@ -66,40 +65,13 @@ def plain() -> ort.InferenceSession:
     return ort.InferenceSession(models.mlp(), providers=[CPU])
 
 
-def test_on_the_cpu_nothing_is_bound() -> None:
-    """There it costs a copy more and saves none."""
-    assert memory_for(plain()) is None
-    assert not is_accelerated(plain())
-
-
 @pytest.mark.parametrize("provider", [CUDA, TENSORRT])
-def test_without_a_cuda_runtime_nothing_is_bound_and_the_reason_is_said(
-    provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not every build of ONNX Runtime loads it as a library."""
-    maps = tmp_path / "maps"
-    maps.write_text("7f00-7f01 r-xp 0000 08:01 42 /usr/lib/libc.so.6\n")
-    monkeypatch.setattr(device_memory, "_MAPS", maps)
+def test_a_session_on_a_gpu_says_so(provider: str) -> None:
+    """CUDA by itself, or under TensorRT: it is to be kept busy, and not waited for."""
+    session: Any = Session(**{provider: {}})
 
-    with pytest.raises(Unbindable, match="no CUDA runtime"):
-        memory_for(Session(**{provider: {"device_id": "1"}}))
-
-
-def test_a_cuda_runtime_that_cannot_be_loaded_is_no_reason_to_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Inference works; only its copies are slower."""
-    maps = tmp_path / "maps"
-    maps.write_text(f"7f00-7f01 r-xp 0000 08:01 42    {tmp_path}/libcudart.so.13.0.48\n")
-    monkeypatch.setattr(device_memory, "_MAPS", maps)
-
-    opened = device._with_memory(
-        Session(**{CUDA: {"device_id": "0"}}),
-        Device("cuda:0", "CUDA works"),
-    )
-
-    assert opened.memory is None
-    assert opened.device.reason.startswith("CUDA works; plain runs without I/O binding: the CUDA runtime cannot")
+    assert is_accelerated(session)
+    assert not is_accelerated(plain())
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from tests import models
 from worker.core.failures import BadConfiguration
 from worker.inference import load
 from worker.inference.running import device
-from worker.inference.running.device import CPU, Opened, Unusable, _refused, left_to_cpu
-from worker.inference.running.device_memory import CUDA, TENSORRT
+from worker.inference.running.device import CPU, CUDA, TENSORRT, Opened, Unusable, _refused, left_to_cpu
 from worker.inference.running.provider_complaints import cause_in
 from worker.settings import ModelSettings
 

@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 from tests import models
-from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.inference import Model, example_of, independence, inspect, load
-from worker.inference.declared_signature import signature_of
-from worker.inference.running.device import CPU, Device, Opened
-from worker.inference.start_checks.warm_up_rows import ExampleRows
 from worker.settings import ModelSettings
 
 CODES, CITIES = np.array([[10115], [20095], [10115]]), np.array([["Rome"], ["Oslo"], ["Oslo"]])
@@ -132,18 +127,6 @@ def test_a_padded_batch_is_made_of_it_too(tmp_path: Path) -> None:
     model = loaded(models.for_rows(4, models.postcodes()), tmp_path, example, fixed_batch="pad")
 
     assert area(model.probe()) == [ROME, OSLO, MIXED, ROME]
-
-
-def test_bound_runs_are_tried_with_it_too() -> None:
-    """On a device as here."""
-    session = ort.InferenceSession(models.above(), providers=[CPU])
-    signature = signature_of(session, ModelSettings(path=Path("model.onnx")), 100)
-    opened = Opened(session, Device("there", "it works"), memory(FakeCuda()))
-
-    model = Model(opened, signature, (1, 2), example=ExampleRows({"ids": IDS, "mask": MASK}))
-
-    assert "plain runs" not in model.device.reason
-    assert area_of(model.probe()) == [11, 12, 13, 19]
 
 
 def area_of(result: Any) -> list[Any]:
@@ -277,7 +260,7 @@ def test_a_lack_of_memory_is_no_fault_of_the_example(tmp_path: Path, monkeypatch
     def out_of_memory(*_: object) -> None:
         raise RuntimeError("Failed to allocate memory for requested buffer of size 4")
 
-    monkeypatch.setattr(Model, "_exactly", out_of_memory)
+    monkeypatch.setattr(Model, "_outputs", out_of_memory)
 
     message = refusal(models.mlp(), tmp_path, npz(tmp_path, x=np.zeros(4, np.float32)))
 

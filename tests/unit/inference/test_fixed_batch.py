@@ -11,7 +11,6 @@ import onnxruntime as ort
 import pytest
 
 from tests import models
-from tests.unit.inference.cuda_runtime import FakeCuda, memory
 from worker.core.failures import BadConfiguration, RunFailure
 from worker.inference import Model, inspect, load
 from worker.inference.declared_signature import signature_of
@@ -168,22 +167,6 @@ def test_the_refusal_names_the_setting_as_a_cure(tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match=r"first axis must be dynamic\)\. WORKER_MODEL__FIXED_BATCH=pad runs it"):
         load(ModelSettings(path=path, device="cpu"), max_batch_size=8)
     assert inspect(ModelSettings(path=path, fixed_batch="pad")).signature.takes == "x FP32[batch, 4]"
-
-
-@pytest.mark.parametrize("rows", [1, 5, 8])
-def test_bound_runs_are_padded_too(rows: int) -> None:
-    """The buffers on the device are for the full batch."""
-    session = ort.InferenceSession(models.for_rows(8, models.mlp()), providers=[CPU])
-    signature = signature_of(session, ModelSettings(path=Path("model.onnx"), fixed_batch="pad"), 100)
-    opened = Opened(session, Device("there", "it works"))
-    padding = Padding(8, "exported so", is_exported=True)
-    plain = Model(opened, signature, (8,), padding)
-
-    bound = Model(opened._replace(memory=memory(FakeCuda())), signature, (8,), padding)
-
-    assert "plain runs" not in bound.device.reason
-    feeds = {"x": numbers(rows)}
-    np.testing.assert_array_equal(arrays(bound.run(feeds))[0], arrays(plain.run(feeds))[0])
 
 
 # ---- Models that could run at others --------------------------------------------------------------------------------

@@ -270,7 +270,7 @@ def test_a_model_without_room_for_a_single_row_is_told_of_memory(
     def out_of_memory(*_: object) -> None:
         raise RuntimeError("Failed to allocate memory for requested buffer of size 4")
 
-    monkeypatch.setattr(Model, "_exactly", out_of_memory)
+    monkeypatch.setattr(Model, "_outputs", out_of_memory)
 
     dynamic, fixed = refusal(models.mlp(), tmp_path), refusal(models.fixed_batch(4), tmp_path, fixed_batch="pad")
 

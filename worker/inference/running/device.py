@@ -21,10 +21,9 @@ import onnxruntime as ort
 from worker.core.failures import BadConfiguration
 from worker.inference.onnx_file.reading import Graph
 from worker.inference.onnxruntime_errors import ORT_ERRORS, lack, readable
-from worker.inference.running.device_memory import CUDA, TENSORRT, DeviceMemory, Unbindable, memory_for
 from worker.inference.running.provider_complaints import FATAL, cause_in, held_back, lacks_library
 
-CPU = "CPUExecutionProvider"
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
 Options = Mapping[str, str]  # `provider.option`: what ONNX Runtime's provider takes, passed on as it is
 
@@ -51,11 +50,10 @@ class Device:
 
 
 class Opened(NamedTuple):
-    """A session, where it runs, and the memory to bind its inputs and outputs to; None for plain runs."""
+    """A session, and where it runs."""
 
     session: ort.InferenceSession
     device: Device
-    memory: DeviceMemory | None = None
 
 
 class Unusable(Exception):
@@ -96,7 +94,7 @@ def open_cuda(graph: Graph, wanted: str, threads: int, options: Options) -> Open
     cuda = (CUDA, _options_of(CUDA, options) | {"device_id": str(number)})
     session = _session_or_cause(graph, [cuda, CPU], threads)
     reason = "CUDA works" if wanted == "auto" else f"WORKER_MODEL__DEVICE is {wanted}"
-    return _with_memory(session, Device(f"cuda:{number}", reason))
+    return Opened(session, Device(f"cuda:{number}", reason))
 
 
 def check_options(options: Options, wanted: str, providers: Sequence[str]) -> None:
@@ -135,18 +133,6 @@ def _options_of(provider: str, options: Options) -> dict[str, str]:
     return {name.removeprefix(start): value for name, value in options.items() if name.startswith(start)}
 
 
-def _with_memory(session: ort.InferenceSession, device: Device) -> Opened:
-    try:
-        return Opened(session, device, memory_for(session))
-    except Unbindable as cause:
-        return Opened(session, plainly(device, str(cause)))
-
-
-def plainly(device: Device, cause: str) -> Device:
-    """The device, and why inputs and outputs are not bound on it."""
-    return Device(device.name, f"{device.reason}; plain runs without I/O binding: {cause}")
-
-
 def _open_providers(graph: Graph, providers: Sequence[str], threads: int, options: Options) -> Opened:
     unknown = [name for name in providers if name not in ort.get_available_providers()]
     if unknown:
@@ -163,7 +149,7 @@ def _open_providers(graph: Graph, providers: Sequence[str], threads: int, option
             f"WORKER_MODEL__PROVIDERS is {','.join(providers)}, but {str(cause).rstrip('.')}. {installs}, "
             "or leave out the provider that cannot be used here"
         ) from cause
-    return _with_memory(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
+    return Opened(session, Device(",".join(providers), "WORKER_MODEL__PROVIDERS is set"))
 
 
 def _session_or_cause(graph: Graph, providers: list[Any], threads: int) -> ort.InferenceSession:
@@ -214,6 +200,11 @@ _INSTALL = (
     "cuDNN, and a driver for that CUDA), give the container its GPUs"
 )
 _CURE = f"{_INSTALL}, or set WORKER_MODEL__DEVICE=cpu"
+
+
+def is_accelerated(session: ort.InferenceSession) -> bool:
+    """Whether it runs on CUDA, by itself or under TensorRT."""
+    return not {CUDA, TENSORRT}.isdisjoint(session.get_providers())
 
 
 def left_to_cpu(session: ort.InferenceSession) -> dict[str, int]:

@@ -9,21 +9,19 @@ from functools import partial
 
 from tests.bench.gpu.networks import Feeds, Network
 from tests.bench.gpu.results import Line
-from tests.bench.gpu.sessions import OnDevice, answered, is_bound, loaded, milliseconds, plain
+from tests.bench.gpu.sessions import OnDevice, answered, loaded, milliseconds
 from tests.bench.gpu.stage import NETWORK, Case, Column, Part, Stage, of
 from worker.tools.profile.engine.knee import knee
 
-PARTS = 4  # of the time for a measurement: four figures a line
+PARTS = 3  # of the time for a measurement: three figures a line
 HOW = """One session, one batch size after the other. First: the first run of that size, in which libraries choose their
-kernels. Plain: `session.run`. Bound: as the worker runs it, from the host's memory to the host's. Kernels: by CUDA's
-events, inputs and outputs on the device. After another size: bound, each run after one of the size above in the table.
-Medians, milliseconds; rows/s by the better of plain and bound."""
+kernels. Run: as the worker runs it, from the host's memory to the host's. Kernels: by CUDA's events, inputs and outputs
+on the device. After another size: each run after one of the size above in the table. Medians, milliseconds."""
 COLUMNS = (
     *NETWORK,
     Column("batch", "batch", "d"),
     Column("first_ms", "first", ",.3g"),
-    Column("plain_ms", "plain", ",.3g"),
-    Column("bound_ms", "bound", ",.3g"),
+    Column("run_ms", "run", ",.3g"),
     Column("device_ms", "kernels", ",.3g"),
     Column("other_ms", "after another size", ",.3g"),
     Column("rate", "rows/s", ",.0f"),
@@ -40,7 +38,7 @@ def cases(stage: Stage) -> Iterator[Case]:
 def _network(stage: Stage, network: Network) -> Iterator[Line]:
     path, seconds = stage.model(network), stage.seconds / PARTS
     model = loaded(path, stage.device, max(stage.batches))
-    by_hand, on_device = plain(model), OnDevice(path) if stage.is_gpu else None
+    on_device = OnDevice(path) if stage.is_gpu else None
     run = partial(answered, model)
     before: Feeds | None = None
     for batch in stage.batches:
@@ -48,17 +46,15 @@ def _network(stage: Stage, network: Network) -> Iterator[Line]:
         began = time.perf_counter()
         run(feeds)
         first_ms = (time.perf_counter() - began) * 1000
-        plain_ms = milliseconds(partial(by_hand, feeds), seconds)
-        bound_ms = milliseconds(partial(run, feeds), seconds) if is_bound(model) else None
+        run_ms = milliseconds(partial(run, feeds), seconds)
         yield {
             "batch": batch,
             "first_ms": first_ms,
-            "plain_ms": plain_ms,
-            "bound_ms": bound_ms,
+            "run_ms": run_ms,
             "device_ms": None if on_device is None else on_device.milliseconds(feeds, seconds),
             "other_ms": None if before is None else _in_turn(run, before, feeds, seconds),
-            "rate": batch / min(plain_ms, bound_ms or plain_ms) * 1000,
-            "missing": "" if stage.is_gpu else "runs are bound, and CUDA's events are there, on a GPU alone",
+            "rate": batch / run_ms * 1000,
+            "missing": "" if stage.is_gpu else "CUDA's events are there on a GPU alone",
         }
         before = feeds
 

@@ -24,9 +24,8 @@ LANES = (1, 2, 3)
 WITH_KAFKA = (("ResNet-50", FP16), ("BERT-base", FP16), ("large MLP", FP32))
 PATIENCE = 60.0
 IN_FLIGHT = 128 << 20  # bytes: the worker wants room for as many batches as may be under way, and one
-HOW = """Lanes alone: the worker's inference threads, one more full batch under way than there are lanes, through I/O
-binding and by plain runs. Worker: from Kafka to Kafka with `BATCHING__LANES` and one more of
-`BATCHING__MAX_INFLIGHT_BATCHES`."""
+HOW = """Lanes alone: the worker's inference threads, one more full batch under way than there are lanes.
+Worker: from Kafka to Kafka with `BATCHING__LANES` and one more of `BATCHING__MAX_INFLIGHT_BATCHES`."""
 COLUMNS = (
     *NETWORK,
     Column("what", "what"),
@@ -41,16 +40,13 @@ def cases(stage: Stage) -> Iterator[Case]:
     """Each network's lanes alone, then three of them with Kafka."""
     for network in stage.networks:
         yield Case(of(network, what="lanes alone"), partial(_alone, stage, network))
-        yield Case(of(network, what="lanes alone, plain runs"), partial(_alone, stage, network, is_plain=True))
     for network in stage.networks:
         if (network.name, network.precision) in WITH_KAFKA:
             yield Case(of(network, what="worker"), partial(_worker, stage, network))
 
 
-def _alone(stage: Stage, network: Network, *, is_plain: bool = False) -> Iterator[Line]:
+def _alone(stage: Stage, network: Network) -> Iterator[Line]:
     model = loaded(stage.model(network), stage.device, network.batch)
-    if is_plain:
-        model._bound = None
     batch = Batch((request(),), network.feeds(network.batch), network.batch, ClosedBy.SIZE)
     first = 0.0
     for lanes in LANES:

@@ -13,7 +13,7 @@ from tests.bench.gpu.networks import VOCABULARY, Feeds, Network
 from tests.bench.gpu.nvml import watching
 from tests.bench.gpu.results import Line
 from tests.bench.gpu.serving import Flow, backlog, by_loop, delays, worked_off, workers
-from tests.bench.gpu.sessions import OnDevice, answered, is_bound, loaded, mean_rate, plain
+from tests.bench.gpu.sessions import OnDevice, answered, loaded, mean_rate
 from tests.bench.gpu.stage import NETWORK, Case, Column, Part, Stage, of
 from tests.bench.loops.alone import bucketed
 from tests.bench.measuring.ground import response_topic
@@ -22,11 +22,11 @@ from tests.ragged import long_tailed, padded, texts
 LOADS = {"50%": 0.5, "80%": 0.8}  # of what came through
 LOOPS = ("hand_loop", "one_by_one")
 RAGGED = 2048  # texts that ONNX Runtime alone gets in turn
-HOW = """Alone: ONNX Runtime in one process, the same batch again and again, from the host's memory to the host's, the
-better of plain and bound runs; ragged texts by bucket. The others: a backlog in 4 partitions, from the first answer
-on. Busy by NVML: at least a kernel ran. Busy by events: what full batches take by CUDA's events, as a part of the
-time. Lane busy: the worker's `inference_seconds`. Energy: of the whole device, for a thousand answers. p50 and p99:
-milliseconds from due to read, under a steady load of so much of that rate, 40,000/s at most."""
+HOW = """Alone: ONNX Runtime in one process, the same batch again and again, from the host's memory to the host's;
+ragged texts by bucket. The others: a backlog in 4 partitions, from the first answer on. Busy by NVML: at least a kernel
+ran. Busy by events: what full batches take by CUDA's events, as a part of the time. Lane busy: the worker's
+`inference_seconds`. Energy: of the whole device, for a thousand answers. p50 and p99: milliseconds from due to read,
+under a steady load of so much of that rate, 40,000/s at most."""
 COLUMNS = (
     *NETWORK,
     Column("contender", "contender"),
@@ -78,8 +78,7 @@ def alone(stage: Stage, network: Network) -> Alone:
     """ONNX Runtime alone at the worker's batch."""
     model = loaded(stage.model(network), stage.device, network.batch)
     batches = _batches(network)
-    ways = (plain(model), partial(answered, model)) if is_bound(model) else (plain(model),)
-    flow = max((_repeated(stage, run, batches) for run in ways), key=lambda flow: flow.rate)
+    flow = _repeated(stage, partial(answered, model), batches)
     device_ms = None
     if stage.is_gpu and not network.is_ragged:
         device_ms = OnDevice(stage.model(network)).milliseconds(network.feeds(network.batch), stage.seconds / 2)
