@@ -123,7 +123,7 @@ class KeyStates:
         states = self._slabs.gather(found)
         for at, rows in carried:
             for state, row in zip(states, rows, strict=True):
-                state[at] = row
+                state[at : at + 1] = row
         return {tensor.spec.name: state for tensor, state in zip(self.layout.tensors, states, strict=True)}
 
     def has(self, record: Record) -> bool:
