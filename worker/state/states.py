@@ -84,6 +84,8 @@ class KeyStates:
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
         self._is_unsure: set[Partition] = set()  # some of its states were written by requests that come again
+        # Whether a request of this key runs or waits. Set by the stage that knows it.
+        self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
 
     @property
     def keys(self) -> int:
@@ -176,9 +178,12 @@ class KeyStates:
         return () if self._expiry is None else self._expiry.take_dropped(partition)
 
     def _sweep(self, expiry: Expiry) -> None:
-        """Look at some states, and forget those that are too old for any request to come."""
+        """Look at some states, and forget those that are too old for any request to come.
+
+        Of a backlog, requests that are hours newer run while an older one of another key still waits for its turn.
+        """
         for partition, key, time in self._slots.unused_since(expiry.oldest):
-            if expiry.is_to_be_dropped(partition, time):
+            if expiry.is_to_be_dropped(partition, time) and not self.is_taken(partition, key):
                 self._slots.drop(partition, key)
                 expiry.dropped(partition, key)
 

@@ -12,6 +12,7 @@ from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
+from worker.state.expiry import Expiry
 from worker.state.stored_slots import StoredSlots
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
@@ -316,6 +317,27 @@ def test_a_state_is_as_old_as_its_partition_says() -> None:
     served(w, *[of(at, 1, key=b"c", at=2000.0) for at in range(3)])
 
     assert in_memory(w) == {b"k": 1, b"c": 3}
+
+
+@both
+def test_a_state_that_a_request_waits_for_is_not_forgotten(*, exactly_once: bool) -> None:
+    """Of a backlog, requests of other keys that are much newer run before it."""
+    w = world(ttl=10.0, exactly_once=exactly_once)
+
+    found = served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 4, at=110.0), of(3, 1, key=b"b", at=500.0))
+
+    assert [found[name(n)] for n in range(4)] == [[1], [3], [7], [1]]
+
+
+def test_what_is_read_again_is_as_old_as_it_was() -> None:
+    """The newest requests were taken back with it, and forget nothing until they come again."""
+    expiry = Expiry(10_000, lambda: 1000.0)
+    expiry.came(P0, 500_000)
+    assert expiry.is_to_be_dropped(P0, 105_000)
+
+    expiry.rewind([P0])
+
+    assert not expiry.is_to_be_dropped(P0, 105_000)
 
 
 def test_times_survive_a_restore() -> None:
