@@ -62,7 +62,7 @@ class Expiry:
         return self._dropped.pop(partition, ())
 
     def rewind(self, partitions: Collection[Partition]) -> None:
-        """These are read again, from records that are older than the newest one so far. No tombstone is owed of them."""
+        """These are read again, from where records are older than the newest so far. No tombstone is owed of them."""
         for partition in partitions:
             self._dropped.pop(partition, None)
             self._newest.pop(partition, None)

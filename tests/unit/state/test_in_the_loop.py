@@ -171,6 +171,16 @@ def test_a_row_that_is_not_finite_does_not_spoil_its_neighbours(*, joins: bool) 
     assert kept(w) == {b"0": 1, b"2": 3, b"3": 4}
 
 
+@joined
+def test_a_next_state_that_is_not_kept_may_be_anything(*, joins: bool) -> None:
+    """It is left to no request."""
+    w = world(joins=joins)
+
+    found = served(w, of(0, 1), of(1, SPOILT, state="read"), of(2, SPOILT), of(3, SPOILT, state="delete"), of(4, 2))
+
+    assert found == {name(0): [1], name(1): [SPOILT + 1], name(2): "error", name(3): [SPOILT + 1], name(4): [2]}
+
+
 @both
 def test_a_request_may_read_begin_anew_or_delete(*, exactly_once: bool) -> None:
     """`read` writes nothing, `reset` begins without a state, `delete` leaves none."""
