@@ -212,8 +212,9 @@ class KeyStates:
         assert given is not None
         found, count = np.array(before, np.intp), len(given.arrays[0])
         is_whole = len(rows) == count and rows[0] == 0  # as nearly always: then the rows are in order
-        came = np.array(times, np.int64)
+        came, have_none = np.array(times, np.int64), found == 0
         if self._expiry is not None:
+            have_none |= self._expiry.are_over(self._slabs.times[found], came)
             came = self._expiry.by_now(came)
         used = np.maximum(came, self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
@@ -222,7 +223,7 @@ class KeyStates:
                 self._expiry.came(mark.line.partition, max(times[mark.start : mark.stop]))
         written = Rows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
-        values = self.layout.written(written.offsets, used, found == 0, arrays)
+        values = self.layout.written(written.offsets, used, have_none, arrays)
         if is_whole:
             given.values = values
         else:
@@ -328,6 +329,8 @@ class KeyStates:
             self._take_over(partition, [keys[at] for at in new], rows[new])
         else:
             self._take_over(partition, keys, rows)
+            if self._expiry is not None and len(rows):
+                self._expiry.came(partition, int(rows["time"].max()))
         if is_last:
             self._checkpoints.restored(partition, extent)
             _, since = self._restoring.pop(partition)
@@ -342,8 +345,6 @@ class KeyStates:
         added = list(dict.fromkeys([keys[at] for at in new]))  # a key may come twice
         slot_of = dict(zip(added, self._slots.add(partition, added), strict=True))
         slots[new] = [slot_of[keys[at]] for at in new]
-        if self._expiry is not None and len(rows):
-            self._expiry.came(partition, int(rows["time"].max()))
         self._slots.put(slots, Rows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:

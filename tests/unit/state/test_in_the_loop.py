@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
-from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, TransactionFate
+from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
 from worker.state.expiry import Expiry
+from worker.state.layout import is_first
 from worker.state.stored_slots import StoredSlots
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
@@ -348,6 +349,32 @@ def test_what_is_read_again_is_as_old_as_it_was() -> None:
     expiry.rewind([P0])
 
     assert not expiry.is_to_be_dropped(P0, 105_000)
+
+
+def test_a_state_that_was_too_old_is_none_when_its_request_comes_again() -> None:
+    """A tombstone of a former owner may have come between, at least once: no state before it is missed then."""
+    w = world(ttl=10.0)
+
+    served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 4, at=200.0))
+
+    states = [message.value or b"" for message in w.broker.answers if message.topic == CHANGELOG]
+    assert list(map(is_first, states)) == [True, False, True]
+
+
+def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
+    """At least once: those before it come again, too."""
+    first = world(ttl=1000.0, clock=Clock(3000.0))
+    served(first, of(0, 1, at=100.0), of(1, 1, key=b"b", at=100.0))
+    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
+    first.broker.append(of(2, 2, key=b"b", at=900.0), of(3, 2, at=1050.0), of(4, 4, key=b"b", at=1700.0))
+    first.turn_for(1.0)
+    of_b = [m for m in first.broker.answers if m.topic == CHANGELOG and m.key == b"b"]
+    first.broker.answers = [message for message in first.broker.answers if message not in of_b[:-1]]  # compacted
+
+    bounds = Bounds(records=1, rows=1000, size=1 << 20)
+    second = World(has_state=True, ttl=1000.0, clock=Clock(3000.0), broker=first.broker, bounds=bounds).start(P0)
+
+    assert served(second)[name(3)] == [3]
 
 
 def test_times_survive_a_restore() -> None:
