@@ -230,6 +230,7 @@ class World:
             self.turns = KeyTurns(self.batcher)
             if self.is_outside:
                 self.states, self.turns = self._kept_outside()
+            self.states.is_taken = self.turns.is_taken
             refuse = self.missing == "refuse"
             a_stacker = StatefulStacker(signature(), gives=SUMS, states=self.states, refuse_missing=refuse)
             self.encoder = StatefulEncoder(self.codec, self.states, STORE if self.is_outside else CHANGELOG)
@@ -285,9 +286,7 @@ class World:
             date=self.clock,
         )
         self.fetch = StateFetch(self.batcher, states, self.clock)
-        turns = KeyTurns(self.fetch)
-        states.is_taken = turns.is_taken
-        return states, turns
+        return states, KeyTurns(self.fetch)
 
     def _at_least_once(self) -> AtLeastOnce:
         return AtLeastOnce(

@@ -899,6 +899,19 @@ def running_mean() -> bytes:
     )
 
 
+def running_square() -> bytes:
+    """x, s_in FP32 (batch, 1) → y, s_out: the square of what was kept, and x. A large state becomes infinity."""
+    return _model(
+        [
+            helper.make_node("Mul", ["s_in", "s_in"], ["square"]),
+            helper.make_node("Add", ["square", "x"], ["s_out"]),
+            helper.make_node("Identity", ["s_out"], ["y"]),
+        ],
+        [_value("x", "FP32", 1), _value("s_in", "FP32", 1)],
+        [_value("y", "FP32", 1), _value("s_out", "FP32", 1)],
+    )
+
+
 def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0, *, resets_after: int = 0) -> bytes:
     """x FP32 (batch, inputs), h_in FP32 (batch, hidden) → y FP32 (batch, outputs), h_out: one step of a GRU.
 

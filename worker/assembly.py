@@ -134,7 +134,7 @@ def assemble(
     states = None if stateful is None else stateful.states
     fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
     turns = None if stateful is None else KeyTurns(fetch or batcher)
-    if isinstance(states, OutsideStates) and turns is not None:
+    if states is not None and turns is not None:
         states.is_taken = turns.is_taken
     link = None if stateful is None else stateful.link
     events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, fetch, link))

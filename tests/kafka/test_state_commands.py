@@ -11,9 +11,10 @@ from typing import Self
 import numpy as np
 import pytest
 
-from tests.kafka.cluster import Cluster
+from tests.kafka.cluster import Cluster, Sent
 from tests.kafka.test_publish_consume import run
-from tests.kafka.test_state import PARTITIONS, StatefulScene, number
+from tests.kafka.test_state import PARTITIONS, RAW, StatefulScene, number
+from tests.models import running_square
 
 COMPACTED = {"cleanup.policy": "compact"}
 MANY = 40
@@ -63,6 +64,21 @@ def test_a_key_is_shown_and_forgotten(scene: Served) -> None:
     assert run(scene, "state", "get", "key-7").code == 7
     assert run(scene, "state", "reset", "key-7").code == 7
     assert "has no state of this key" in run(scene, "state", "get", "key-7").errors
+
+
+def test_a_state_that_the_model_fails_on_is_forgotten(kafka: Cluster, tmp_path: Path) -> None:
+    """It begins anew first: no request can go on from it, that of the command neither."""
+    settings = {"STATE__TENSORS": '{"s_in": "s_out"}'}
+    with StatefulScene(kafka, tmp_path, settings, model=running_square()) as scene:
+        scene.replica()
+        row = Sent(b"stuck", np.array([1e25], "<f4").tobytes(), [RAW])
+        scene.publish([row, row])
+        assert [answer.is_error for answer in scene.answers()] == [False, True]
+
+        forgotten = run(scene, "state", "reset", "stuck")
+
+        assert forgotten.code == 0, forgotten.errors
+        assert run(scene, "state", "get", "stuck").code == 7
 
 
 def test_requests_are_made_up_without_the_state(scene: Served) -> None:

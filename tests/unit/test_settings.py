@@ -927,6 +927,12 @@ def test_with_state_answers_are_exactly_once_and_states_have_a_topic() -> None:
         load(None, without_group | WITH_STATE)
 
 
+@pytest.mark.parametrize("number", [-inf, 0.5])
+def test_a_state_begins_with_any_number(number: float) -> None:
+    """A running maximum with -inf, which is no file's name."""
+    assert load(None, LEAST | WITH_STATE | {"WORKER_STATE__INITIAL": f"{number}"}).state.initial == number
+
+
 @pytest.mark.parametrize(
     ("environ", "why"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from math import inf
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -236,10 +236,10 @@ class StateSettings(Section):
         description="Inputs that are state, each with the output that is its next value; in the environment a JSON "
         'object, `{"h_in": "h_out"}`. Requests do not bring those inputs. Without any, the model has no state.',
     )
-    initial: float | Path = Field(
+    initial: Annotated[float, Field(allow_inf_nan=True)] | Path = Field(  # a running maximum begins with -inf
         0.0,
-        description="State of a key that has none: a number for all elements, an `.npy`, or an `.npz` with an array "
-        "for each input by name, each without the batch axis.",
+        description="State of a key that has none: a number for all elements (`-inf`, too), an `.npy`, or an `.npz` "
+        "with an array for each input by name, each without the batch axis.",
     )
     missing: Literal["zeros", "refuse"] = Field(
         "zeros", description="What a request gets whose key has no state: INITIAL for its state, or an error."

@@ -62,12 +62,11 @@ class Expiry:
         return self._dropped.pop(partition, ())
 
     def rewind(self, partitions: Collection[Partition]) -> None:
-        """No tombstone is owed of these."""
+        """These are read again, from where records are older than the newest so far. No tombstone is owed of them."""
         for partition in partitions:
             self._dropped.pop(partition, None)
+            self._newest.pop(partition, None)
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more."""
         self.rewind(partitions)
-        for partition in partitions:
-            self._newest.pop(partition, None)

@@ -191,7 +191,7 @@ def _initial(spec: TensorSpec, initial: float | Path) -> Array:
             f"WORKER_STATE__INITIAL: {initial} has {array.dtype} of shape {array.shape} for {spec.name}, which is "
             f"{spec.dtype} of shape {dims} without the batch axis"
         )
-    return np.ascontiguousarray(array)
+    return np.array(array, order="C")  # which leaves a state of one number its shape, ()
 
 
 def _element(spec: TensorSpec, number: float) -> Value:

@@ -98,8 +98,7 @@ class OutsideStates(KeyStates):
         self._attempt = 0
         self._began: dict[Partition, int] = {}  # with which attempt
         self._applied_up_to: dict[Partition, int] = {}  # the last offset that may have been answered before
-        # Set by the stages, which know both.
-        self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
+        # Set by the stage whose requests wait for them.
         self.tell_here: Callable[[Partition, Sequence[bytes]], object] = lambda *_: None
 
     # From the store

@@ -18,6 +18,7 @@ from worker.state.states import KeyStates
 APPLIED = (
     "it was applied to the state of its key before, and its answer cannot be repeated: the state before it is gone"
 )
+_LEAVE_NONE = (StateUse.READ, StateUse.DELETE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,8 @@ class StatefulStacker(Stacker):
         for request in batch.requests:
             rows = slice(start, start + request.rows)
             start += request.rows
+            if request.state in _LEAVE_NONE:
+                continue
             if not all(np.isfinite(state[rows]).all() for state in floats):
                 why = "the model's next state holds NaN or infinity; the state stays as it was"
                 spoilt[id(request)] = (request, Rejection(request.record, Code.INTERNAL, why, request.reply))

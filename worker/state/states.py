@@ -84,6 +84,8 @@ class KeyStates:
         self._rewound: set[Partition] = set()
         self._restoring: dict[Partition, tuple[int, float]] = {}  # by which attempt, and since when
         self._is_unsure: set[Partition] = set()  # some of its states were written by requests that come again
+        # Whether a request of this key runs or waits. Set by the stage that knows it.
+        self.is_taken: Callable[[Partition, bytes], bool] = lambda *_: False
 
     @property
     def keys(self) -> int:
@@ -123,7 +125,7 @@ class KeyStates:
         states = self._slabs.gather(found)
         for at, rows in carried:
             for state, row in zip(states, rows, strict=True):
-                state[at] = row
+                state[at : at + 1] = row
         return {tensor.spec.name: state for tensor, state in zip(self.layout.tensors, states, strict=True)}
 
     def has(self, record: Record) -> bool:
@@ -176,9 +178,12 @@ class KeyStates:
         return () if self._expiry is None else self._expiry.take_dropped(partition)
 
     def _sweep(self, expiry: Expiry) -> None:
-        """Look at some states, and forget those that are too old for any request to come."""
+        """Look at some states, and forget those that are too old for any request to come.
+
+        Of a backlog, requests that are hours newer run while an older one of another key still waits for its turn.
+        """
         for partition, key, time in self._slots.unused_since(expiry.oldest):
-            if expiry.is_to_be_dropped(partition, time):
+            if expiry.is_to_be_dropped(partition, time) and not self.is_taken(partition, key):
                 self._slots.drop(partition, key)
                 expiry.dropped(partition, key)
 
@@ -207,8 +212,9 @@ class KeyStates:
         assert given is not None
         found, count = np.array(before, np.intp), len(given.arrays[0])
         is_whole = len(rows) == count and rows[0] == 0  # as nearly always: then the rows are in order
-        came = np.array(times, np.int64)
+        came, have_none = np.array(times, np.int64), found == 0
         if self._expiry is not None:
+            have_none |= self._expiry.are_over(self._slabs.times[found], came)
             came = self._expiry.by_now(came)
         used = np.maximum(came, self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
@@ -217,7 +223,7 @@ class KeyStates:
                 self._expiry.came(mark.line.partition, max(times[mark.start : mark.stop]))
         written = Rows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
-        values = self.layout.written(written.offsets, used, found == 0, arrays)
+        values = self.layout.written(written.offsets, used, have_none, arrays)
         if is_whole:
             given.values = values
         else:
@@ -323,6 +329,8 @@ class KeyStates:
             self._take_over(partition, [keys[at] for at in new], rows[new])
         else:
             self._take_over(partition, keys, rows)
+            if self._expiry is not None and len(rows):
+                self._expiry.came(partition, int(rows["time"].max()))
         if is_last:
             self._checkpoints.restored(partition, extent)
             _, since = self._restoring.pop(partition)
@@ -337,8 +345,6 @@ class KeyStates:
         added = list(dict.fromkeys([keys[at] for at in new]))  # a key may come twice
         slot_of = dict(zip(added, self._slots.add(partition, added), strict=True))
         slots[new] = [slot_of[keys[at]] for at in new]
-        if self._expiry is not None and len(rows):
-            self._expiry.came(partition, int(rows["time"].max()))
         self._slots.put(slots, Rows.of(self.layout, rows))
 
     def _not_overtaken(self, slots: NDArray[np.intp], offsets: Array) -> NDArray[np.intp]:

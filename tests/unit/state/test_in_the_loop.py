@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from tests.builders import NONSENSE, P0, P1, POISON, SPOILT, World, record
-from tests.fakes import CHANGELOG, SUSPECT_FROM, CommitFate, TransactionFate
+from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, TransactionFate
 from worker.core.batching.back_pressure import Bounds
 from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
+from worker.state.expiry import Expiry
+from worker.state.layout import is_first
 from worker.state.stored_slots import StoredSlots
 
 both = pytest.mark.parametrize("exactly_once", [False, True])
@@ -170,6 +172,16 @@ def test_a_row_that_is_not_finite_does_not_spoil_its_neighbours(*, joins: bool) 
     assert kept(w) == {b"0": 1, b"2": 3, b"3": 4}
 
 
+@joined
+def test_a_next_state_that_is_not_kept_may_be_anything(*, joins: bool) -> None:
+    """It is left to no request."""
+    w = world(joins=joins)
+
+    found = served(w, of(0, 1), of(1, SPOILT, state="read"), of(2, SPOILT), of(3, SPOILT, state="delete"), of(4, 2))
+
+    assert found == {name(0): [1], name(1): [SPOILT + 1], name(2): "error", name(3): [SPOILT + 1], name(4): [2]}
+
+
 @both
 def test_a_request_may_read_begin_anew_or_delete(*, exactly_once: bool) -> None:
     """`read` writes nothing, `reset` begins without a state, `delete` leaves none."""
@@ -316,6 +328,53 @@ def test_a_state_is_as_old_as_its_partition_says() -> None:
     served(w, *[of(at, 1, key=b"c", at=2000.0) for at in range(3)])
 
     assert in_memory(w) == {b"k": 1, b"c": 3}
+
+
+@both
+def test_a_state_that_a_request_waits_for_is_not_forgotten(*, exactly_once: bool) -> None:
+    """Of a backlog, requests of other keys that are much newer run before it."""
+    w = world(ttl=10.0, exactly_once=exactly_once)
+
+    found = served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 4, at=110.0), of(3, 1, key=b"b", at=500.0))
+
+    assert [found[name(n)] for n in range(4)] == [[1], [3], [7], [1]]
+
+
+def test_what_is_read_again_is_as_old_as_it_was() -> None:
+    """The newest requests were taken back with it, and forget nothing until they come again."""
+    expiry = Expiry(10_000, lambda: 1000.0)
+    expiry.came(P0, 500_000)
+    assert expiry.is_to_be_dropped(P0, 105_000)
+
+    expiry.rewind([P0])
+
+    assert not expiry.is_to_be_dropped(P0, 105_000)
+
+
+def test_a_state_that_was_too_old_is_none_when_its_request_comes_again() -> None:
+    """A tombstone of a former owner may have come between, at least once: no state before it is missed then."""
+    w = world(ttl=10.0)
+
+    served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 4, at=200.0))
+
+    states = [message.value or b"" for message in w.broker.answers if message.topic == CHANGELOG]
+    assert list(map(is_first, states)) == [True, False, True]
+
+
+def test_a_state_of_requests_that_come_again_makes_no_other_too_old() -> None:
+    """At least once: those before it come again, too."""
+    first = world(ttl=1000.0, clock=Clock(3000.0))
+    served(first, of(0, 1, at=100.0), of(1, 1, key=b"b", at=100.0))
+    first.source.commit_fate = lambda: CommitFate(is_taken=False, heard_after=None)  # answers and states get through
+    first.broker.append(of(2, 2, key=b"b", at=900.0), of(3, 2, at=1050.0), of(4, 4, key=b"b", at=1700.0))
+    first.turn_for(1.0)
+    of_b = [m for m in first.broker.answers if m.topic == CHANGELOG and m.key == b"b"]
+    first.broker.answers = [message for message in first.broker.answers if message not in of_b[:-1]]  # compacted
+
+    bounds = Bounds(records=1, rows=1000, size=1 << 20)
+    second = World(has_state=True, ttl=1000.0, clock=Clock(3000.0), broker=first.broker, bounds=bounds).start(P0)
+
+    assert served(second)[name(3)] == [3]
 
 
 def test_times_survive_a_restore() -> None:

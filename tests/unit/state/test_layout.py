@@ -68,6 +68,17 @@ def test_a_key_without_a_state_begins_as_is_set(tmp_path: Path) -> None:
 
     assert (h.tolist(), c.tolist(), s.tolist()) == ([[7] * 3] * 2, [0.5], [3.0])
     assert [first.tolist() for first in layout(2.0).initial] == [[[2] * 3] * 2, [2]]
+    assert [first.tolist() for first in layout(-np.inf).initial] == [[[-np.inf] * 3] * 2, [-np.inf]]
+
+
+def test_a_state_of_one_number_begins_as_a_file_says(tmp_path: Path) -> None:
+    """It has no axis but that of the batch, and the array in the file has none."""
+    single = signature(spec("x"), spec("s", dims=()), outputs=(spec("y"), spec("t", dims=())))
+    np.save(tmp_path / "one.npy", np.float32(3))
+
+    (s,) = layout_of(single, {"s": "t"}, tmp_path / "one.npy", with_answer=False)[0].initial
+
+    assert (s.shape, s.tolist()) == ((), 3.0)
 
 
 @pytest.mark.parametrize(
@@ -78,6 +89,7 @@ def test_a_key_without_a_state_begins_as_is_set(tmp_path: Path) -> None:
         ("UINT8", -1.0, "a whole number from 0 to 255"),
         ("BOOL", 2.0, "0 or 1"),
         ("FP16", 1e6, "a number of at most 65504"),
+        ("INT64", -np.inf, "a whole number from -9223372036854775808"),
     ],
 )
 def test_a_number_that_the_state_cannot_hold_is_refused(datatype: str, number: float, cure: str) -> None:

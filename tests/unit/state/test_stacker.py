@@ -11,9 +11,9 @@ import pytest
 from tests.builders import STATE, SUMS, request, signature, spec
 from worker.core.failures import RunFailure
 from worker.core.ordering.ledger import OffsetLedger
-from worker.core.records import Batch, ClosedBy
+from worker.core.records import Batch, ClosedBy, Prediction, RunStates
 from worker.core.tensors.buckets import Axis, Spot
-from worker.core.tensors.stacking import Split
+from worker.core.tensors.stacking import Split, cut
 from worker.state import KeyStates, StatefulStacker, layout_of
 
 NOTHING: Any = None  # no partition is restored here
@@ -56,3 +56,19 @@ def test_where_rows_are_padded_each_request_has_its_own_state() -> None:
     assert batch.feeds["x"].shape == (2, 4)
     assert [prediction.outputs[0].shape for prediction in found.predicted] == [(1, 1), (1, 2)]
     assert [state.arrays[0].tolist() for state in states if state is not None] == [[[5.0]], [[6.0]]]
+
+
+@pytest.mark.parametrize("dims", [(), (1,), (2, 3)])
+def test_a_step_begins_with_what_the_step_before_it_left(dims: tuple[int, ...]) -> None:
+    """Whatever the shape of a state, also where each row has one number and no other axis."""
+    whole = signature(spec("sum", dims=dims), spec("x"), outputs=(spec("next", dims=dims), spec("y")))
+    layout, left = layout_of(whole, {"sum": "next"}, 0.0, with_answer=False)
+    by = StatefulStacker(left, gives=whole.outputs, states=KeyStates(layout, OffsetLedger(), NOTHING))
+    first, second = cut(request(0, rows=2), 1)
+    assert first.reassembly is not None
+    state = np.full((1, *dims), 5, "<f4")
+    first.reassembly.collect(first, Prediction(first, [np.zeros((1, 1), "<f4")], 0, 1, RunStates([state])))
+
+    batch = stacked(by, second)
+
+    assert batch.states["sum"].tolist() == state.tolist()

@@ -1,7 +1,8 @@
 """`inference-worker state reset`: a key forgotten by a request of its own.
 
 The request goes through the topic and is answered like any other, so it takes its turn behind those of its key that
-wait already. Its row is made up. The answer to it is of no use but to say that it is done.
+wait already. Its row is made up. The answer to it is of no use but to say that it is done. Where the model fails on the
+state, as on one of which it makes infinity, a request before it begins the key anew.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ def reset(order: ResetOrder) -> int:
     if not partitions:
         raise Incomplete(f"{printable(order.key)}: {of.changelog} has no state of this key")
     for partition in partitions:
-        answer = _asked(of, key, partition, order.timeout)
+        answer = _asked(of, key, partition, b"delete", order.timeout)
+        if not _is_ok(answer) and _is_ok(_asked(of, key, partition, b"reset", order.timeout)):
+            answer = _asked(of, key, partition, b"delete", order.timeout)
         said = headers_of(answer.headers)
-        if said.get("status") != b"ok":
+        if not _is_ok(answer):
             why = printable(read(answer).error or "an error that does not say why")
             raise Incomplete(f"{printable(order.key)}: its state stays as it was: {why}")
         source = said.get("source", b"").decode(errors="replace")
@@ -43,14 +46,18 @@ def reset(order: ResetOrder) -> int:
     return 0
 
 
-def _asked(of: Stateful, key: bytes, partition: int, timeout: float) -> Record:
-    """The answer to a request that forgets the key. Raises `Incomplete` when none came in time."""
+def _is_ok(answer: Record) -> bool:
+    return headers_of(answer.headers).get("status") == b"ok"
+
+
+def _asked(of: Stateful, key: bytes, partition: int, use: bytes, timeout: float) -> Record:
+    """The answer to a request that uses the key's state so. Raises `Incomplete` when none came in time."""
     kafka, name = of.settings.kafka, secrets.token_hex(8).encode()
     request = _request(of)
     with Reader(kafka, kafka.response_topic) as reader:
         reader.start_at(reader.ends)
         publisher = Publisher(kafka, of.requests)
-        headers = (*request[0], ("state", b"delete"), ("request-id", name))
+        headers = (*request[0], ("state", use), ("request-id", name))
         publisher.publish(request[1], key, headers, None, partition)
         publisher.flush(timeout)
         deadline = time.monotonic() + timeout
