@@ -21,7 +21,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 from inference_client.answer import CANCELLED, Answer
 from inference_client.encoding import Encoded, Encoder, Header, Message
 from inference_client.errors import Full, InferenceError, ResourceExhausted, Unavailable
-from inference_client.pending import Pending, request_id_of
+from inference_client.pending import Pending
 
 # How long a turn waits for an answer, seconds. A future ends after its time by this and `LOOK_AGAIN` at most.
 TURN = 0.03
@@ -184,11 +184,11 @@ class Exchange:
             self._read_new_partitions(self._partitions_now(LOOK_FOR))
 
     def _take_in(self, messages: Sequence[Message]) -> None:
-        for message in self.pending.answered(messages):
+        for message, request_id in self.pending.answered(messages):
             error = message.error()
             if error is not None:
                 self._trouble.hear(error)
-            elif (request_id := request_id_of(message.headers())).startswith(self._prefix):
+            elif request_id.startswith(self._prefix):
                 self.pending.count(request_id)
 
     def _why_late(self, answer: Answer) -> str:

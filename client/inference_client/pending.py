@@ -33,6 +33,10 @@ LOOK_AGAIN = 0.02
 # each other for one place at a time do little else.
 PATIENCE = 0.005
 _IDLE = 1.0  # seconds without a callback after which their thread ends
+# What `Message.headers()` of confluent-kafka 2.16 raises for a name that is not UTF-8, which no worker writes; to Kafka
+# a name is any bytes. Called often, it hands out what it has, and what is done next raises the exception: `headers[-1]`
+# does. A look at what it has, and a second call, end the process (SIGSEGV, seen 2026).
+_NO_UTF8 = (SystemError, UnicodeError)
 
 Headers = Sequence[tuple[str, bytes | None]]
 Callback = tuple[Callable[[Future[Result]], object], Answer]
@@ -120,15 +124,19 @@ class Pending:
             with self._room:
                 self._room.notify_all()
 
-    def answered(self, messages: Sequence[Message]) -> list[Message]:
-        """End those whose answers these are. The messages that are left: they answer none that is under way."""
+    def answered(self, messages: Sequence[Message]) -> list[tuple[Message, bytes]]:
+        """End those whose answers these are. The others, each with the id that it bears: none of those is under way."""
         ended, left = [], []
         for message in messages:
-            answer = self._table.pop(request_id_of(message.headers()), None)  # one step: no lock is needed
+            try:
+                request_id = request_id_of(message.headers())
+            except _NO_UTF8:
+                request_id = b""
+            answer = self._table.pop(request_id, None)  # one step: no lock is needed
             if answer is not None:
                 ended.append((answer, self._read(message)))
             else:
-                left.append(message)
+                left.append((message, request_id))
         with self.lock:
             waited_for = [answer for answer, outcome in ended if answer.ends(outcome)]
         for answer in waited_for:

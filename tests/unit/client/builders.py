@@ -40,6 +40,24 @@ class Record(NamedTuple):
         return self.body
 
 
+class Nameless:
+    """A message with a header whose name is not UTF-8, as Kafka's client hands it over."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def error(self) -> KafkaError | None:
+        return None
+
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        self._looks += 1
+        assert self._looks == 1, "a second look ends the process"
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    def value(self) -> bytes | None:
+        return b""
+
+
 class Sent(NamedTuple):
     """What was handed to the producer."""
 
@@ -98,7 +116,7 @@ class FakeConsumer:
     """Hands on what a test has put into it."""
 
     def __init__(self, partitions: int = 2) -> None:
-        self.arrived: deque[Record] = deque()
+        self.arrived: deque[Record | Nameless] = deque()
         self.assigned = [TopicPartition("answers", number, 7) for number in range(partitions)]
         self.is_closed = False
         self.failure: Exception | None = None  # what `poll` raises

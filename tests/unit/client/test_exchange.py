@@ -25,7 +25,7 @@ from inference_client.errors import (
 from inference_client.exchange import LOOK_EVERY, TURN
 from inference_client.pending import LOOK_AGAIN
 from inference_client.signature import Result
-from tests.unit.client.builders import ROW, Record, Stage, Y
+from tests.unit.client.builders import ROW, Nameless, Record, Stage, Y
 
 SOON = 20.0  # seconds for another thread on a busy machine
 
@@ -129,6 +129,21 @@ def test_answers_of_others_are_passed_over() -> None:
 
     assert not answer.done()
     assert (stage.pending.late, stage.pending.repeats) == (0, 0)
+
+
+def test_a_header_without_a_name_in_utf_8_stops_nothing() -> None:
+    """No worker writes one, but others may write to the topic. Answers that came with it end their futures."""
+    stage = Stage()
+    before, behind = stage.submit(), stage.submit()
+
+    stage.arrive(b"another-0")
+    stage.arrive(before)
+    stage.consumer.arrived.append(Nameless())
+    stage.arrive(behind)
+    stage.turn()
+
+    assert before.done()
+    assert behind.done()
 
 
 def test_an_answer_is_known_by_its_id_wherever_that_stands() -> None:

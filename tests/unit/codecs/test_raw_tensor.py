@@ -112,6 +112,7 @@ def test_no_other_spelling_is_a_datatype(said: bytes) -> None:
     refused = rejection(codecs(), record(floats(1, 2, 3), AS_ROWS, ("datatype", said)))
 
     assert refused.message.startswith("input x: expected FP32, got '")
+    assert refused.message.endswith("in the header datatype: no datatype is spelled so")
     assert len(refused.message) < 140
 
 

@@ -126,7 +126,8 @@ def _are_too_long(floats: Sequence[float]) -> bool:
 def flat(spec: TensorSpec, elements: int, shape: Sequence[int], data: object) -> list[object]:
     """The elements of an Open Inference Protocol `data`: flat, or nested exactly as the shape says."""
     if not isinstance(data, list):
-        raise Reject(f"input {spec.name}: expected `data` to be an array of {elements} elements")
+        got = NAMES[type(data)]
+        raise Reject(f"input {spec.name}: expected `data` to be an array of {elements} elements, got {got}")
     level = data
     if level and isinstance(level[0], list):
         level = _unnest(spec, shape, data)

@@ -115,6 +115,7 @@ def _in_chunks(text: bytes, spec: TensorSpec, shape: Sequence[int], count: int) 
 _WORDS = ((b"t", "a boolean"), (b"f", "a boolean"), (b"n", "null"))
 _FRACTIONS = ((b".", "a fraction"), (b"e", "a fraction"), (b"E", "a fraction"))
 _DIGITS = tuple((b"%d" % digit, "a number") for digit in range(10))
+_NO_NUMBERS = ("NaN", "Infinity")
 # What the text of other elements than these has in it.
 _ODD = {
     "f": _WORDS,
@@ -132,7 +133,8 @@ def _check_kind(text: bytes, spec: TensorSpec) -> None:
         raise Reject(f"input {spec.name}: expected BYTES elements, got an array without strings")
     for letter, name in _ODD[spec.dtype.kind]:
         if letter in text:
-            raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {name} among them")
+            got = "Infinity" if b"Infinity" in text else name  # which has a t, an f and an n, as the words have
+            raise Reject(f"input {spec.name}: expected {spec.datatype} elements, got {got} among them")
 
 
 _NUMBERS = b"0123456789+-.eEtruefalsn"
@@ -203,10 +205,16 @@ def _values(text: bytes, spec: TensorSpec) -> list[Any]:
     try:
         values: list[Any] = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise Reject(f"input {spec.name}: `data` is not JSON: {error.msg}") from None
+        raise Reject(f"input {spec.name}: `data` is not JSON: {fault_of(error)}") from None
     if not values:
         raise Reject(f"input {spec.name}: an element of `data` is missing")
     return values
+
+
+def fault_of(error: orjson.JSONDecodeError) -> str:
+    """What is wrong, without its place. Python's own `json`, for one, writes NaN and Infinity."""
+    odd = next((word for word in _NO_NUMBERS if error.doc.startswith(word, error.pos)), None)
+    return f"JSON has no {odd}" if odd else error.msg
 
 
 def _writer(text: bytes, spec: TensorSpec) -> str:

@@ -16,7 +16,7 @@ import orjson
 
 from worker.codecs.encodings import json_numbers
 from worker.codecs.encodings.elements import NAMES, flat, from_bytes, from_values
-from worker.codecs.encodings.json_numbers import Frame, frame_of
+from worker.codecs.encodings.json_numbers import Frame, fault_of, frame_of
 from worker.codecs.encodings.oip import SMALL, Claim, Output, Question, TensorCounts, WantedOutput, checked_id
 from worker.codecs.encodings.raw_tensor import split
 from worker.codecs.wire_contract import HEAD_LENGTH
@@ -52,7 +52,8 @@ class JsonBody:
             document = orjson.loads(text)
         except orjson.JSONDecodeError as error:
             held = "the value" if head_length is None else f"the head of {head_length} bytes ({HEAD_LENGTH})"
-            raise Reject(f"{held} is not JSON: {error.msg if numbers else error}") from None
+            where = "" if numbers else str(error).removeprefix(error.msg)
+            raise Reject(f"{held} is not JSON: {fault_of(error)}{where}") from None
         if not isinstance(document, dict):
             raise Reject(f"expected a JSON object with `inputs`, got {NAMES[type(document)]}")
         return cls(document, tail, numbers, bounds)
@@ -144,7 +145,11 @@ def _checked_frame(head: bytes, bounds: TensorCounts) -> Frame:
     if len(frame.text) > most and not (bounds.has_text and _is_mostly_text(frame.text)):
         if not head.lstrip().startswith(b"{"):  # rows, compressed bodies, Avro: most often a header was forgotten
             raise Reject(f"the value is not a JSON object with `inputs`: it begins with {head[:16]!r}")
-        how = ", unless they are strings, flat or each in an array of its own" if bounds.has_text else ""
+        how = (
+            ", unless they are strings, flat or each in an array of its own"
+            if bounds.has_text
+            else "; a string among the numbers makes all of them something else"
+        )
         raise Reject(
             f"{len(frame.text)} bytes of the JSON are something else than the numbers of an input's `data`, "
             f"at most {most} are taken{how}"

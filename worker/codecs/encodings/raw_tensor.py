@@ -145,10 +145,10 @@ def split(value: bytes, head_length: int) -> tuple[memoryview, memoryview]:
 
 
 def _other_datatype(spec: TensorSpec, stated: str | None) -> str:
-    return (
-        f"input {spec.name}: expected {spec.datatype}, got {stated!r} in the header {DATATYPE}: convert the elements "
-        f"to {spec.datatype} before they are sent"
-    )
+    """Who spells it in another way may have the elements right."""
+    is_one = stated in DTYPES
+    cure = f"convert the elements to {spec.datatype} before they are sent" if is_one else "no datatype is spelled so"
+    return f"input {spec.name}: expected {spec.datatype}, got {stated!r} in the header {DATATYPE}: {cure}"
 
 
 def _other_rows(spec: TensorSpec, stated: int, rows: int, length: int) -> str:

@@ -9,7 +9,7 @@ failed, and nothing is checked for all the others, however many idle partitions 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import length_hint
+from operator import length_hint, methodcaller
 from typing import cast
 
 from confluent_kafka import Message
@@ -17,8 +17,11 @@ from confluent_kafka import Message
 from worker.core.records import UNREADABLE_HEADERS, Headers, Partition, Record
 
 # What `Message.headers()` of confluent-kafka 2.16 raises for a name that is not UTF-8; to Kafka a name is any bytes. A
-# second look at the same headers ends the process (SIGSEGV, seen 2026).
+# second look at the same headers ends the process (SIGSEGV, seen 2026), and so does one at those that it hands out: it
+# returns what it has, with the exception set, and Python looks for that only where a call is not made often. Then the
+# next that looks raises it; in `to_records` that is `tuple.__new__`, before anything is done with the headers.
 _NO_UTF8 = (SystemError, UnicodeError)
+_headers = methodcaller("headers")  # which always looks
 
 
 class _Numbers(dict[int, Partition]):
@@ -92,7 +95,7 @@ def to_records(messages: Sequence[Message], flowing: Flowing) -> list[Record]:
 def headers_of(message: Message) -> Headers:
     """The headers, or what stands for those that the client's Python binding cannot read. To be asked once."""
     try:
-        return cast("Headers", message.headers() or ())
+        return cast("Headers", _headers(message) or ())
     except _NO_UTF8:
         return UNREADABLE_HEADERS
 

@@ -1,0 +1,75 @@
+"""Headers whose names are not UTF-8, which Kafka takes and its Python client does not, on a real Kafka.
+
+Where `Message.headers()` of confluent-kafka 2.16 is called often, it hands out what it has, and the exception is raised
+by what is done next; what it has may not be looked at. So each test reads many good records before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from confluent_kafka import cimpl
+
+from inference_client import InferenceClient
+from tests.kafka.cluster import TIMEOUT, Cluster, Sent
+from tests.kafka.scene import ROWS, Scene, raw
+from worker.core.records import UNREADABLE_HEADERS, Record
+from worker.settings import Connection
+from worker.tools.kafka.reader import Reader
+
+GOOD = [Sent(b"k", b"v", [("a", b"1"), ("b", None)])] * 500
+_END, _TOPIC, _HEADER = 0, 1, 9  # what the next of `rd_kafka_producev`'s arguments are: RD_KAFKA_VTYPE_…
+_PRODUCER = 0
+
+
+def produce_oddly_named(kafka: Cluster, topic: str) -> None:
+    """A record with such a header between two others. Python's client sends none, and the library under it any."""
+    library = ctypes.CDLL(cimpl.__file__)
+    library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p
+    config, why = ctypes.c_void_p(library.rd_kafka_conf_new()), ctypes.create_string_buffer(512)
+    library.rd_kafka_conf_set(config, b"bootstrap.servers", kafka.bootstrap_servers.encode(), why, 512)
+    producer = ctypes.c_void_p(library.rd_kafka_new(_PRODUCER, config, why, 512))
+    assert producer.value, why.value
+    size = ctypes.c_ssize_t(1)
+    headers = [part for name in (b"a", b"\xff", b"b") for part in (_HEADER, name, b"1", size)]
+    assert library.rd_kafka_producev(producer, _TOPIC, topic.encode(), *headers, _END) == 0
+    assert library.rd_kafka_flush(producer, int(TIMEOUT * 1000)) == 0
+    library.rd_kafka_destroy(producer)
+
+
+def test_a_command_reads_the_record_without_them(kafka: Cluster) -> None:
+    """And the others with theirs."""
+    topic = kafka.create_topic()
+    kafka.produce(topic, GOOD)
+    produce_oddly_named(kafka, topic)
+    kafka.produce(topic, GOOD)
+    records: list[Record] = []
+
+    with Reader(Connection(bootstrap_servers=kafka.bootstrap_servers), topic) as reader:
+        reader.start_at(reader.beginnings)
+        while not reader.has_reached_ends:
+            records += reader.read(0.1)
+
+    odd = records.pop(len(GOOD))
+    assert odd.headers == UNREADABLE_HEADERS
+    assert {tuple(record.headers) for record in records} == {(("a", b"1"), ("b", None))}
+    assert len(records) == 2 * len(GOOD)
+
+
+def test_a_worker_and_a_client_go_on(kafka: Cluster, tmp_path: Path) -> None:
+    """Among the requests such a record is answered with an error; among the answers it is passed over."""
+    row, answers = {"x": ROWS[:1]}, kafka.create_topic("answers")  # which the scene does not read: it would die of them
+    with Scene(kafka, tmp_path, {"KAFKA__RESPONSE_TOPIC": answers}, partitions=1) as scene:
+        replica = scene.replica()
+        kafka.produce(scene.topic, [raw(number) for number in range(500)])
+        produce_oddly_named(kafka, scene.topic)
+        with InferenceClient(kafka.bootstrap_servers, requests=scene.topic, answers=answers, timeout=TIMEOUT) as client:
+            before = [client.submit(row) for _ in range(500)]
+            produce_oddly_named(kafka, answers)
+            behind = [client.submit(row) for _ in range(500)]
+            assert {future.result()["y"].shape for future in [*before, *behind]} == {(1, 4)}
+
+        replica.wait_until_settled(1501)
+        (letter,) = scene.dead_letters(1)
+        assert dict(letter.headers)["__dlq.errors.message"] == b"the headers: the name of a header is not UTF-8"
