@@ -784,10 +784,13 @@ def scalar_input() -> bytes:
 
 
 def class_map() -> bytes:
-    """x FP32 (batch, 2) → y, a sequence of maps {class: x}: what scikit-learn exports give with `zipmap` on."""
+    """x FP32 (batch, 2) → y, a sequence of maps {class: |x|}: what scikit-learn exports give with `zipmap` on."""
     maps = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
     return _model(
-        [helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])],
+        [
+            helper.make_node("Abs", ["x"], ["scores"]),
+            helper.make_node("ZipMap", ["scores"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]),
+        ],
         [_value("x", "FP32", 2)],
         [helper.make_value_info("y", helper.make_sequence_type_proto(maps))],
     )

@@ -94,7 +94,7 @@ def fixed_rows(session: ort.InferenceSession) -> int | None:
 def _spec(role: str, node: Any) -> TensorSpec:
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
-        raise BadConfiguration(f"{role} {node.name} is of type {node.type}: {_cure(role, node.type)}")
+        raise BadConfiguration(f"{role} {node.name} is of type {node.type}: {_cure(role, node)}")
     dims = node.shape[1:]
     return TensorSpec(
         node.name,
@@ -104,11 +104,19 @@ def _spec(role: str, node: Any) -> TensorSpec:
     )
 
 
-def _cure(role: str, kind: str) -> str:
+def _cure(role: str, node: Any) -> str:
+    kind = node.type
     if "bfloat16" in kind:
         return "numpy has no such type; convert the model's inputs and outputs to FP32 or FP16, BF16 inside is fine"
     if kind.startswith("seq(map("):
-        return "export it as plain arrays (skl2onnx: options={'zipmap': False}), or drop the output"
+        return (
+            "export it as plain arrays (skl2onnx: options={'zipmap': False}, onnxmltools: zipmap=False). A finished "
+            "file, CatBoost's too, whose output is then an array of a column for each class: model = onnx.load(path); "
+            f"z = next(z for z in model.graph.node if {node.name!r} in z.output); model.graph.node.remove(z); "
+            f"v = next(v for v in model.graph.output if v.name == {node.name!r}); "
+            "v.CopyFrom(onnx.helper.make_tensor_value_info(z.input[0], onnx.TensorProto.FLOAT, None)); "
+            "onnx.save(model, path)"
+        )
     if kind.startswith("seq("):
         return "export its tensors one by one (onnx has SequenceAt to take them out), or the model without it"
     if kind.startswith("optional("):

@@ -192,6 +192,16 @@ def test_a_model_without_outputs_is_refused_and_the_printed_cure_works(tmp_path:
     assert [spec.name for spec in loaded(cured, tmp_path).signature.outputs] == ["y"]
 
 
+def test_classes_with_their_chances_are_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
+    """What scikit-learn's, LightGBM's and CatBoost's exports give, the last of them always: arrays lie behind it."""
+    message = refusal(models.class_map(), tmp_path)
+    assert "options={'zipmap': False}" in message
+
+    cured = loaded(typed(message, tmp_path / "model.onnx"), tmp_path)
+
+    assert [str(spec) for spec in cured.signature.outputs] == ["scores FP32[batch, 2]"]
+
+
 def test_a_model_without_inputs_is_refused_with_the_cure(tmp_path: Path) -> None:
     """It answers all requests alike."""
     assert "has no inputs, so no request could ask it anything: export it so" in refusal(
@@ -314,7 +324,6 @@ def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
     ("model", "words"),
     [
         (models.identity("BF16"), "tensor(bfloat16): numpy has no such type; convert"),
-        (models.class_map(), "options={'zipmap': False}"),
         (models.pieces(), "output y is of type seq(tensor(float)): export its tensors one by one"),
         (models.optional_input(), "input x is of type optional(tensor(float)): export it as a plain tensor"),
         (models.scalar_input(), "input scale has no batch axis"),
