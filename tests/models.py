@@ -774,12 +774,27 @@ def with_empty_past() -> bytes:
     )
 
 
-def scalar_input() -> bytes:
-    """x FP32 (batch, 2) and scale FP32 () → y = x · scale: an input without a batch axis."""
+def scaled(scale: Dims = (), *, rows: int | str = "batch", weight: float = 1.0) -> bytes:
+    """x FP32 (rows, 2), scale FP32 of those dimensions → y FP32 (rows, 2) = x · scale · weight."""
     return _model(
-        [helper.make_node("Mul", ["x", "scale"], ["y"])],
-        [_value("x", "FP32", 2), _fixed_value("scale", "FP32", [])],
-        [_value("y", "FP32", 2)],
+        [helper.make_node("Mul", ["x", "scale"], ["h"]), helper.make_node("Mul", ["h", "weight"], ["y"])],
+        [_fixed_value("x", "FP32", [rows, 2]), _fixed_value("scale", "FP32", list(scale))],
+        [_fixed_value("y", "FP32", [rows, 2])],
+        [_constant("weight", np.array([weight], np.float32))],
+    )
+
+
+def spread(datatype: str) -> bytes:
+    """x FP32 (batch, 2), same, a scalar of that datatype → y (batch, 1), of that datatype: same for each row."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["shape"], end=1),
+            helper.make_node("Concat", ["shape", "one"], ["column"], axis=0),
+            helper.make_node("Expand", ["same", "column"], ["y"]),
+        ],
+        [_value("x", "FP32", 2), _fixed_value("same", datatype, [])],
+        [_value("y", datatype, 1)],
+        [_constant("one", np.array([1], np.int64))],
     )
 
 

@@ -6,6 +6,7 @@ the warm-up.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -149,7 +150,8 @@ def _check_batch_axis(inputs: Sequence[Any], graph: Graph) -> None:
     scalars = [name for name in without if name not in unranked]
     if scalars:
         raise BadConfiguration(
-            f"input {', '.join(scalars)} has no batch axis: make it a constant, or give it one value per row"
+            f"input {', '.join(scalars)} has no batch axis: give it the value that it has for all requests "
+            f"({_constant(scalars)}), or export the model so that it has one for each row"
         )
     raise BadConfiguration(
         f"the model's file does not say which shape input {', '.join(without)} has, so nothing says which of its axes "
@@ -220,8 +222,22 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
     raise BadConfiguration(
         f"{padded}the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
         "or with a dynamic first axis. An input whose rows are another axis, as those of a recurrent state are, has to "
-        "be transposed inside the model"
+        f"be transposed inside the model{_same_for_all(inputs)}"
     )
+
+
+def _same_for_all(inputs: Sequence[Any]) -> str:
+    """How to serve inputs of a fixed size beside others of any number of rows."""
+    fixed = [node.name for node in inputs if all(isinstance(axis, int) for axis in node.shape)]
+    if not fixed or not any(not isinstance(node.shape[0], int) for node in inputs):
+        return ""
+    return f". One that has the same value for all requests is given it by {_constant(fixed)}"
+
+
+def _constant(names: Sequence[str]) -> str:
+    """The setting that makes constants of inputs."""
+    values = ", ".join(f"{json.dumps(name)}: …" for name in names)
+    return f"WORKER_MODEL__INPUT_DEFAULTS='{{{values}}}'"
 
 
 def _fixed_axis(fixed: Sequence[Any], inputs: int, rows: int) -> str:

@@ -326,7 +326,7 @@ def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
         (models.identity("BF16"), "tensor(bfloat16): numpy has no such type; convert"),
         (models.pieces(), "output y is of type seq(tensor(float)): export its tensors one by one"),
         (models.optional_input(), "input x is of type optional(tensor(float)): export it as a plain tensor"),
-        (models.scalar_input(), "input scale has no batch axis"),
+        (models.scaled(), "input scale has no batch axis"),
         (b"", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         (b"not a model", "no ONNX model, or one that was cut short"),

@@ -6,12 +6,23 @@ Opens no other file: ONNX Runtime finds weights that lie beside it.
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
+from typing import NamedTuple
 
 from worker.core.failures import BadConfiguration
 from worker.inference.onnx_file.external_data import is_elsewhere
 
-Graph = bytes | str  # a serialized model, or the path of one whose weights lie in other files
+
+class Changed(NamedTuple):
+    """A serialized model that is not as its file is; other files with weights of it lie in that folder."""
+
+    content: bytes
+    folder: str
+
+
+# A serialized model whose file has all of it, or the path of one whose weights lie in other files.
+Graph = bytes | str | Changed
 
 # A model is one protobuf message, and protobuf reads none that is larger. ONNX Runtime says `narrowing_error`.
 LARGEST_FILE = 2**31 - 1
@@ -51,6 +62,20 @@ def read(path: Path, sha256: str | None) -> Graph:
                 "(onnx.save(onnx.load(path), path)), or unset the pin"
             )
     return str(path) if is_in_parts else content
+
+
+def content_of(graph: Graph) -> bytes:
+    """The model as its file has it, but for what was changed."""
+    if isinstance(graph, Changed):
+        return graph.content
+    return Path(graph).read_bytes() if isinstance(graph, str) else graph
+
+
+def folder_of(graph: Graph) -> str:
+    """Where its weights in other files lie; below the null device, where nothing lies, if its file has all of it."""
+    if isinstance(graph, Changed):
+        return graph.folder
+    return str(Path(graph).parent) if isinstance(graph, str) else os.devnull
 
 
 def digest_of(path: Path) -> str:
