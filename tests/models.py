@@ -632,6 +632,20 @@ def convolution(kernel: int = 40, side: int | None = None) -> bytes:
     )
 
 
+def speech(kernel: int = 400) -> bytes:
+    """sound FP32 (batch, samples), at least `kernel` of them → y FP32 (batch, 1), the largest of their sums."""
+    return _model(
+        [
+            helper.make_node("Unsqueeze", ["sound", "axis"], ["channel"]),
+            helper.make_node("Conv", ["channel", "w"], ["sums"], strides=[320]),
+            helper.make_node("ReduceMax", ["sums"], ["y"], axes=[2], keepdims=0),
+        ],
+        [_value("sound", "FP32", "samples")],
+        [_value("y", "FP32", 1)],
+        [_constant("axis", np.array([1], np.int64)), _constant("w", np.ones((1, 1, kernel), np.float32))],
+    )
+
+
 def fixed_batches(rows: int = 4) -> bytes:
     """a, b FP32 (rows, 2) → y FP32 (rows, 2) = a + b: two inputs, both exported with a fixed batch axis."""
     return _model(

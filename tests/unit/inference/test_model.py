@@ -130,6 +130,11 @@ def test_a_model_with_other_dynamic_dimensions_is_warmed_up_at_a_size_it_can_run
     assert loaded(model, tmp_path).signature.inputs[0].dims[-1] is None
 
 
+def test_a_model_of_sound_is_warmed_up_with_a_second_of_it(tmp_path: Path) -> None:
+    """Shorter rows than its first layer spans fail."""
+    assert loaded(models.speech(), tmp_path).blank(1)["sound"].shape == (1, 16_000)
+
+
 def test_rows_are_made_as_long_and_of_what_is_asked_for(tmp_path: Path) -> None:
     """Along the axes named; the others stay as the warm-up had them."""
     model = loaded(models.convolution(3), tmp_path)
@@ -152,6 +157,8 @@ def test_a_model_that_runs_on_no_trial_size_is_refused_with_the_cure(tmp_path: P
 
     assert "dynamic dimensions of 16, 64, 224, 1: Conv" in message
     assert "update_model_dims" in message
+    assert "no such values or sizes, give it some that it does: WORKER_MODEL__WARM_UP_EXAMPLE" in message
+    assert "224, 1, 16000: " in refusal(models.speech(kernel=16_001), tmp_path)
 
 
 def typed(message: str, path: Path) -> bytes:
