@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 # Open Inference Protocol datatypes → ONNX element types.
@@ -961,6 +962,16 @@ def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0, *, r
             weights("head", hidden, outputs),
         ],
     )
+
+
+def as_ort(model: bytes, folder: Path) -> bytes:
+    """The model in ONNX Runtime's own format."""
+    path = folder / "converted.ort"
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(path)
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return path.read_bytes()
 
 
 def with_external_data(folder: Path, name: str = "external") -> Path:

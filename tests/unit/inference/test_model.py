@@ -432,6 +432,24 @@ def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:
     assert "another model than the one pinned" in refusal(models.mlp(seed=1), tmp_path, sha256=pin)
 
 
+@pytest.mark.parametrize("pin", [None, hashlib.sha256(models.mlp()).hexdigest()])
+def test_the_file_is_not_kept_beside_the_model(pin: str | None, tmp_path: Path) -> None:
+    """ONNX Runtime has weights of its own by then."""
+    model = loaded(models.mlp(), tmp_path, sha256=pin)
+
+    assert not any(isinstance(held, bytes) for held in vars(model._session).values())
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model"])
+@pytest.mark.parametrize("kind", ["onnx", "ort"])
+def test_a_model_is_known_by_what_it_is_and_not_by_its_name(kind: str, name: str, tmp_path: Path) -> None:
+    """ONNX Runtime's own format too."""
+    path = tmp_path / name
+    path.write_bytes(models.mlp() if kind == "onnx" else models.as_ort(models.mlp(), tmp_path))
+
+    assert load(ModelSettings(path=path, device="cpu"), max_batch_size=2).signature.takes == "x FP32[batch, 4]"
+
+
 def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> None:
     """A pin that covers only the graph would promise what it does not hold."""
     path = models.with_external_data(tmp_path)
