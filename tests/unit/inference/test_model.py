@@ -337,6 +337,7 @@ def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         (b"not a model", "no ONNX model, or one that was cut short"),
+        (b"\x08\x01", "cannot load the model: No graph was found in the protobuf"),
         (pickle.dumps({"weights": 1}), "a pickle, as scikit-learn's models are saved, and no ONNX model: export it"),
         (b"PK\x03\x04", "a zip archive, as PyTorch and Keras save models, and no ONNX model: export it"),
     ],
