@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 # Open Inference Protocol datatypes → ONNX element types.
@@ -632,6 +633,20 @@ def convolution(kernel: int = 40, side: int | None = None) -> bytes:
     )
 
 
+def speech(kernel: int = 400) -> bytes:
+    """sound FP32 (batch, samples), at least `kernel` of them → y FP32 (batch, 1), the largest of their sums."""
+    return _model(
+        [
+            helper.make_node("Unsqueeze", ["sound", "axis"], ["channel"]),
+            helper.make_node("Conv", ["channel", "w"], ["sums"], strides=[320]),
+            helper.make_node("ReduceMax", ["sums"], ["y"], axes=[2], keepdims=0),
+        ],
+        [_value("sound", "FP32", "samples")],
+        [_value("y", "FP32", 1)],
+        [_constant("axis", np.array([1], np.int64)), _constant("w", np.ones((1, 1, kernel), np.float32))],
+    )
+
+
 def fixed_batches(rows: int = 4) -> bytes:
     """a, b FP32 (rows, 2) → y FP32 (rows, 2) = a + b: two inputs, both exported with a fixed batch axis."""
     return _model(
@@ -774,20 +789,38 @@ def with_empty_past() -> bytes:
     )
 
 
-def scalar_input() -> bytes:
-    """x FP32 (batch, 2) and scale FP32 () → y = x · scale: an input without a batch axis."""
+def scaled(scale: Dims = (), *, rows: int | str = "batch", weight: float = 1.0) -> bytes:
+    """x FP32 (rows, 2), scale FP32 of those dimensions → y FP32 (rows, 2) = x · scale · weight."""
     return _model(
-        [helper.make_node("Mul", ["x", "scale"], ["y"])],
-        [_value("x", "FP32", 2), _fixed_value("scale", "FP32", [])],
-        [_value("y", "FP32", 2)],
+        [helper.make_node("Mul", ["x", "scale"], ["h"]), helper.make_node("Mul", ["h", "weight"], ["y"])],
+        [_fixed_value("x", "FP32", [rows, 2]), _fixed_value("scale", "FP32", list(scale))],
+        [_fixed_value("y", "FP32", [rows, 2])],
+        [_constant("weight", np.array([weight], np.float32))],
+    )
+
+
+def spread(datatype: str) -> bytes:
+    """x FP32 (batch, 2), same, a scalar of that datatype → y (batch, 1), of that datatype: same for each row."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["shape"], end=1),
+            helper.make_node("Concat", ["shape", "one"], ["column"], axis=0),
+            helper.make_node("Expand", ["same", "column"], ["y"]),
+        ],
+        [_value("x", "FP32", 2), _fixed_value("same", datatype, [])],
+        [_value("y", datatype, 1)],
+        [_constant("one", np.array([1], np.int64))],
     )
 
 
 def class_map() -> bytes:
-    """x FP32 (batch, 2) → y, a sequence of maps {class: x}: what scikit-learn exports give with `zipmap` on."""
+    """x FP32 (batch, 2) → y, a sequence of maps {class: |x|}: what scikit-learn exports give with `zipmap` on."""
     maps = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
     return _model(
-        [helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])],
+        [
+            helper.make_node("Abs", ["x"], ["scores"]),
+            helper.make_node("ZipMap", ["scores"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]),
+        ],
         [_value("x", "FP32", 2)],
         [helper.make_value_info("y", helper.make_sequence_type_proto(maps))],
     )
@@ -942,6 +975,16 @@ def gru(inputs: int = 4, hidden: int = 16, outputs: int = 3, seed: int = 0, *, r
             weights("head", hidden, outputs),
         ],
     )
+
+
+def as_ort(model: bytes, folder: Path) -> bytes:
+    """The model in ONNX Runtime's own format."""
+    path = folder / "converted.ort"
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(path)
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return path.read_bytes()
 
 
 def with_external_data(folder: Path, name: str = "external") -> Path:

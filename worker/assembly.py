@@ -18,6 +18,7 @@ from worker import telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire, lack_of_room, longest_key
 from worker.core.batching.back_pressure import RESERVE, Bounds, Intake
 from worker.core.batching.batcher import Batcher, BatchPolicy
+from worker.core.batching.limits import Limit
 from worker.core.batching.linger import Linger
 from worker.core.deadlines.forecast import Outlook
 from worker.core.deadlines.punctuality import Punctuality
@@ -32,7 +33,7 @@ from worker.delivery.at_least_once import AtLeastOnce, Sink
 from worker.delivery.exactly_once import ExactlyOnce, Transactions
 from worker.delivery.last_states import LastStates
 from worker.delivery.stored_states import STORE, StoringSink
-from worker.inference import InferenceLanes, Model, independence, inline_limit, load_as_set
+from worker.inference import InferenceLanes, Model, check_run_time, independence, inline_limit, load_as_set
 from worker.inference.onnx_file.reading import digest_of
 from worker.kafka import (
     Announcement,
@@ -455,6 +456,14 @@ def batch_policy(batching: BatchingSettings, model: Model) -> BatchPolicy:
     )
 
 
+def full_batch(batching: BatchingSettings, model: Model) -> Limit:
+    """Of requests of a blank row each. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
+    row = model.blank(1)
+    row_bytes = sum(array.nbytes for array in row.values())
+    shapes = tuple(array.shape[1:] for array in row.values())
+    return batch_policy(batching, model).limit_of_rows(shapes, row_bytes)
+
+
 def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     batching = settings.batching
     model = load_as_set(settings.model, batching)
@@ -474,6 +483,7 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     if (padding := model.padding) is not None:
         most = model.most_rows(batching.max_batch_size)
         events.noted("batches_padded", rows=padding.rows, max_batch_size=most, why=padding.why)
+    check_run_time(model, full_batch(batching, model).rows, settings.model.run_timeout_s)
     found = independence(model, batching.max_batch_size)
     if found.why is not None:
         events.warned("rows_depend_on_each_other", why=found.why)

@@ -75,6 +75,15 @@ def test_a_stop_is_heard_while_a_warm_up_hangs(kafka: Cluster, tmp_path: Path, g
         assert "asked to before it began; nothing was taken" in replica.log
 
 
+def test_a_batch_that_would_count_as_hung_ends_the_start(kafka: Cluster, tmp_path: Path) -> None:
+    """Each full one would end the worker, after a restart again."""
+    with Scene(kafka, tmp_path, {"MODEL__RUN_TIMEOUT_S": "0.000001"}, partitions=1) as scene:
+        replica = scene.start()
+
+        assert replica.exit_code() == 2
+        assert "lower WORKER_BATCHING__MAX_BATCH_SIZE, raise WORKER_MODEL__RUN_TIMEOUT_S" in replica.log
+
+
 def test_a_stop_is_heard_while_no_broker_answers(tmp_path: Path) -> None:
     """The start asks for 15 s, and ends with 2 by itself."""
     settings = {

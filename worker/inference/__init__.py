@@ -11,11 +11,13 @@ from worker.inference.model_loading import Inspected, example_of, inspect, load,
 from worker.inference.running.inline_limit import inline_limit
 from worker.inference.running.lanes import InferenceLanes
 from worker.inference.start_checks.row_independence import independence
+from worker.inference.start_checks.run_time import check_run_time
 
 __all__ = [
     "InferenceLanes",
     "Inspected",
     "Model",
+    "check_run_time",
     "example_of",
     "independence",
     "inline_limit",

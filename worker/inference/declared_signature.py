@@ -6,6 +6,7 @@ the warm-up.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -94,7 +95,7 @@ def fixed_rows(session: ort.InferenceSession) -> int | None:
 def _spec(role: str, node: Any) -> TensorSpec:
     datatype = _DATATYPES.get(node.type)
     if datatype is None:
-        raise BadConfiguration(f"{role} {node.name} is of type {node.type}: {_cure(role, node.type)}")
+        raise BadConfiguration(f"{role} {node.name} is of type {node.type}: {_cure(role, node)}")
     dims = node.shape[1:]
     return TensorSpec(
         node.name,
@@ -104,11 +105,19 @@ def _spec(role: str, node: Any) -> TensorSpec:
     )
 
 
-def _cure(role: str, kind: str) -> str:
+def _cure(role: str, node: Any) -> str:
+    kind = node.type
     if "bfloat16" in kind:
         return "numpy has no such type; convert the model's inputs and outputs to FP32 or FP16, BF16 inside is fine"
     if kind.startswith("seq(map("):
-        return "export it as plain arrays (skl2onnx: options={'zipmap': False}), or drop the output"
+        return (
+            "export it as plain arrays (skl2onnx: options={'zipmap': False}, onnxmltools: zipmap=False). A finished "
+            "file, CatBoost's too, whose output is then an array of a column for each class: model = onnx.load(path); "
+            f"z = next(z for z in model.graph.node if {node.name!r} in z.output); model.graph.node.remove(z); "
+            f"v = next(v for v in model.graph.output if v.name == {node.name!r}); "
+            "v.CopyFrom(onnx.helper.make_tensor_value_info(z.input[0], onnx.TensorProto.FLOAT, None)); "
+            "onnx.save(model, path)"
+        )
     if kind.startswith("seq("):
         return "export its tensors one by one (onnx has SequenceAt to take them out), or the model without it"
     if kind.startswith("optional("):
@@ -141,7 +150,8 @@ def _check_batch_axis(inputs: Sequence[Any], graph: Graph) -> None:
     scalars = [name for name in without if name not in unranked]
     if scalars:
         raise BadConfiguration(
-            f"input {', '.join(scalars)} has no batch axis: make it a constant, or give it one value per row"
+            f"input {', '.join(scalars)} has no batch axis: give it the value that it has for all requests "
+            f"({_constant(scalars)}), or export the model so that it has one for each row"
         )
     raise BadConfiguration(
         f"the model's file does not say which shape input {', '.join(without)} has, so nothing says which of its axes "
@@ -212,8 +222,22 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
     raise BadConfiguration(
         f"{padded}the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
         "or with a dynamic first axis. An input whose rows are another axis, as those of a recurrent state are, has to "
-        "be transposed inside the model"
+        f"be transposed inside the model{_same_for_all(inputs)}"
     )
+
+
+def _same_for_all(inputs: Sequence[Any]) -> str:
+    """How to serve inputs of a fixed size beside others of any number of rows."""
+    fixed = [node.name for node in inputs if all(isinstance(axis, int) for axis in node.shape)]
+    if not fixed or not any(not isinstance(node.shape[0], int) for node in inputs):
+        return ""
+    return f". One that has the same value for all requests is given it by {_constant(fixed)}"
+
+
+def _constant(names: Sequence[str]) -> str:
+    """The setting that makes constants of inputs."""
+    values = ", ".join(f"{json.dumps(name)}: …" for name in names)
+    return f"WORKER_MODEL__INPUT_DEFAULTS='{{{values}}}'"
 
 
 def _fixed_axis(fixed: Sequence[Any], inputs: int, rows: int) -> str:

@@ -42,11 +42,16 @@ def _with(spec: TensorSpec, values: Mapping[str, Value]) -> TensorSpec:
     if spec.name not in values:
         return spec
     value = values[spec.name]
+    check_value(spec, value)
+    return replace(spec, default=value)
+
+
+def check_value(spec: TensorSpec, value: Value) -> None:
+    """Raises `BadConfiguration` for a value that this input cannot have."""
     if not can_be(spec, value):
         raise BadConfiguration(
             f"{_VARIABLE}: {spec.name} is {spec.datatype} and cannot be {value!r}: give {wanted(spec)}"
         )
-    return replace(spec, default=value)
 
 
 def _check_lengths(spec: TensorSpec, signature: Signature) -> None:

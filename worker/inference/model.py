@@ -6,6 +6,7 @@ for what one batch may do to a model.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -52,12 +53,14 @@ class Model:
         self.warmed_up_at = tuple(sorted(set(row_counts)))
         self._probe_rows = self.warmed_up_at[0]
         self._example = example
+        began = time.monotonic()
         warm_up = WarmUp(signature, self._outputs, is_fixed=padding is not None and padding.is_exported)
         self._blank = warm_up.rows_that_run(example, self._probe_rows)
         outputs, *_ = [warm_up.outputs(self._blank, rows) for rows in self.warmed_up_at]
         self._is_finite = [_is_finite(output) for output in outputs]
         seen = tuple(map(_as_seen, signature.outputs, outputs))
         self.signature = replace(signature, outputs=seen)
+        self.warm_up_seconds = time.monotonic() - began
         self.signature = replace(self.signature, axes=self._bucket_checks.axes())
 
     def most_rows(self, wanted: int) -> int:

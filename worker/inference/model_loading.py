@@ -14,10 +14,11 @@ from worker.core.failures import BadConfiguration
 from worker.core.tensors.axes import axes_of, check_weight
 from worker.core.tensors.buckets import WantedAxis
 from worker.core.tensors.signature import Signature
+from worker.inference.constant_inputs import with_constants
 from worker.inference.declared_signature import fixed_rows, signature_of
 from worker.inference.model import Model
 from worker.inference.onnx_file.graph import operators
-from worker.inference.onnx_file.reading import read
+from worker.inference.onnx_file.reading import Graph, read
 from worker.inference.running.device import (
     CUDA,
     TENSORRT,
@@ -60,7 +61,7 @@ def load(
     max_batch_bytes: int | None = None,
 ) -> Model:
     """The model of these settings, warm, in all of its buckets. Raises `BadConfiguration`: one line with the cure."""
-    graph = read(settings.path, settings.sha256)
+    graph, settings = _completed(settings)
     providers, wanted, threads = settings.providers, settings.device, settings.intra_op_num_threads
     options = {**settings.provider_options, **memory_options(settings.gpu_mem_limit, settings.arena_extend_strategy)}
 
@@ -88,6 +89,19 @@ def load(
             return warm(open_cpu(graph, threads, f"WORKER_MODEL__DEVICE is auto and CUDA is out: {cause}"))
     except BadConfiguration as refusal:
         raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
+
+
+def _completed(settings: ModelSettings) -> tuple[Graph, ModelSettings]:
+    """The model with its constant inputs, and the settings with the defaults of the others.
+
+    Raises `BadConfiguration`.
+    """
+    graph = read(settings.path, settings.sha256)
+    try:
+        graph, left = with_constants(graph, settings.input_defaults)
+    except BadConfiguration as refusal:
+        raise BadConfiguration(f"{settings.path}: {refusal}") from refusal
+    return graph, settings.model_copy(update={"input_defaults": left})
 
 
 def load_as_set(settings: ModelSettings, batching: BatchingSettings) -> Model:
@@ -150,7 +164,7 @@ def _is_on_cuda(opened: Opened) -> bool:
 
 def inspect(settings: ModelSettings) -> Inspected:
     """What the file says of the model: on the CPU, without running it. Raises `BadConfiguration`."""
-    graph = read(settings.path, settings.sha256)
+    graph, settings = _completed(settings)
     try:
         opened = open_cpu(graph, 1, "only looked at")
         # One row to a batch: whether a model of exactly one row can be served depends on the worker's MAX_BATCH_SIZE.

@@ -92,6 +92,7 @@ _NO_MEMORY = re.compile(
     re.IGNORECASE,
 )
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : ([A-Z_]+) : ")
+_LOADING = re.compile(r"^Load model from .*? failed:", re.DOTALL)  # the path, which the refusal names anyway
 _NODE = re.compile(r"^.*?while running (\S+) node\. Name:'([^']*)' Status Message: ", re.DOTALL)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _SOURCE = re.compile(r"\S+\.(?:cc|h|cpp|cu|cuh):\d+ (?:[^()\n]*\([^()]*\)\s*)?")
@@ -150,7 +151,7 @@ def shortened(text: str, subject: str = "") -> str:
 
 
 def _complaint(text: str) -> str:
-    plain = _PREFIX.sub("", _ANSI.sub("", text))
+    plain = _LOADING.sub("", _PREFIX.sub("", _ANSI.sub("", text)))
     if failure := _DEVICE_FAILURE.search(plain):
         return failure[0].strip()
     # The prefix comes first, or behind the source file.

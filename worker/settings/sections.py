@@ -85,8 +85,8 @@ class ModelSettings(Section):
     )
     input_defaults: Elements = Field(
         {},
-        description="Inputs that a request may leave out, and what each of their elements then is; in the environment "
-        'a JSON object, `{"attention_mask": 1, "token_type_ids": 0}`.',
+        description="Inputs that a request may leave out, and what each of their elements then is; of one without a "
+        'batch axis, for all requests. In the environment a JSON object, `{"attention_mask": 1, "token_type_ids": 0}`.',
     )
     fixed_batch: Literal["refuse", "pad"] = Field(
         "refuse",

@@ -68,6 +68,20 @@ def test_buckets_are_tried_as_a_start_would_try_them(last: int, problem: str | N
         assert problem in str(report.problems[0])
 
 
+def test_a_full_batch_that_would_count_as_hung_is_a_problem(tmp_path: Path) -> None:
+    """It would end the worker, which does not start so."""
+    report = Report("inference-worker check --json")
+    path = models.save(models.mlp(), tmp_path)
+
+    _look_at_model(
+        load_scoring(None, {"WORKER_MODEL__PATH": str(path), "WORKER_MODEL__RUN_TIMEOUT_S": "0.000001"}), report
+    )
+
+    assert report.exit_code == 2
+    assert "a full batch, 32 rows, took" in str(report.problems[0])
+    assert report.model is not None
+
+
 @pytest.mark.parametrize(
     ("variables", "rows", "closed_by"),
     [

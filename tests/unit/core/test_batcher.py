@@ -384,6 +384,21 @@ def test_the_limit_of_the_device_grows_back() -> None:
     assert offsets(waiting.due(0.0)) == [0, 1, 2, 3, 4]
 
 
+def test_one_row_that_asks_for_too_much_memory_leaves_batches_as_they_were() -> None:
+    """Its batch was halved down to it alone; those after it are full ones again."""
+    waiting = padded()
+    waiting.add(of_length(0, 64), 0.0)
+    for rows in (8, 4, 2, 1):
+        waiting.ran_out_of_memory(stacked(rows, 64))
+
+    whole = [offsets(waiting.due(0.0))]
+    for offset in range(1, 9):
+        waiting.add(of_length(offset, 64), 0.0)
+    whole.append(offsets(waiting.due(0.0)))
+
+    assert whole == [[0], [1, 2, 3, 4, 5, 6, 7, 8]]
+
+
 def test_memory_that_ran_out_for_shapes_nobody_asks_for_is_remembered_all_the_same() -> None:
     """They may have been given up since."""
     waiting = padded()

@@ -29,13 +29,17 @@ def test_a_batch_too_large_for_the_device_halves_the_limit_of_its_kind() -> None
     assert memory.limit(KIND, Limit(8, ClosedBy.TOKENS)) == Limit(8, ClosedBy.TOKENS)
 
 
-def test_a_single_row_is_always_tried() -> None:
-    """There is nothing smaller."""
+def test_a_row_without_memory_alone_is_to_blame_itself() -> None:
+    """The halvings that led to it teach nothing about the rows beside it, and nothing smaller could be tried."""
     memory = MemoryLimits()
+    for rows in (32, 16, 8, 4, 2):
+        memory.ran_out(KIND, rows)
+    assert memory.limit(KIND, OTHERWISE).rows == 1
 
     memory.ran_out(KIND, 1)
 
-    assert memory.limit(KIND, OTHERWISE).rows == 1
+    assert memory.limit(KIND, OTHERWISE) == OTHERWISE
+    assert not memory
 
 
 def test_a_limit_grows_after_many_full_batches() -> None:

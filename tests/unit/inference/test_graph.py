@@ -77,7 +77,7 @@ def test_a_model_with_its_weights_in_another_file_is_read_too(tmp_path: Path) ->
 def test_inputs_without_a_shape_are_told_from_scalars() -> None:
     """A scalar has a shape, of no dimensions."""
     assert unranked_inputs(models.of_unknown_rank()) == {"x"}
-    assert unranked_inputs(models.scalar_input()) == frozenset()
+    assert unranked_inputs(models.scaled()) == frozenset()
 
 
 @given(st.binary(max_size=40), st.integers(0, 400))

@@ -130,6 +130,11 @@ def test_a_model_with_other_dynamic_dimensions_is_warmed_up_at_a_size_it_can_run
     assert loaded(model, tmp_path).signature.inputs[0].dims[-1] is None
 
 
+def test_a_model_of_sound_is_warmed_up_with_a_second_of_it(tmp_path: Path) -> None:
+    """Shorter rows than its first layer spans fail."""
+    assert loaded(models.speech(), tmp_path).blank(1)["sound"].shape == (1, 16_000)
+
+
 def test_rows_are_made_as_long_and_of_what_is_asked_for(tmp_path: Path) -> None:
     """Along the axes named; the others stay as the warm-up had them."""
     model = loaded(models.convolution(3), tmp_path)
@@ -152,6 +157,8 @@ def test_a_model_that_runs_on_no_trial_size_is_refused_with_the_cure(tmp_path: P
 
     assert "dynamic dimensions of 16, 64, 224, 1: Conv" in message
     assert "update_model_dims" in message
+    assert "no such values or sizes, give it some that it does: WORKER_MODEL__WARM_UP_EXAMPLE" in message
+    assert "224, 1, 16000: " in refusal(models.speech(kernel=16_001), tmp_path)
 
 
 def typed(message: str, path: Path) -> bytes:
@@ -190,6 +197,16 @@ def test_a_model_without_outputs_is_refused_and_the_printed_cure_works(tmp_path:
     cured = typed(message, tmp_path / "model.onnx")
 
     assert [spec.name for spec in loaded(cured, tmp_path).signature.outputs] == ["y"]
+
+
+def test_classes_with_their_chances_are_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
+    """What scikit-learn's, LightGBM's and CatBoost's exports give, the last of them always: arrays lie behind it."""
+    message = refusal(models.class_map(), tmp_path)
+    assert "options={'zipmap': False}" in message
+
+    cured = loaded(typed(message, tmp_path / "model.onnx"), tmp_path)
+
+    assert [str(spec) for spec in cured.signature.outputs] == ["scores FP32[batch, 2]"]
 
 
 def test_a_model_without_inputs_is_refused_with_the_cure(tmp_path: Path) -> None:
@@ -314,13 +331,13 @@ def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
     ("model", "words"),
     [
         (models.identity("BF16"), "tensor(bfloat16): numpy has no such type; convert"),
-        (models.class_map(), "options={'zipmap': False}"),
         (models.pieces(), "output y is of type seq(tensor(float)): export its tensors one by one"),
         (models.optional_input(), "input x is of type optional(tensor(float)): export it as a plain tensor"),
-        (models.scalar_input(), "input scale has no batch axis"),
+        (models.scaled(), "input scale has no batch axis"),
         (b"", "is empty"),
         (b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
         (b"not a model", "no ONNX model, or one that was cut short"),
+        (b"\x08\x01", "cannot load the model: No graph was found in the protobuf"),
         (pickle.dumps({"weights": 1}), "a pickle, as scikit-learn's models are saved, and no ONNX model: export it"),
         (b"PK\x03\x04", "a zip archive, as PyTorch and Keras save models, and no ONNX model: export it"),
     ],
@@ -414,6 +431,24 @@ def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:
 
     assert loaded(model, tmp_path, sha256=pin.upper()).signature.name == "model"
     assert "another model than the one pinned" in refusal(models.mlp(seed=1), tmp_path, sha256=pin)
+
+
+@pytest.mark.parametrize("pin", [None, hashlib.sha256(models.mlp()).hexdigest()])
+def test_the_file_is_not_kept_beside_the_model(pin: str | None, tmp_path: Path) -> None:
+    """ONNX Runtime has weights of its own by then."""
+    model = loaded(models.mlp(), tmp_path, sha256=pin)
+
+    assert not any(isinstance(held, bytes) for held in vars(model._session).values())
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model"])
+@pytest.mark.parametrize("kind", ["onnx", "ort"])
+def test_a_model_is_known_by_what_it_is_and_not_by_its_name(kind: str, name: str, tmp_path: Path) -> None:
+    """ONNX Runtime's own format too."""
+    path = tmp_path / name
+    path.write_bytes(models.mlp() if kind == "onnx" else models.as_ort(models.mlp(), tmp_path))
+
+    assert load(ModelSettings(path=path, device="cpu"), max_batch_size=2).signature.takes == "x FP32[batch, 4]"
 
 
 def test_weights_in_other_files_load_but_cannot_be_pinned(tmp_path: Path) -> None:

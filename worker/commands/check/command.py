@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from worker.assembly import announcement, batch_policy, store_server
+from worker.assembly import announcement, full_batch, store_server
 from worker.codecs import Wire, lack_of_room, longest_key
 from worker.codecs.examples import encode_request, encodings
 from worker.commands.check.delivery import WantedTransactions, can_transact, delivery_facts, wanted_transactions
@@ -23,12 +23,9 @@ from worker.commands.check.options import CheckOrder
 from worker.commands.check.report import ClusterFacts, ModelFacts, Report
 from worker.commands.check.restoring import restore_estimate
 from worker.commands.check.screen import show
-from worker.core.batching.batcher import BatchPolicy
-from worker.core.batching.limits import Limit
 from worker.core.failures import Stop
-from worker.core.records import Array
 from worker.core.tensors.signature import Signature
-from worker.inference import Model, independence, load_as_set
+from worker.inference import Model, check_run_time, independence, load_as_set
 from worker.kafka.client.command_clients import NO_LOG
 from worker.kafka.client.connecting import Contact, connect
 from worker.kafka.client.transactional_id import cost_of_a_kill
@@ -150,7 +147,8 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     row = model.blank(1)
     report.examples = {encoding: encode_request(signature, row, encoding) for encoding in encodings(signature)}
     raw = signature.raw_input
-    full = _full_batch(batch_policy(batching, model), row)
+    full = full_batch(batching, model)
+    _look_at_run_time(model, full.rows, settings.model.run_timeout_s, report)
     found = independence(model, batching.max_batch_size)
     report.model = ModelFacts(
         name=signature.name,
@@ -186,12 +184,6 @@ def _without_state(signature: Signature, state: StateSettings | None) -> tuple[S
     return left, [*tensors, f"{sum(first.nbytes for first in layout.initial)} bytes a key"]
 
 
-def _full_batch(policy: BatchPolicy, row: Mapping[str, Array]) -> Limit:
-    """Of requests of such a row each. A worker never runs more rows than that, whatever MAX_BATCH_SIZE says."""
-    row_bytes = sum(array.nbytes for array in row.values())
-    return policy.limit_of_rows(tuple(array.shape[1:] for array in row.values()), row_bytes)
-
-
 def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: StateSettings | None) -> None:
     """Whether a row fits into a request, its answer and its state into what is known of their topics."""
     limits = (report.cluster.max_bytes if report.cluster else None) or {}
@@ -209,6 +201,13 @@ def _look_at_room(model: Model, kafka: KafkaSettings, report: Report, state: Sta
             longest_key(changelog, limits[changelog], layout.dtype.itemsize)
         except Stop as stop:
             report.add(stop)
+
+
+def _look_at_run_time(model: Model, rows: int, longest: float, report: Report) -> None:
+    try:
+        check_run_time(model, rows, longest)
+    except Stop as stop:
+        report.add(stop)
 
 
 def _run_seconds(model: Model, rows: int) -> float:

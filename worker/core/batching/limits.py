@@ -3,6 +3,10 @@
 A batch for which it did not suffice halves the limit of its kind, and that is remembered. After many full batches
 that did run the limit grows by an eighth; each time that proves too much, it takes twice as many. So a device that
 others share gets its rows back, and one that is too small is seldom asked again. Pure; knows no other limit.
+
+A row for which memory does not suffice even alone asks for too much itself, as by a length among its values. Then the
+halvings on the way to it say nothing of other rows, and the limit goes: if it was a true one, the next full batch
+brings it back for one run that fails.
 """
 
 from __future__ import annotations
@@ -53,13 +57,15 @@ class MemoryLimits:
         return otherwise if lesson is None or lesson.rows >= otherwise.rows else Limit(lesson.rows, ClosedBy.MEMORY)
 
     def ran_out(self, kind: BatchKind, rows: int) -> None:
-        """So many rows were too many."""
+        """So many rows were too many; a single one is to blame itself."""
         lesson = self._lessons.pop(kind, None)
+        if rows == 1:
+            return
         if lesson is None:
             lesson = _Lesson(rows)
         elif lesson.has_grown and rows <= lesson.rows:  # else it was closed before this was known
             lesson.patience *= 2
-        lesson.rows, lesson.shown, lesson.has_grown = min(lesson.rows, max(1, rows // 2)), 0, False
+        lesson.rows, lesson.shown, lesson.has_grown = min(lesson.rows, rows // 2), 0, False
         if len(self._lessons) >= MOST_REMEMBERED:
             del self._lessons[next(iter(self._lessons))]
         self._lessons[kind] = lesson

@@ -1,6 +1,7 @@
 """Protobuf's wire format, as far as the file of a model is read: which fields a message has, and where.
 
 Strict: what a parser would refuse is refused. Nothing is copied, so what is passed over, as weights are, costs nothing.
+And how one field is written.
 """
 
 from __future__ import annotations
@@ -50,6 +51,21 @@ def fields(message: bytes, begin: int, end: int, *, each: int = 0) -> Iterator[F
                 begin = _end_of_run(message, begin, end, tag, wire_type)
     if groups or begin > end:
         raise Malformed
+
+
+def as_field(number: int, content: int | bytes) -> bytes:
+    """The field of that number with this content, as a message has it."""
+    if isinstance(content, int):
+        return _as_varint(number << 3 | VARINT) + _as_varint(content)
+    return _as_varint(number << 3 | LENGTH) + _as_varint(len(content)) + content
+
+
+def _as_varint(number: int) -> bytes:
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*written, number])
 
 
 def _end_of_run(message: bytes, begin: int, end: int, tag: int, wire_type: int) -> int:

@@ -16,6 +16,9 @@ from worker.inference.start_checks.warm_up_rows import ExampleRows, Feeds, Unifo
 # Sizes tried for dynamic dimensions at warm-up, until the model runs on one. 16: a short text, inside every table of
 # positions. 64: an image whose side halves five times. 224: the image classifiers' usual side. 1: what is left.
 TRIED_DIMENSIONS = (16, 64, 224, 1)
+# And a second of sound, where each row is one line of numbers: the first layers of speech models span 400 samples.
+# Elsewhere it could be the side of an image, or the length of a text.
+SECOND_OF_SOUND = 16_000
 
 # The warm-up runs so many rows whatever MAX_BATCH_SIZE is.
 ALWAYS_RUN = 2
@@ -61,8 +64,7 @@ class WarmUp:
 
     def _first_that_runs(self, rows: int) -> UniformRows:
         """Raises `BadConfiguration` with the failure of the first ones tried."""
-        is_dynamic = any(None in spec.dims for spec in self._signature.inputs)
-        dimensions = TRIED_DIMENSIONS if is_dynamic else TRIED_DIMENSIONS[:1]
+        dimensions = self._dimensions()
         failures: list[Exception] = []
         # Zeros first: they are in every table. Ones for a model that divides by its input.
         for uniform in [UniformRows(dimension, value) for value in (0, 1) for dimension in dimensions]:
@@ -74,6 +76,14 @@ class WarmUp:
                 return uniform
         raise BadConfiguration(self._fails_on_all(rows, failures[0], dimensions)) from failures[0]
 
+    def _dimensions(self) -> Sequence[int]:
+        """What to try for dynamic ones."""
+        dynamic = [spec for spec in self._signature.inputs if None in spec.dims]
+        if not dynamic:
+            return TRIED_DIMENSIONS[:1]
+        may_be_sound = any(spec.is_float for spec in dynamic) and all(spec.dims == (None,) for spec in dynamic)
+        return (*TRIED_DIMENSIONS, SECOND_OF_SOUND) if may_be_sound else TRIED_DIMENSIONS
+
     def _fails_on_all(self, rows: int, failure: Exception, dimensions: Sequence[int]) -> str:
         """The cures are for a model that takes few sizes, for an encoder of categories, for a hidden row count."""
         if is_out_of_memory(failure):
@@ -84,15 +94,15 @@ class WarmUp:
         if len(dimensions) > 1:
             tried = f", with dynamic dimensions of {', '.join(map(str, dimensions))}"
             sizes = (
-                "If it runs at other sizes alone, fix those dimensions in the model (onnx.tools.update_model_dims). "
+                "If it runs at one other size alone, fix those dimensions in the model (onnx.tools.update_model_dims). "
             )
         return (
             f"the model fails on warm-up batches of zeros and of ones{held}{tried}: "
             f"{readable(failure).rstrip('.')}. {sizes}"
-            "If it takes no such values, give it some that it does: WORKER_MODEL__WARM_UP_EXAMPLE, a file of arrays by "
-            "name (.npz) or a request (JSON); or export it so that it answers unknown ones, too (scikit-learn: "
-            "OneHotEncoder(handle_unknown='ignore')). If a Reshape inside holds a number of rows, export it with a "
-            "dynamic one (torch.onnx.export: dynamo=True)"
+            f"If it takes no such values{' or sizes' if sizes else ''}, give it some that it does: "
+            "WORKER_MODEL__WARM_UP_EXAMPLE, a file of arrays by name (.npz) or a request (JSON); or export it so that "
+            "it answers unknown ones, too (scikit-learn: OneHotEncoder(handle_unknown='ignore')). If a Reshape inside "
+            "holds a number of rows, export it with a dynamic one (torch.onnx.export: dynamo=True)"
         )
 
     def _too_much(self, rows: int, error: Exception) -> str:
