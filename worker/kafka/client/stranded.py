@@ -54,7 +54,10 @@ class Stranded:
         return None
 
     def _do_brokers_answer(self) -> bool:
-        client = self._new_client()
+        try:
+            client = self._new_client()
+        except KafkaException:  # a certificate that is gone, or just being replaced: a new start would fail, too
+            return False
         try:
             client.poll(0)  # a login by token is begun in a poll
             client.list_topics(timeout=ASK_TIMEOUT)
