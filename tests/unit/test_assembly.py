@@ -417,11 +417,14 @@ def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, se
 def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.MonkeyPatch, limit: int, lives: int) -> None:
     """With what it takes now. Where it takes as much as ever, the refusal ends the process."""
     taken: list[int] = []
+    heartbeats: list[float | None] = []  # while the model is loaded: of what turns, the watchdog wants more
 
-    def assembled(_settings: object, topics: Topics, **_: object) -> object:
+    def assembled(_settings: object, topics: Topics, *, events: telemetry.WorkerEvents, **_: object) -> object:
         taken.append(topics.max_bytes["answers"])
+        heartbeats.append(events.heartbeat)
 
         def run() -> None:
+            events.turned(0.0, 0)
             if len(taken) == 1:
                 raise LimitLowered("too large")
 
@@ -440,6 +443,7 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
     run(load(None, {**LEAST, **SET}))
 
     assert taken == [ANSWERS_TAKE, 500][:lives]
+    assert heartbeats == [None] * lives
     assert codes == [0 if lives == 2 else LimitLowered.exit_code]
 
 
