@@ -59,7 +59,6 @@ class Stranded:
         except KafkaException:  # a certificate that is gone, or just being replaced: a new start would fail, too
             return False
         try:
-            client.poll(0)  # a login by token is begun in a poll
             client.list_topics(timeout=ASK_TIMEOUT)
         except KafkaException:
             return False

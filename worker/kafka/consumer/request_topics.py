@@ -84,7 +84,6 @@ class RequestTopics:
         try:
             client = self._new_client()
             try:
-                client.poll(0)  # a login by token is begun in a poll
                 self._found.put(frozenset(topic for topic in self._topics if _is_absent(client, topic)))
             finally:
                 client.close()

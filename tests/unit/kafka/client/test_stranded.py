@@ -18,9 +18,6 @@ class Brokers:
         self.is_refused = False  # the configuration
         self.asked = self.closed = 0
 
-    def poll(self, timeout: float) -> None:
-        """No login is waited for."""
-
     def list_topics(self, timeout: float) -> None:  # nothing takes time here
         self.asked += 1
         if self.are_away:

@@ -45,9 +45,6 @@ class Watch:
         self.open += 1
         return cast("Consumer", self)
 
-    def poll(self, timeout: float) -> None:
-        """No login is waited for."""
-
     def list_topics(self, topic: str, timeout: float) -> ClusterMetadata:
         assert timeout > 0
         self.looks += topic == "orders"
