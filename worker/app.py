@@ -181,6 +181,8 @@ def _served(  # what outlives a worker that begins anew, named once
             raise
         parts.close()
         events.warned("limit_lowered", why=str(lowered), max_bytes=dict(found.max_bytes))
+        events.begins_anew()
+        watchdog.begins_anew()
         return found.announcing(topics.membership.client_id)
     return None
 

@@ -110,27 +110,20 @@ def assemble(
     tell_others = partial(_tell_others, settings, topics, events)
     source = KafkaSource(settings.kafka, topics.membership, logger, events, joined=tell_others)
     outlet = _outlet(settings, topics, source, events, closing)
-    wire = _wire_contract(settings, topics)
     model = _warm_model(settings, events)
-    brief = 0.0 if model.is_accelerated else inline_limit()
-    lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
-    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
+    lanes = _lanes(settings, model, closing)
     ledger = LEDGERS[settings.delivery.order]()
     stateful = _stateful(settings, topics, model, ledger, events, closing)
     signature = model.signature if stateful is None else stateful.signature
-    if stateful is not None:
-        wire = replace(wire, max_key_bytes=stateful.max_key_bytes)
+    wire = _wire_contract(settings, topics, stateful)
     for why in lack_of_room(model, signature, wire):
         events.warned("row_too_long", why=why)
     events.serves(signature)
     batching = settings.batching
     bounds = Bounds(batching.max_inflight_records, batching.max_inflight_rows, batching.max_inflight_bytes)
     policy = batch_policy(batching, model)
-    batch_rows = policy.max_rows
     outlook = Outlook(batching.lanes)
     policies = {signature.key: policy}
-    # The steps of a sequence run one by one, also where it runs alone.
-    alone = policy if stateful is None else replace(policy, max_rows=1)
     batcher = Batcher(policies, outlook.needed, _learning(batching, policies))
     states = None if stateful is None else stateful.states
     fetch = StateFetch(batcher, states, time.monotonic) if isinstance(states, OutsideStates) else None
@@ -140,7 +133,7 @@ def assemble(
     link = None if stateful is None else stateful.link
     events.watch(telemetry.WatchedParts(ledger, lanes, batcher, signals, states, turns, fetch, link))
     events.bounded(
-        batch=batch_rows,
+        batch=policy.max_rows,
         records=bounds.records,
         rows=bounds.rows,
         size=bounds.size,
@@ -148,45 +141,33 @@ def assemble(
     )
     if model.is_accelerated:
         _warm_lanes(lanes, settings)
-
-    speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     rejections = Rejections(settings.delivery.rejection_limit)
+    speaks = SingleCodecs if settings.delivery.order == "key" else Codecs
     codecs = speaks([signature], wire, tell=events.rejected, rejections=rejections)
-    codec, served_by = (codecs, lanes) if tracing is None else _traced(tracing, model, codecs, lanes)
-    encoder: Encoder = codec
-    if stateful is not None:
-        encoder = StatefulEncoder(codec, stateful.states, settings.kafka.changelog_topic or STORE)
-    checkpoint = None
-    if states is not None and states.can_keep:
-        checkpoint = Checkpoint(
-            states=states, offsets=source, source=source, ledger=ledger, events=events, clock=time.monotonic
-        )
+    codec = codecs if tracing is None else _traced_codec(tracing, codecs)
+    # The steps of a sequence run one by one, also where it runs alone.
+    alone = policy if stateful is None else replace(policy, max_rows=1)
     return compose(
         source=source,
         offsets=source,
         notes=source,
         codec=codec,
         ledger=ledger,
-        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, batch_rows))),
+        intake=Intake(bounds, ledger, chunk=min(LARGEST_CHUNK, max(SMALLEST_CHUNK, policy.max_rows))),
         batcher=batcher,
         suspects=Suspects({signature.key: alone}, bounds.records + RESERVE),
         stackers={signature.key: _stacker(settings, model, stateful)},
-        lanes=served_by,
+        lanes=lanes if tracing is None else _traced_lanes(tracing, lanes, model),
         punctuality=Punctuality(outlook, time.time),
-        delivery=_delivery(settings, outlet, source, ledger, encoder, events, tracing, stateful),
+        delivery=_delivery(settings, outlet, source, ledger, codec, events, tracing, stateful),
         rejections=rejections,
         events=events,
         signals=signals,
-        conduct=Conduct(
-            lanes=batching.lanes,
-            inflight_batches=batching.max_inflight_batches,
-            drain_timeout=settings.delivery.drain_timeout_s,
-            revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
-        ),
+        conduct=_conduct(settings),
         clock=time.monotonic,
         states=states,
         turns=turns,
-        checkpoint=checkpoint,
+        checkpoint=_checkpoint(states, source, ledger, events),
     )
 
 
@@ -214,7 +195,7 @@ def _stateful(
     closing: ExitStack,
 ) -> _Stateful | None:
     """None for a model without state. Raises `BadConfiguration`."""
-    state, kafka = settings.state, settings.kafka
+    state, changelog = settings.state, settings.kafka.changelog_topic
     if not state.tensors:
         return None
     layout, signature = layout_of(model.signature, state.tensors, state.initial, with_answer=state.answer)
@@ -222,35 +203,46 @@ def _stateful(
         signature = replace(signature, max_rows=1)
     if state.store is not None:
         link = _link(settings, events, closing)
-        outside = OutsideStates(
-            layout,
-            ledger,
-            link,
-            most_in_memory=state.keys_in_memory,
-            ttl=state.ttl_s,
-            tell_trouble=events.store_troubled,
-            tell_applied=events.applied_before,
-            date=time.time,
-        )
-        return _Stateful(outside, signature, link)
-    is_exact = settings.delivery.guarantee == "exactly_once"
-    assert kafka.changelog_topic is not None
-    room = longest_key(kafka.changelog_topic, topics.max_bytes[kafka.changelog_topic], layout.dtype.itemsize)
-    facts = None
-    if state.directory is not None:
-        facts = changelog_facts(kafka, kafka.changelog_topic, telemetry.kafka_logger())
-    store = None if state.directory is None else _local_store(settings, layout, facts, events, closing)
-    restorer = ChangelogRestorer(
-        kafka,
-        kafka.changelog_topic,
+        return _Stateful(_states_outside(settings, layout, ledger, link, events), signature, link)
+    assert changelog is not None
+    room = longest_key(changelog, topics.max_bytes[changelog], layout.dtype.itemsize)
+    states = _states_in(changelog, settings, layout, ledger, events, closing)
+    return _Stateful(states, signature, max_key_bytes=room)
+
+
+def _states_outside(
+    settings: Settings, layout: StateLayout, ledger: OffsetLedger, link: StoreLink, events: telemetry.WorkerEvents
+) -> OutsideStates:
+    return OutsideStates(
         layout,
-        telemetry.kafka_logger(),
-        is_exact=is_exact,
+        ledger,
+        link,
+        most_in_memory=settings.state.keys_in_memory,
+        ttl=settings.state.ttl_s,
+        tell_trouble=events.store_troubled,
+        tell_applied=events.applied_before,
         date=time.time,
-        retention=0.0 if facts is None else facts.retention,
+    )
+
+
+def _states_in(
+    changelog: str,
+    settings: Settings,
+    layout: StateLayout,
+    ledger: OffsetLedger,
+    events: telemetry.WorkerEvents,
+    closing: ExitStack,
+) -> KeyStates:
+    kafka, state, logger = settings.kafka, settings.state, telemetry.kafka_logger()
+    is_exact = settings.delivery.guarantee == "exactly_once"
+    facts = None if state.directory is None else changelog_facts(kafka, changelog, logger)
+    store = None if state.directory is None else _local_store(settings, layout, facts, events, closing)
+    retention = 0.0 if facts is None else facts.retention
+    restorer = ChangelogRestorer(
+        kafka, changelog, layout, logger, is_exact=is_exact, date=time.time, retention=retention
     )
     closing.callback(restorer.close, GIVE_UP_TIMEOUT)
-    states = KeyStates(
+    return KeyStates(
         layout,
         ledger,
         restorer,
@@ -264,7 +256,6 @@ def _stateful(
         clock=time.monotonic,
         date=time.time,
     )
-    return _Stateful(states, signature, max_key_bytes=room)
 
 
 def store_server(settings: Settings) -> StoreServer:
@@ -333,6 +324,24 @@ def _local_store(
     return store
 
 
+def _checkpoint(
+    states: KeyStates | None, source: KafkaSource, ledger: OffsetLedger, events: telemetry.WorkerEvents
+) -> Checkpoint | None:
+    """What a clean stop leaves of the states, if there is a place for it."""
+    if states is None or not states.can_keep:
+        return None
+    return Checkpoint(states=states, offsets=source, source=source, ledger=ledger, events=events, clock=time.monotonic)
+
+
+def _conduct(settings: Settings) -> Conduct:
+    return Conduct(
+        lanes=settings.batching.lanes,
+        inflight_batches=settings.batching.max_inflight_batches,
+        drain_timeout=settings.delivery.drain_timeout_s,
+        revoke_timeout=min(REVOKE_TIMEOUT, poll_interval(settings.kafka) / 5),
+    )
+
+
 def _stacker(settings: Settings, model: Model, stateful: _Stateful | None) -> Stacker:
     non_finite = {
         "refuse_non_finite_input": settings.model.non_finite_input == "reject",
@@ -384,13 +393,16 @@ def _delivery(  # noqa: PLR0913, PLR0917  # what may stand around the outlet, ea
     outlet: KafkaSink | KafkaTransactions,
     source: KafkaSource,
     ledger: OffsetLedger,
-    encoder: Encoder,
+    codec: Encoder,
     events: telemetry.WorkerEvents,
     tracing: Tracing | None,
     stateful: _Stateful | None,
 ) -> Delivery:
     """How answers become durable. Raises `BadConfiguration` when the broker opens no transactions for us."""
     interval = settings.delivery.commit_interval_ms / 1000
+    encoder = codec
+    if stateful is not None:
+        encoder = StatefulEncoder(codec, stateful.states, settings.kafka.changelog_topic or STORE)
     if isinstance(outlet, KafkaSink):
         sink: Sink = outlet if tracing is None else _traced_sink(tracing, outlet)
         if stateful is not None and stateful.link is not None:
@@ -417,12 +429,17 @@ def _delivery(  # noqa: PLR0913, PLR0917  # what may stand around the outlet, ea
     )
 
 
-def _traced(tracing: Tracing, model: Model, codecs: Codecs, lanes: InferenceLanes) -> tuple[TracedCodec, TracedLanes]:
-    from worker.telemetry.tracing.spans import ServedModel  # noqa: PLC0415  # the same
-    from worker.telemetry.tracing.wrappers import TracedCodec, TracedLanes  # noqa: PLC0415  # as `app._tracing` says
+def _traced_codec(tracing: Tracing, codecs: Codecs) -> TracedCodec:
+    from worker.telemetry.tracing.wrappers import TracedCodec  # noqa: PLC0415  # as `app._tracing` says
 
-    served = ServedModel(model.signature.name, model.signature.version, model.device.name)
-    return TracedCodec(codecs, tracing), TracedLanes(lanes, tracing, served)
+    return TracedCodec(codecs, tracing)
+
+
+def _traced_lanes(tracing: Tracing, lanes: InferenceLanes, model: Model) -> TracedLanes:
+    from worker.telemetry.tracing.spans import ServedModel  # noqa: PLC0415  # the same
+    from worker.telemetry.tracing.wrappers import TracedLanes  # noqa: PLC0415  # the same
+
+    return TracedLanes(lanes, tracing, ServedModel(model.signature.name, model.signature.version, model.device.name))
 
 
 def _traced_sink(tracing: Tracing, sink: KafkaSink) -> TracedSink:
@@ -492,6 +509,13 @@ def _warm_model(settings: Settings, events: telemetry.WorkerEvents) -> Model:
     return model
 
 
+def _lanes(settings: Settings, model: Model, closing: ExitStack) -> InferenceLanes:
+    brief = 0.0 if model.is_accelerated else inline_limit()
+    lanes = InferenceLanes({model.signature.key: model}, settings.batching.lanes, brief=brief)
+    closing.callback(lanes.close, GIVE_UP_TIMEOUT)
+    return lanes
+
+
 def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
     """CUDA's libraries set themselves up for runs side by side. Raises `BadConfiguration` when they cannot."""
     probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
@@ -503,7 +527,7 @@ def _warm_lanes(lanes: InferenceLanes, settings: Settings) -> None:
         )
 
 
-def _wire_contract(settings: Settings, topics: Topics) -> Wire:
+def _wire_contract(settings: Settings, topics: Topics, stateful: _Stateful | None) -> Wire:
     kafka = settings.kafka
     dead_letters, timeout_ms = kafka.dead_letter_topic, settings.batching.timeout_ms
     answered = (kafka.response_topic, *kafka.reply_topics)
@@ -521,4 +545,5 @@ def _wire_contract(settings: Settings, topics: Topics) -> Wire:
         has_state=bool(settings.state.tensors),
         must_state_rows=kafka.rows_headers == "required",
         reply_topics={topic: topics.partitions[topic] for topic in answered},
+        max_key_bytes=sys.maxsize if stateful is None else stateful.max_key_bytes,
     )

@@ -198,8 +198,8 @@ def test_exactly_once_is_refused_on_the_mock_cluster() -> None:
             examine(kafka, LOGGER, with_transactions=True)
 
     assert str(refused.value) == (
-        "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it has no controller, as librdkafka's "
-        "mock, which takes no transaction back; use a real Kafka, or set at_least_once"
+        "WORKER_DELIVERY__GUARANTEE: exactly_once does not hold on this cluster: it is librdkafka's mock, which "
+        "takes no transaction back; use a real Kafka, or set at_least_once"
     )
 
 

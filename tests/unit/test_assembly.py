@@ -417,11 +417,15 @@ def test_the_watchdog_waits_for_what_was_set(monkeypatch: pytest.MonkeyPatch, se
 def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.MonkeyPatch, limit: int, lives: int) -> None:
     """With what it takes now. Where it takes as much as ever, the refusal ends the process."""
     taken: list[int] = []
+    heartbeats: list[float | None] = []  # while the model is loaded: of what turns, the watchdog wants more
+    stages: list[str] = []  # as the watchdog hears of them
 
-    def assembled(_settings: object, topics: Topics, **_: object) -> object:
+    def assembled(_settings: object, topics: Topics, *, events: telemetry.WorkerEvents, **_: object) -> object:
         taken.append(topics.max_bytes["answers"])
+        heartbeats.append(events.heartbeat)
 
         def run() -> None:
+            events.turned(0.0, 0)
             if len(taken) == 1:
                 raise LimitLowered("too large")
 
@@ -435,11 +439,15 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
     codes: list[int] = []
     monkeypatch.setattr(app, "os", SimpleNamespace(_exit=codes.append))
     monkeypatch.setattr(app, "gc", Mock())
+    for stage in ("let_begin", "begins_anew"):
+        monkeypatch.setattr(telemetry.Watchdog, stage, lambda _, stage=stage: stages.append(stage))
 
     run: Callable[[Settings], None] = app.run  # which ends the process, and here does not
     run(load(None, {**LEAST, **SET}))
 
     assert taken == [ANSWERS_TAKE, 500][:lives]
+    assert stages == ["let_begin", "begins_anew", "let_begin"][: 2 * lives - 1]
+    assert heartbeats == [None] * lives
     assert codes == [0 if lives == 2 else LimitLowered.exit_code]
 
 

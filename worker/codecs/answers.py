@@ -2,8 +2,7 @@
 
 An answer carries the request's key and the headers `content-type`, `status`, `error-code` for errors, `source`,
 `request-id` when that is another name than the source, and the echoes; plain rows also `datatype` and `rows`, where the
-request had them. The caller decides what is too large, but for
-JSON that need not be written to know it.
+request had them. The caller decides what is too large, but for JSON that need not be written to know it.
 """
 
 from __future__ import annotations

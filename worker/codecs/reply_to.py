@@ -49,7 +49,9 @@ class ReplyTopics:
             return self._response_topic
         topic = value.decode(errors="replace")
         if topic != self._response_topic and topic not in self._partitions:
-            raise Reject(f"{TOPIC}: answers may not go to {topic[:249]!r}, which KAFKA__REPLY_TOPICS does not name")
+            raise Reject(
+                f"{TOPIC}: answers may not go to {topic[:249]!r}; the worker's KAFKA__REPLY_TOPICS does not name it"
+            )
         return topic
 
 

@@ -41,7 +41,7 @@ class RestoredRows(NamedTuple):
 
 
 class Restorer(Protocol):
-    """What reads the states of a partition back. None of these waits."""
+    """What reads the states of a partition back. Only `ends` waits."""
 
     def begin(self, partition: Partition, attempt: int, extent: Extent | None) -> None:
         """Read the states of this one; what is found for it names the attempt. `extent`: of what is here already."""
@@ -49,7 +49,7 @@ class Restorer(Protocol):
     def forget(self, partitions: Sequence[Partition]) -> None: ...
 
     def ends(self, partitions: Collection[Partition], timeout: float) -> Mapping[Partition, Extent]:
-        """How far the changelog goes, without open transactions, as far as it is told in that time. This one waits."""
+        """How far the changelog goes, without open transactions, as far as it is told in that time."""
 
     def found(self) -> RestoredRows | None:
         """The next portion; None while there is none. Raises `Stop` when they cannot be read."""

@@ -100,6 +100,16 @@ class WorkerEvents:
         self._publish()
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
 
+    def begins_anew(self) -> None:
+        """The worker has left its group, and starts once more in this process: until it turns, it is starting."""
+        self._partitions.remove(list(self._partitions.held))
+        self._is_warm = self._is_in_group = False
+        self.heartbeat = None
+        self._values.set(metrics.PARTITIONS, 0)
+        for of_partitions in (metrics.STALL, metrics.LAG):
+            self._values.replace(of_partitions, {})
+        self._publish()
+
     def serves(self, signature: Signature) -> None:
         """What requests and answers are, without what is state."""
         self._served = signature

@@ -75,7 +75,7 @@ def test_a_requester_names_the_place(headers: Headers, expected: tuple[str, int 
         ([("reply-partition", b"1" * 10)], b"expected a partition's number"),
         ([("kafka_replyPartition", b"1")], b"kafka_replyPartition: expected 4 bytes, big-endian, got 1"),
         ([("kafka_replyPartition", struct.pack(">i", -1))], b"no partition 4294967295 of responses"),
-        ([("reply-topic", b"another")], b"answers may not go to 'another', which KAFKA__REPLY_TOPICS does not name"),
+        ([("reply-topic", b"another")], b"'another'; the worker's KAFKA__REPLY_TOPICS does not name it"),
         ([("kafka_replyTopic", b"\xff" * 1000)], b"answers may not go to"),
     ],
 )

@@ -64,6 +64,16 @@ def test_equal_keys_of_two_partitions_do_not_wait_for_each_other() -> None:
     assert answer(ledger, other) == [other]
 
 
+@both_orders
+def test_a_gap_in_the_offsets_counts_as_no_record(ledger_of: type[OffsetLedger]) -> None:
+    """Only its place in the line is wanted, so that a commit may go past it."""
+    ledger = ledger_of()
+
+    ledger.track(record(), 0, 0, 0.0, records=0)
+
+    assert ledger.records == 0
+
+
 def test_records_of_several_keys_have_no_place_in_common() -> None:
     """One of them would have to wait where another may not."""
     with pytest.raises(AssertionError, match="several keys"):

@@ -118,6 +118,22 @@ def rejection(offset: int = 0, code: Code = Code.INVALID_ARGUMENT, request_id: s
     return Rejection(record, code, "expected FP32, got 'a-value'", Reply("application/json", request_id))
 
 
+def test_a_worker_that_begins_anew_is_starting(watched: Watched) -> None:
+    """It holds nothing, is not ready, and is not held to turn: its model may take minutes to load."""
+    watched.events.model_warmed("digits", "1", "cpu")
+    watched.events.assigned([P0, P1])
+    watched.turn()
+    of_partitions = {"oldest_unsettled_seconds 0 requests", "oldest_unsettled_seconds 1 requests"}
+    assert (watched.page()["ready"], watched.page()["partitions"]) == (1, 2)
+    assert of_partitions <= watched.page().keys()
+
+    watched.events.begins_anew()
+
+    assert watched.events.heartbeat is None
+    assert (watched.page()["ready"], watched.page()["partitions"]) == (0, 0)
+    assert of_partitions.isdisjoint(watched.page())
+
+
 def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -> None:
     """But for partitions, which are not held yet, topics, to which nothing was sent, and buckets without a batch."""
     watched.events.model_warmed("digits", "1", "cpu")

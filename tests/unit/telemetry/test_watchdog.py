@@ -78,6 +78,14 @@ def test_a_stop_that_came_as_the_worker_began_gets_its_time(watched: Watched) ->
     assert watched.after(20, turning=False) is None
 
 
+def test_a_stop_ends_at_once_a_worker_that_begins_anew(watched: Watched) -> None:
+    """It has left its group, and loads its model once more: it holds nothing, as at first."""
+    watched.watchdog.begins_anew()
+    watched.stop_asked = True
+
+    assert watched.after(CHECK_EVERY, turning=False) == "asked to before it began; nothing was taken"
+
+
 def test_a_loop_that_stops_turning_is_ended(watched: Watched) -> None:
     """After the time that one turn may take, not before."""
     watched.after(1)

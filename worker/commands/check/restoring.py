@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from worker.core.failures import Incomplete
 from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Partition
 from worker.kafka import ChangelogRestorer
@@ -17,6 +18,8 @@ from worker.settings import Settings
 from worker.state import KeyStates, StateLayout
 from worker.terminal.terminal import progress
 
+# Seconds until the brokers have told how much there is: the restorer asks four things, for 5 each at most, and again.
+PATIENCE = 30.0
 TRIED_FOR = 5.0  # seconds; then the rest is reckoned
 _WAIT = 0.005
 _CLOSE_TIMEOUT = 1.0
@@ -33,7 +36,7 @@ class RestoreFacts:
 
 
 def restore_estimate(settings: Settings, layout: StateLayout, partitions: int) -> RestoreFacts:
-    """Read states back as a worker does, in memory. Raises `Stop` for what would end it."""
+    """Read states back as a worker does, in memory. Raises `Stop` for what would end it, or what takes too long."""
     kafka = settings.kafka
     assert kafka.changelog_topic is not None
     is_exact = settings.delivery.guarantee == "exactly_once"
@@ -43,6 +46,8 @@ def restore_estimate(settings: Settings, layout: StateLayout, partitions: int) -
     try:
         states.assigned([Partition(kafka.request_topics[0], number) for number in range(partitions)])
         while not restorer.total and states.restoring:
+            if time.monotonic() >= began + PATIENCE:
+                raise _untold(kafka.changelog_topic)
             _restore_some(states)
         with progress("reading states back", restorer.total) as advance:
             while states.restoring and time.monotonic() < began + TRIED_FOR:
@@ -54,6 +59,13 @@ def restore_estimate(settings: Settings, layout: StateLayout, partitions: int) -
     took = time.monotonic() - began
     done = restorer.total - left
     return RestoreFacts(partitions, restorer.total, took * restorer.total / max(1, done) if left else took, bool(left))
+
+
+def _untold(changelog: str) -> Incomplete:
+    return Incomplete(
+        f"--restore-estimate: the brokers have not told for {PATIENCE:g} s where {changelog} ends; does each of its "
+        "partitions have a leader?"
+    )
 
 
 def _restore_some(states: KeyStates) -> None:

@@ -84,7 +84,7 @@ class LooseLedger(OffsetLedger):
 class KeyedLedger(LooseLedger):
     """Answers of equal key leave in the order of their records; a record without a key waits for no other.
 
-    Every place is of one record: those that travel as one have more than one key.
+    Every place is of one record, or of a gap: records that travel as one have more than one key.
     """
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class KeyedLedger(LooseLedger):
 
     def track(self, record: Record, rows: int, size: int, now: float, records: int = 1) -> Place:
         assert records <= 1, "records of several keys have one place"
-        place = super().track(record, rows, size, now)
+        place = super().track(record, rows, size, now, records)
         place.key = record.key
         if record.key is not None:
             self._queues.setdefault(place.line, {}).setdefault(record.key, []).append(place)

@@ -71,7 +71,7 @@ class _Restore(NamedTuple):
 
 
 class ChangelogRestorer:
-    """Reads changelogs for the loop. `begin`, `forget`, `found` and `close` are the loop's; none of them waits."""
+    """Reads changelogs for the loop. What is public is the loop's, and only `ends` and `close` wait."""
 
     def __init__(
         self,

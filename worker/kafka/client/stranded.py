@@ -54,9 +54,11 @@ class Stranded:
         return None
 
     def _do_brokers_answer(self) -> bool:
-        client = self._new_client()
         try:
-            client.poll(0)  # a login by token is begun in a poll
+            client = self._new_client()
+        except KafkaException:  # a certificate that is gone, or just being replaced: a new start would fail, too
+            return False
+        try:
             client.list_topics(timeout=ASK_TIMEOUT)
         except KafkaException:
             return False

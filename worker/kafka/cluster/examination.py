@@ -282,7 +282,7 @@ class _Examination:
     def _check_transactions(self) -> None:
         """Whether they hold what they promise there. What else may be wrong shows when the first is prepared."""
         if self._is_mock:
-            why = "it has no controller, as librdkafka's mock, which takes no transaction back; use a real Kafka"
+            why = "it is librdkafka's mock, which takes no transaction back; use a real Kafka"
         elif not fences_by_group(known_requests(self._kafka, self._kafka.response_topic, self._timeout)):
             why = "Kafka before 2.5 lets a replica commit for partitions that it has lost; update it"
         else:

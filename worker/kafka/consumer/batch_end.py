@@ -132,7 +132,6 @@ def find_end(new_client: Callable[[], Consumer], question: BatchQuestion) -> tup
     try:
         client = new_client()
         try:
-            client.poll(0)  # a login by token is begun in a poll
             _, end = client.get_watermark_offsets(TopicPartition(*question.partition), LOOK_TIMEOUT)
             search = Search(question.at, end)
             return _look_for_end(client, question, search)

@@ -232,7 +232,7 @@ class KafkaSource:
         self._raise_failure()
         records: Sequence[Record] = to_records(messages, self._flowing)
         if len(records) < len(messages):
-            records = self._sift(messages)
+            records = self._sift(messages, records)
         if taken_away := self._rebalances.taken_away:
             records = [record for record in records if record.partition not in taken_away]
         return records
@@ -266,13 +266,16 @@ class KafkaSource:
 
     # What came instead of a record
 
-    def _sift(self, messages: Iterable[Message]) -> list[Record]:
-        """Records one by one, errors between them. Raises `KafkaFatal`."""
-        records: list[Record] = []
+    def _sift(self, messages: Iterable[Message], records: Iterable[Record]) -> list[Record]:
+        """What of the records may be handed on: errors came between them. Raises `KafkaFatal`."""
+        sifted: list[Record] = []
         moved: set[Partition] = set()  # by a seek of ours: what came behind the error comes again
+        coming = iter(records)
         for message in messages:
             if (error := message.error()) is None:
-                records += [record for record in to_records([message], self._flowing) if record.partition not in moved]
+                record = next(coming)
+                if record.partition not in moved:
+                    sifted.append(record)
             elif error.code() in UNREADABLE:
                 partition = partition_of(message, self._flowing)
                 if partition not in moved and not self._gates.is_shut(partition):
@@ -284,7 +287,7 @@ class KafkaSource:
             else:
                 self._hear(error)
                 self._raise_failure()
-        return records
+        return sifted
 
     def _hear(self, error: KafkaError) -> None:
         """An error is ours to stop for, or the client's to get over."""

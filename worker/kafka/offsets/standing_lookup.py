@@ -142,7 +142,6 @@ class StandingLookup:
     def _ask_beside(self, places: list[TopicPartition]) -> None:
         try:
             client = self._client = self._client or self._new_client()
-            client.poll(0)  # a login by token is begun in a poll
             found = _committed(client, places, TOGETHER)
             if not isinstance(found, list):
                 self._found.put((_each_alone(client, places) if len(places) > 1 else []) or found)

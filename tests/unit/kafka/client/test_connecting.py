@@ -6,16 +6,19 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata
 
 from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.client.test_connection_failures import REFUSED
 from worker.core.failures import BadConfiguration
 from worker.kafka.client import connecting
 from worker.kafka.client.connecting import Contact, connect
+from worker.kafka.client.log import ClientLog
 
 LOGGER = logging.getLogger("test")
 
@@ -99,7 +102,7 @@ def test_a_worker_waits_for_a_broker_and_says_so_at_once(monkeypatch: pytest.Mon
 
 
 def test_a_broker_that_is_not_let_in_again_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has no controller, as librdkafka's mock has none: nothing would be asked of it."""
+    """It names no broker, itself neither: nothing could be asked of it."""
     found = connected(monkeypatch, Admin(set(), set(), {1}))
 
     assert found.cluster.controller_id == 1
@@ -109,3 +112,12 @@ def test_a_broker_that_is_never_let_in_is_given_up(monkeypatch: pytest.MonkeyPat
     """With what it said."""
     with pytest.raises(BadConfiguration, match="within 15 s: it says that no broker serves its cluster"):
         connected(monkeypatch, Admin(set()))
+
+
+@pytest.mark.parametrize("cluster_id", ["5L6g3nShT-eMCtK--X86sw", None])
+def test_a_cluster_that_elects_its_controller_is_no_mock(cluster_id: str | None) -> None:
+    """It answers what is asked of any broker. A mock, which has no controller either, is told by its id."""
+    cluster: Any = ClusterMetadata()
+    cluster.brokers, cluster.controller_id, cluster.cluster_id = {1: BrokerMetadata()}, -1, cluster_id
+
+    assert not Contact(cast("AdminClient", Admin({1})), ClientLog(LOGGER), cluster).is_mock

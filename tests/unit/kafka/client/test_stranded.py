@@ -15,10 +15,8 @@ class Brokers:
 
     def __init__(self) -> None:
         self.are_away = False
+        self.is_refused = False  # the configuration
         self.asked = self.closed = 0
-
-    def poll(self, timeout: float) -> None:
-        """No login is waited for."""
 
     def list_topics(self, timeout: float) -> None:  # nothing takes time here
         self.asked += 1
@@ -29,6 +27,8 @@ class Brokers:
         self.closed += 1
 
     def client(self) -> Consumer:
+        if self.is_refused:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "ssl.ca.location failed: No such file"))
         return cast("Consumer", self)
 
 
@@ -55,6 +55,16 @@ def test_it_is_stranded_when_brokers_answer_others_for_long() -> None:
 
     assert post.why() == "the consumer has had no connection for 45 s, and a new client is answered at once"
     assert (post.brokers.asked, post.brokers.closed) == (1, 1)
+
+
+def test_a_new_client_that_cannot_be_made_is_no_reason_to_start_again() -> None:
+    """A certificate may be gone since the start. It is asked in a callback of the client's, which must not raise."""
+    post = Post()
+    post.why()
+    post.clock.now += STRANDED_AFTER
+    post.brokers.is_refused = True
+
+    assert not post.why()
 
 
 def test_brokers_that_are_away_are_asked_again_later() -> None:

@@ -47,7 +47,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def problems(broker: Broker) -> list[str]:
-    contact = Contact(cast("Any", broker), client_log(), ClusterMetadata())  # without a controller, as the mock
+    mock: Any = ClusterMetadata()  # of which nothing else is asked
+    mock.cluster_id = "mockCluster1f"
+    contact = Contact(cast("Any", broker), client_log(), mock)
     return [problem.text for problem in judge(settings(), contact, 1.0).problems]
 
 

@@ -23,6 +23,7 @@ class Watch:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.errors: dict[str, KafkaError] = {}
         self.is_away = False  # the cluster
+        self.is_silent = False  # it says nothing of the topic that it was asked about
         self.looks = 0
         self.open = 0  # clients
         self.told: list[list[list[str]]] = []  # what is absent, and what is back
@@ -45,15 +46,14 @@ class Watch:
         self.open += 1
         return cast("Consumer", self)
 
-    def poll(self, timeout: float) -> None:
-        """No login is waited for."""
-
     def list_topics(self, topic: str, timeout: float) -> ClusterMetadata:
         assert timeout > 0
         self.looks += topic == "orders"
         if self.is_away:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         metadata = ClusterMetadata()
+        if self.is_silent:
+            return metadata
         found = metadata.topics[topic] = TopicMetadata()
         found.error = self.errors.get(topic)
         return metadata
@@ -128,6 +128,18 @@ def test_a_cluster_that_does_not_answer_says_nothing(watch: Watch) -> None:
     watch.is_away = True
 
     watch.seconds(10)
+
+    assert (watch.told, watch.open) == ([[["orders"], []]], 0)
+
+
+def test_an_answer_without_the_topic_says_nothing_and_is_asked_for_again(watch: Watch) -> None:
+    """The client hands on an answer that leaves out what was asked about (seen with 2.16)."""
+    watch.is_silent = True
+    watch.topics.doubt()
+    watch.seconds(1)
+    watch.is_silent, watch.errors = False, {"orders": ABSENT}
+
+    watch.seconds(2 * LOOK_AGAIN_AFTER + 3)
 
     assert (watch.told, watch.open) == ([[["orders"], []]], 0)
 

@@ -367,6 +367,17 @@ def test_a_record_whose_headers_cannot_be_read_comes_without_them(world: World) 
     assert {record.value for record in records} == {b"v"}
 
 
+def test_headers_are_looked_at_once_where_an_error_comes_beside_them(world: World) -> None:
+    """Those that cannot be read end the process when they are looked at again."""
+    world.brings((P, 4))
+    odd, wrong = Incoming(P, 5, looks=[]), Incoming(Q, 0, KafkaError(KafkaError._TRANSPORT))
+    world.client.script.append(lambda: [odd, wrong, Incoming(P, 6)])
+
+    records = world.source.poll(10, 0.0)
+
+    assert [(record.offset, record.headers == UNREADABLE_HEADERS) for record in records] == [(5, True), (6, False)]
+
+
 def test_positions_are_those_of_partitions_where_something_came(world: World) -> None:
     """The client says -1001 until then."""
     world.client.position_of = {1: 7}
