@@ -142,6 +142,8 @@ def _exactly(spec: TensorSpec, given: Any) -> Array:
 def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
     """Python's numbers have no size: they are what the model takes, if they fit."""
     array = _array(spec.name, given)
+    if spec.datatype == "UINT64" and array.dtype.kind == "f":
+        array = _integers(given, array)
     wanted = np.dtype(DTYPES[spec.datatype])
     if array.size and array.dtype.kind not in _FROM[wanted.kind]:
         raise InvalidArgument(f"input {spec.name}: expected {spec.datatype}, got {array.dtype}")
@@ -150,6 +152,13 @@ def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
         if array.min() < limits.min or array.max() > limits.max:
             raise InvalidArgument(f"input {spec.name}: out of the range of {spec.datatype}")
     return _as(spec.name, given, array, spec.datatype)
+
+
+def _integers(given: ArrayLike, array: Array) -> Array:
+    """As such, if all are: numpy makes floats of a list in which some need 64 bits and others do not."""
+    numbers = np.array(given, object)
+    are_whole = set(map(type, numbers.reshape(-1))) == {int} and numbers.min() >= 0
+    return numbers.astype("u8") if are_whole else array
 
 
 def _array(name: str, given: ArrayLike) -> Array:

@@ -227,6 +227,16 @@ def test_strings_are_sent_whole(given: Any) -> None:
     assert Encoder(None).encode({"x": given}).value.endswith(b"\2\0\0\0a\0\2\0\0\0" + "é".encode())
 
 
+def test_integers_of_64_bits_stay_integers() -> None:
+    """Also beside small ones, of which numpy makes floats together."""
+    large = Encoder(signature([("x", "UINT64", [-1])], [("y", "UINT64", [-1])]))
+
+    assert large.encode({"x": [2**64 - 1, 1]}).value == b"\xff" * 8 + b"\1" + bytes(7)
+    for wrong, why in (([2**63, -1], "got float64"), ([2**63, 0.5], "got float64"), ([2**64, 1], "got object")):
+        with pytest.raises(InvalidArgument, match=why):
+            large.encode({"x": wrong})
+
+
 def test_integers_are_not_cut() -> None:
     """A list's numbers become what the model takes only if they are just that."""
     small = Encoder(signature([("x", "INT8", [-1])], [("y", "INT8", [-1])]))
