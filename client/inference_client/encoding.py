@@ -209,7 +209,10 @@ def _check_rows(arrays: Sequence[Array]) -> None:
 def _bytes_of(array: Array) -> bytes:
     if array.dtype != object:
         return array.tobytes()
-    texts = [item.encode() if isinstance(item, str) else item for item in array.reshape(-1)]
+    try:
+        texts = [item.encode() if isinstance(item, str) else item for item in array.reshape(-1)]
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"a string has no form in UTF-8: {error}") from error
     return b"".join([part for text in texts for part in (_LENGTH.pack(len(text)), text)])
 
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 
 REPEAT_EVERY = 10.0  # seconds: six lines a minute tell that a broker is still away
+# One `config` is for both of Kafka's clients: what is meant for the producer is nothing to the consumer.
+_OTHERS = re.compile(r"is a (producer|consumer) property and will be ignored")
 _TAIL = re.compile(r" \(after \d+ms in state \w+.*\)$")
 
 
@@ -33,6 +35,8 @@ class ClientLog:
         """Called by the client: `text` begins with the name of its thread, which names the broker it talks to."""
         if level < logging.WARNING:  # only where `debug` asks for it, and then for all
             self._logger.log(level, template, facility, client, text)
+            return
+        if facility == "CONFWARN" and _OTHERS.search(text):
             return
         thread, _, said = text.partition("]: ")
         self.last = _TAIL.sub("", said or text)

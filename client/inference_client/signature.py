@@ -122,11 +122,11 @@ def _typed_by_itself(name: str, given: ArrayLike) -> tuple[str, Array]:
         raise InvalidArgument(f"input {name}: there is no tensor of {array.dtype}")
     if array.ndim == 0:
         raise InvalidArgument(f"input {name}: expected rows, got a single value; write [value] for one row")
-    return datatype, _as(name, array, datatype)
+    return datatype, _as(name, given, array, datatype)
 
 
 def _datatype(array: Array) -> str | None:
-    return "BYTES" if array.dtype.kind in "USO" else _NAMES.get(array.dtype.newbyteorder("<").str.lstrip("<|"))
+    return "BYTES" if array.dtype.kind in "USOT" else _NAMES.get(array.dtype.newbyteorder("<").str.lstrip("<|"))
 
 
 def _exactly(spec: TensorSpec, given: Any) -> Array:
@@ -136,12 +136,14 @@ def _exactly(spec: TensorSpec, given: Any) -> Array:
     if found != spec.datatype:
         cast = "" if spec.datatype == "BYTES" else f"; if that is meant, .astype({DTYPES[spec.datatype].lstrip('<')!r})"
         raise InvalidArgument(f"input {spec.name}: expected {spec.datatype}, got {found or array.dtype}{cast}")
-    return _as(spec.name, array, spec.datatype)
+    return _as(spec.name, given, array, spec.datatype)
 
 
 def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
     """Python's numbers have no size: they are what the model takes, if they fit."""
     array = _array(spec.name, given)
+    if spec.datatype == "UINT64" and array.dtype.kind == "f":
+        array = _integers(given, array)
     wanted = np.dtype(DTYPES[spec.datatype])
     if array.size and array.dtype.kind not in _FROM[wanted.kind]:
         raise InvalidArgument(f"input {spec.name}: expected {spec.datatype}, got {array.dtype}")
@@ -149,7 +151,14 @@ def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
         limits = np.iinfo(wanted)
         if array.min() < limits.min or array.max() > limits.max:
             raise InvalidArgument(f"input {spec.name}: out of the range of {spec.datatype}")
-    return _as(spec.name, array, spec.datatype)
+    return _as(spec.name, given, array, spec.datatype)
+
+
+def _integers(given: ArrayLike, array: Array) -> Array:
+    """As such, if all are: numpy makes floats of a list in which some need 64 bits and others do not."""
+    numbers = np.array(given, object)
+    are_whole = set(map(type, numbers.reshape(-1))) == {int} and numbers.min() >= 0
+    return numbers.astype("u8") if are_whole else array
 
 
 def _array(name: str, given: ArrayLike) -> Array:
@@ -159,15 +168,19 @@ def _array(name: str, given: ArrayLike) -> Array:
         raise InvalidArgument(f"input {name}: {error}") from error
 
 
-def _as(name: str, array: Array, datatype: str) -> Array:
-    """In the wire's byte order and layout; strings as objects."""
+def _as(name: str, given: ArrayLike, array: Array, datatype: str) -> Array:
+    """In the wire's byte order and layout; strings as objects.
+
+    These as they were given: beside strings in a list numpy writes out what is none (a missing one is "nan"), and it
+    cuts off the NULs that end one.
+    """
     if datatype != "BYTES":
         return np.asarray(array, DTYPES[datatype], order="C")
-    flat = array.astype(object)
-    odd = next((item for item in flat.reshape(-1) if not isinstance(item, str | bytes)), None)
-    if odd is not None:
-        raise InvalidArgument(f"input {name}: expected strings, got {type(odd).__name__}")
-    return flat
+    strings = np.array(given, object)
+    odd = [type(item).__name__ for item in strings.reshape(-1) if not isinstance(item, str | bytes)]
+    if odd:
+        raise InvalidArgument(f"input {name}: expected strings, got {odd[0]}")
+    return strings
 
 
 def _shaped(spec: TensorSpec, array: Array) -> Array:

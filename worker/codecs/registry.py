@@ -79,7 +79,10 @@ class Codecs:
             if not value or is_unfit or envelope.fault is not None or len(value) > self._wire.max_request_bytes:
                 raise self._refusal_of(record, envelope)
             if envelope.rows is not None:
-                return self._rows.request(record, value, envelope)
+                try:
+                    return self._rows.request(record, value, envelope)
+                except Reject as no:
+                    raise _with_default(no, record, envelope) from None
             body = _body(record, value, envelope, self._bounds)
             reply = _named(reply, body.body_id)
             return self._request(record, envelope, body, reply)
@@ -304,14 +307,18 @@ def is_answered_by_bytes(reply: Reply) -> bool:
 
 
 def _body(record: Record, value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:
-    """As `parse`. Most often what is wrong with a value that cannot be read at all is a header that was forgotten."""
     try:
         return parse(value, envelope, bounds)
     except Reject as no:
-        if any(name.lower() == CONTENT_TYPE for name, _ in record.headers):
-            raise
-        how = f"without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
-        raise Reject(f"{no.message}; {how}", no.code) from None
+        raise _with_default(no, record, envelope) from None
+
+
+def _with_default(no: Reject, record: Record, envelope: Envelope) -> Reject:
+    """Most often what is wrong with a value that cannot be read at all is a header that was forgotten."""
+    if any(name.lower() == CONTENT_TYPE for name, _ in record.headers):
+        return no
+    how = f"without the header {CONTENT_TYPE} it is read as {envelope.content_type}"
+    return Reject(f"{no.message}; {how}", no.code)
 
 
 def parse(value: bytes, envelope: Envelope, bounds: TensorCounts) -> Body:

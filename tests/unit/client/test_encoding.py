@@ -203,6 +203,40 @@ def test_an_array_alone_is_refused_where_there_are_several_inputs() -> None:
         Encoder(Signature.of({**METADATA, "inputs": inputs})).encode(ROW)
 
 
+@pytest.mark.parametrize("known", [None, signature([("x", "BYTES", [-1])], [("y", "FP32", [-1])])])
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["a", None], "expected strings, got NoneType"),
+        (["a", float("nan")], "expected strings, got float"),
+        (["a", 1], "expected strings, got int"),
+        (["a", True], "expected strings, got bool"),
+        (np.array(["a", None], object), "expected strings, got NoneType"),
+        (["\ud800"], "a string has no form in UTF-8"),
+    ],
+)
+def test_what_is_no_string_is_not_made_one(known: Signature | None, given: Any, why: str) -> None:
+    """A missing text, NaN in pandas' lists, would be sent as `nan`."""
+    with pytest.raises(InvalidArgument, match=why):
+        Encoder(known).encode({"x": given})
+
+
+@pytest.mark.parametrize("given", [["a\0", "é"], [b"a\0", "é"], np.array(["a\0", "é"], np.dtypes.StringDType())])
+def test_strings_are_sent_whole(given: Any) -> None:
+    """Also a NUL that ends one, which numpy's fixed strings have not, and strings of numpy's own."""
+    assert Encoder(None).encode({"x": given}).value.endswith(b"\2\0\0\0a\0\2\0\0\0" + "é".encode())
+
+
+def test_integers_of_64_bits_stay_integers() -> None:
+    """Also beside small ones, of which numpy makes floats together."""
+    large = Encoder(signature([("x", "UINT64", [-1])], [("y", "UINT64", [-1])]))
+
+    assert large.encode({"x": [2**64 - 1, 1]}).value == b"\xff" * 8 + b"\1" + bytes(7)
+    for wrong, why in (([2**63, -1], "got float64"), ([2**63, 0.5], "got float64"), ([2**64, 1], "got object")):
+        with pytest.raises(InvalidArgument, match=why):
+            large.encode({"x": wrong})
+
+
 def test_integers_are_not_cut() -> None:
     """A list's numbers become what the model takes only if they are just that."""
     small = Encoder(signature([("x", "INT8", [-1])], [("y", "INT8", [-1])]))

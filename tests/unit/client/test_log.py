@@ -54,6 +54,20 @@ def test_before_it_is_open_a_complaint_is_only_kept(heard: Heard, caplog: pytest
     assert caplog.messages == []
 
 
+def test_a_setting_of_the_other_client_is_no_complaint(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
+    """Both get the same. What else is odd about the settings is told."""
+    for said in (
+        "property compression.codec is a producer property and will be ignored by this consumer instance",
+        "property group.id is a consumer property and will be ignored by this producer instance",
+        "property `sasl.mechanism` set to `PLAIN` but `security.protocol` is not configured for SASL",
+    ):
+        text = f"[thrd:app]: Configuration {said}"
+        heard.log.log(logging.WARNING, "%s [%s] %s", "CONFWARN", "inference-client#consumer-1", text)
+
+    assert caplog.messages == [f"CONFWARN: Configuration {said}"]
+    assert heard.log.last == f"Configuration {said}"
+
+
 def test_what_is_asked_for_comes_whole(heard: Heard, caplog: pytest.LogCaptureFixture) -> None:
     """The lines of `debug`, before the client is made, too."""
     caplog.set_level(logging.DEBUG, "inference_client")

@@ -253,7 +253,15 @@ def test_a_string_is_not_taken_for_numbers() -> None:
             "bytes of the JSON are something else than the numbers of an input's `data`",
         ),
         (b'{"inputs": [' + b'{"data": [1]},' * 9000 + b"{}]}", "bytes of the JSON are something else"),
-        (b'{"inputs": [{"data": [' + b"0.5," * 9000 + b'"NaN"]}]}', "; a string among the numbers makes all of them"),
+        (
+            b'{"inputs": [{"data": [' + b"0.5," * 9000 + b'"NaN"]}]}',
+            "; so is all of a `data` that is, or has in it, a string",
+        ),
+        (
+            b'{"inputs": [{"data": "' + b"AACA" * 9000 + b'"}]}',
+            "; so is all of a `data` that is, or has in it, a string",
+        ),
+        (b'{"inputs": [{"data": {' + b'"0":0.5,' * 9000 + b'"1":2}}]}', "a string or an object"),
         (b"\0\1" * 9000, "the value is not a JSON object with `inputs`: it begins with b'\\x00\\x01"),
         (b"[" + b"1," * 9000 + b"1]", "the value is not a JSON object with `inputs`: it begins with b'[1,1"),
         (b'{"data": [1]' + b" " * 2000 + b",}", "the value is not JSON: "),

@@ -78,6 +78,16 @@ def test_rows_must_be_whole(length: int) -> None:
     assert f"got {length} bytes" in refused.message
 
 
+def test_what_is_no_row_says_why_it_was_read_as_one() -> None:
+    """Where rows need no header, JSON without its own is taken for them."""
+    taken = codecs(default_content_type="application/octet-stream")
+
+    forgotten, said = rejection(taken, record(b"{}")), rejection(taken, record(b"{}", AS_ROWS))
+
+    hint = "without the header content-type it is read as application/octet-stream"
+    assert forgotten.message == f"{said.message}; {hint}"
+
+
 @pytest.mark.parametrize(
     "said",
     [

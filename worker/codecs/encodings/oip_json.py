@@ -148,7 +148,7 @@ def _checked_frame(head: bytes, bounds: TensorCounts) -> Frame:
         how = (
             ", unless they are strings, flat or each in an array of its own"
             if bounds.has_text
-            else "; a string among the numbers makes all of them something else"
+            else "; so is all of a `data` that is, or has in it, a string or an object"
         )
         raise Reject(
             f"{len(frame.text)} bytes of the JSON are something else than the numbers of an input's `data`, "
