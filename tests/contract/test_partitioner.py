@@ -16,6 +16,7 @@ from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.client.config import Config, producer_config, transaction_config
 from worker.kafka.client.log import ClientLog
 from worker.kafka.producer import sink
+from worker.kafka.producer.destination import Destinations
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
 from worker.settings import KafkaSettings
 from worker.tools.bench.plain_loop import PlainLoop
@@ -74,7 +75,7 @@ def by_the_sink(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
 def by_a_transaction(cluster: Cluster, topic: str, keys: Sequence[bytes]) -> None:
     config = transaction_config(settings(cluster, topic), fresh("id"), 10_000, 1_000_000, 1_000_000)
     log = ClientLog(logging.getLogger("librdkafka"))
-    producer = TransactionalProducer(config, {topic: PARTITIONS}, log, {})
+    producer = TransactionalProducer(config, Destinations({topic: PARTITIONS}), log, {})
     assert producer.initialise(PATIENCE) is None
     producer.begin()
     producer.send(answers_to(topic, keys), places(1)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,22 @@ def test_keyless_requests_keep_their_order(kafka: Cluster, tmp_path: Path) -> No
         for partition in range(4):
             offsets = [a.source.offset for a in scene.answers() if a.source and a.partition == partition]
             assert offsets == list(range(500))
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])
+def test_requests_without_a_key_are_answered_in_a_compacted_topic(
+    kafka: Cluster, tmp_path: Path, guarantee: str
+) -> None:
+    """It takes no record without a key: the answer has an empty one, and the workers live on."""
+    with Scene(kafka, tmp_path, guarantee=guarantee, response_config={"cleanup.policy": "compact"}) as scene:
+        replica = scene.replica()
+
+        scene.publish([raw(n, key=b"k" if n % 2 else None, partition=n % 4) for n in range(40)])
+
+        scene.expect_all_committed()
+        replica.terminate()
+        assert replica.exit_code() == 0, replica.log
+        assert Counter(answer.key for answer in scene.answers()) == {b"": 20, b"k": 20}
 
 
 def test_two_request_topics_share_batches_and_one_response_topic(kafka: Cluster, tmp_path: Path) -> None:

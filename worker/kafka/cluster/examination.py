@@ -56,7 +56,7 @@ from worker.kafka.cluster.admin_answers import (
 from worker.settings import KafkaSettings
 
 # Where answers or dead letters go to a compacted topic.
-_LOSSES = "only the last record of each key is kept, and one without a key stops the worker"
+_LOSSES = "only the last record of each key is kept, and all without a key count as one of an empty key"
 # The cure of a topic that is not there.
 _MAKING = "let `inference-worker check --create-topics` make it"
 # librdkafka's own limit for a producer, a little below Kafka's default for a topic (1,048,588).
@@ -84,7 +84,8 @@ class Topics:
     """What the cluster said. `partitions` counts those of every topic we use, `max_bytes` limits a batch of records,
     by its topic or by what the broker takes at once.
 
-    `notes` are facts an operator may want to mend, though the worker runs; `members` are those of our group.
+    `notes` are facts an operator may want to mend, though the worker runs; `members` are those of our group. Of the
+    topics that are written to, `compacted` are so, as far as the broker tells.
     """
 
     partitions: Mapping[str, int]
@@ -93,6 +94,7 @@ class Topics:
     notes: tuple[str, ...] = ()
     changelog: str | None = None
     members: tuple[Member, ...] = ()
+    compacted: frozenset[str] = frozenset()
 
     def announcing(self, client_id: str) -> Topics:
         """The same for a worker that joins its group under this client id."""
@@ -217,11 +219,12 @@ class _Examination:
             self._check_compaction(configs)
         if self._problems:
             return StartVerdict(tuple(self._problems), None, seen, can_administer)
-        self._note_compacted(configs)
+        written = self._compacted(configs)
+        self._notes += map(compacted, written)
         limits = self._limits(configs, can_administer=can_administer)
         membership = self._ask_group() if can_administer else choose_membership(self._kafka, None)
         notes, changelog = tuple(self._notes), self._kafka.changelog_topic
-        topics = Topics(partitions, limits, membership, notes, changelog, self._members)
+        topics = Topics(partitions, limits, membership, notes, changelog, self._members, frozenset(written))
         return StartVerdict((), topics, seen, can_administer)
 
     def _check_changelog(self, partitions: Mapping[str, int]) -> None:
@@ -257,10 +260,10 @@ class _Examination:
                 )
             )
 
-    def _note_compacted(self, configs: Configs) -> None:
-        for topic in self._written - {self._kafka.changelog_topic}:
-            if "compact" in (configs.get(topic) or {}).get("cleanup.policy", ""):
-                self._notes.append(compacted(topic))
+    def _compacted(self, configs: Configs) -> list[str]:
+        """Of the topics of answers and dead letters."""
+        written = self._written - {self._kafka.changelog_topic}
+        return [topic for topic in written if "compact" in (configs.get(topic) or {}).get("cleanup.policy", "")]
 
     def _create_changelog(self, partitions: int) -> str:
         return create_command(self._kafka, self._kafka.changelog_topic or "", partitions, CHANGELOG_CONFIGS)

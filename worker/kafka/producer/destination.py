@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
 
@@ -12,12 +13,21 @@ from worker.kafka.client.errors import GONE
 ANY_PARTITION = -1  # the partitioner's choice
 
 
-def partition_of(topic: str, key: bytes | None, source: int, partitions: Mapping[str, int]) -> int:
-    """The partition that a message goes to; `partitions` counts those of each topic, `source` is the request's own.
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """The topics that are written to: how many partitions each has, and which are compacted."""
 
-    An empty key goes by the request's partition too: not every client counts it as a key, order holds either way.
-    """
-    return ANY_PARTITION if key else source % partitions[topic]
+    partitions: Mapping[str, int]
+    compacted: frozenset[str] = frozenset()
+
+    def without_key(self, topic: str, key: bytes | None, source: int, chosen: int | None) -> tuple[bytes | None, int]:
+        """The key and the partition of a message that has no key, or an empty one: that of its request, `source`.
+
+        Not every client counts an empty one as a key; order holds either way. A compacted topic takes no record without
+        a key, so there it is empty: else one publisher without keys could end every worker.
+        """
+        partition = source % self.partitions[topic] if chosen is None else chosen
+        return b"" if topic in self.compacted else key, partition
 
 
 def is_too_large(error: KafkaError) -> bool:

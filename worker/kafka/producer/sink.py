@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -24,7 +24,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.stranded import Stranded
 from worker.kafka.cluster.examination import Topics
-from worker.kafka.producer.destination import ANY_PARTITION, broken, partition_of
+from worker.kafka.producer.destination import ANY_PARTITION, Destinations, broken
 from worker.kafka.producer.receipts import Receipt, Receipts
 from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.settings import KafkaSettings
@@ -53,7 +53,7 @@ class KafkaSink:
         self._watcher = watcher
         self._stranded = Stranded("producer", self._new_asking_client, clock)
         self._unacknowledged = Unacknowledged()
-        self._partitions: Mapping[str, int] = topics.partitions
+        self._destinations = Destinations(topics.partitions, topics.compacted)
         self._log = ClientLog(logger)
         self._receipts = Receipts()
         self._overflow: deque[tuple[Message, Receipt]] = deque()
@@ -124,13 +124,13 @@ class KafkaSink:
 
     def _produce(self, messages: Sequence[Message], receipt: Receipt) -> Sequence[Message]:
         """Hand them to the client. Returns those that its queue has no room for. Raises `KafkaFatal` as `send` does."""
-        produce, partitions = self._producer.produce, self._partitions
+        produce, destinations = self._producer.produce, self._destinations
         waiting = iter(fields_of(messages))
         for topic, key, value, headers, source, chosen in waiting:
-            # Nearly every answer goes where its key belongs: decided here, without a call for each.
-            partition = ANY_PARTITION if chosen is None and key else chosen
-            if partition is None:
-                partition = partition_of(topic, key, source, partitions)
+            if key:  # nearly every answer goes where its key belongs: decided here, without a call for each
+                partition = ANY_PARTITION if chosen is None else chosen
+            else:
+                key, partition = destinations.without_key(topic, key, source, chosen)  # noqa: PLW2901  # see there
             try:
                 produce(topic, value, key, partition, receipt, None, 0, headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:

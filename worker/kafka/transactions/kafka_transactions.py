@@ -23,6 +23,7 @@ from worker.kafka.client.log import ClientLog
 from worker.kafka.client.statistics import ClientWatcher
 from worker.kafka.client.transactional_id import TransactionalId
 from worker.kafka.cluster.examination import START_TIMEOUT, Topics
+from worker.kafka.producer.destination import Destinations
 from worker.kafka.producer.unacknowledged import Unacknowledged
 from worker.kafka.transactions.committer import EndRequest, TransactionCommitter
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
@@ -58,7 +59,7 @@ class KafkaTransactions:
         self._watcher = watcher
         self._unacknowledged = Unacknowledged()
         self._log = ClientLog(logger)
-        self._partitions = topics.partitions
+        self._destinations = Destinations(topics.partitions, topics.compacted)
         self._on_error = on_error
         self._config = transaction_config(kafka, name.text, timeout_ms, topics.largest_message, topics.largest_batch)
         self._statistics: str | None = None  # the last, not yet told
@@ -155,7 +156,7 @@ class KafkaTransactions:
 
     def _new_producer(self) -> TransactionalProducer:
         callbacks: dict[str, Callable[..., object]] = {"stats_cb": self._on_statistics, "error_cb": self._on_error}
-        return TransactionalProducer(self._config, self._partitions, self._log, callbacks)
+        return TransactionalProducer(self._config, self._destinations, self._log, callbacks)
 
     def _on_statistics(self, statistics: str) -> None:
         """Runs in whichever thread serves the client; the loop's tells it."""

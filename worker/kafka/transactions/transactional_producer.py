@@ -19,7 +19,7 @@ from worker.core.records import Message, Place
 from worker.kafka.client.config import Config
 from worker.kafka.client.errors import configuring
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.destination import ANY_PARTITION, is_too_large, partition_of, why_refused
+from worker.kafka.producer.destination import ANY_PARTITION, Destinations, is_too_large, why_refused
 from worker.kafka.transactions.errors import Trouble, trouble_of
 
 # How long a send waits for room in a full client, in all of one transaction's sends. It holds five times what may be in
@@ -52,12 +52,12 @@ class TransactionalProducer:
     def __init__(
         self,
         config: Config,
-        partitions: Mapping[str, int],
+        destinations: Destinations,
         log: ClientLog,
         callbacks: Mapping[str, Callable[..., object]],
     ) -> None:
         """Raises `BadConfiguration`."""
-        self._partitions = partitions
+        self._destinations = destinations
         self._found = _Found()
         self.opened_at = 0.0  # monotonic seconds
         with configuring("producer"):
@@ -81,14 +81,14 @@ class TransactionalProducer:
 
     def send(self, messages: Sequence[Message], place: Place) -> None:
         """Put a place's messages into the transaction; dropped when that has failed already."""
-        produce, partitions, found = self._client.produce, self._partitions, self._found
+        produce, destinations, found = self._client.produce, self._destinations, self._found
         for topic, key, value, headers, source, chosen in fields_of(messages):
             if found.failure is not None:
                 return
-            # Nearly every answer goes where its key belongs: decided here, without a call for each.
-            partition = ANY_PARTITION if chosen is None and key else chosen
-            if partition is None:
-                partition = partition_of(topic, key, source, partitions)
+            if key:  # nearly every answer goes where its key belongs: decided here, without a call for each
+                partition = ANY_PARTITION if chosen is None else chosen
+            else:
+                key, partition = destinations.without_key(topic, key, source, chosen)  # noqa: PLW2901  # see there
             try:
                 produce(topic, value, key, partition, headers=headers)  # type: ignore[arg-type]  # a list is invariant
             except BufferError:

@@ -10,19 +10,26 @@ from confluent_kafka import KafkaError
 from tests.fakes import Onlooker
 from tests.unit.kafka.producer.test_unacknowledged import BELOW, WELL, text, topic
 from worker.kafka.client.log import ClientLog
-from worker.kafka.producer.destination import ANY_PARTITION, partition_of, why_refused
+from worker.kafka.producer.destination import Destinations, why_refused
 from worker.kafka.producer.unacknowledged import Unacknowledged
 
-
-def test_a_key_decides() -> None:
-    """Every Kafka client puts a key where every other does."""
-    assert partition_of("answers", b"k", 5, {"answers": 4}) == ANY_PARTITION
+DESTINATIONS = Destinations({"answers": 4, "dead-letters": 2}, frozenset({"dead-letters"}))
 
 
 @pytest.mark.parametrize("key", [None, b""])
 def test_without_a_key_the_request_s_partition_decides(key: bytes | None) -> None:
     """Order holds there too, though the topics differ in size; not every client counts an empty key as one."""
-    assert partition_of("answers", key, 5, {"answers": 4, "dead-letters": 2}) == 1
+    assert DESTINATIONS.without_key("answers", key, 5, None) == (key, 1)
+
+
+def test_a_partition_that_the_requester_chose_stays() -> None:
+    """Also without a key."""
+    assert DESTINATIONS.without_key("answers", None, 5, 3) == (None, 3)
+
+
+def test_a_compacted_topic_gets_an_empty_key() -> None:
+    """It takes no record without one, and one publisher without keys could end every worker."""
+    assert DESTINATIONS.without_key("dead-letters", None, 5, None) == (b"", 1)
 
 
 @pytest.mark.parametrize("code", [KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC])

@@ -21,6 +21,7 @@ from worker.kafka import KafkaSink, Membership, Topics
 from worker.kafka.client.log import ClientLog
 from worker.kafka.client.stranded import LOST_AFTER
 from worker.kafka.producer import sink
+from worker.kafka.producer.destination import Destinations
 from worker.kafka.producer.receipts import Receipt
 from worker.kafka.transactions import transactional_producer
 from worker.kafka.transactions.transactional_producer import TransactionalProducer
@@ -202,7 +203,7 @@ class Narrow(TransactionalProducer):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transactional_producer, "Producer", NarrowClient)
-        super().__init__({}, {"a": 4}, ClientLog(logging.getLogger("kafka")), {})
+        super().__init__({}, Destinations({"a": 4}), ClientLog(logging.getLogger("kafka")), {})
 
     @property
     def client(self) -> NarrowClient:
