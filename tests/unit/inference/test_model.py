@@ -168,10 +168,12 @@ def typed(message: str, path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_a_fixed_batch_axis_is_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
-    """The statement that the message prints makes the same file loadable."""
-    message = refusal(models.fixed_batch(rows=4), tmp_path)
-    assert "x [4, 3]: the first axis must be dynamic" in message
+@pytest.mark.parametrize(("rows", "fixed_batch"), [(4, "refuse"), (0, "refuse"), (0, "pad")])
+def test_a_fixed_batch_axis_is_refused_and_the_printed_cure_works(rows: int, fixed_batch: str, tmp_path: Path) -> None:
+    """The statement that the message prints makes the same file loadable. Some exporters write 0 for any number."""
+    message = refusal(models.fixed_batch(rows), tmp_path, fixed_batch=fixed_batch)
+    assert f"x [{rows}, 3]: the first axis must be dynamic" in message
+    assert ("FIXED_BATCH=pad" in message) == (rows > 0)
 
     cured = typed(message, tmp_path / "model.onnx")
 
