@@ -17,7 +17,7 @@ from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.core.tensors.specs import DTYPES
 from worker.inference import Model, load, load_as_set, model_loading
 from worker.inference import model as model_module
-from worker.inference.onnxruntime_errors import readable, run_failure
+from worker.inference.onnxruntime_errors import lack, readable, run_failure
 from worker.inference.running.device import CPU
 from worker.settings import BatchingSettings, ModelSettings
 
@@ -433,6 +433,18 @@ def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:
 
     assert loaded(model, tmp_path, sha256=pin.upper()).signature.name == "model"
     assert "another model than the one pinned" in refusal(models.mlp(seed=1), tmp_path, sha256=pin)
+
+
+def test_a_model_too_large_for_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file cannot be read, or not be loaded: as what Python and C++ say of it."""
+    assert lack(RuntimeError("std::bad_alloc")).startswith("there is not enough memory for it (std::bad_alloc): give")
+
+    def too_large(_: Path) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(Path, "read_bytes", too_large)
+
+    assert "bytes, and there is not enough memory to read it: give it more" in refusal(models.mlp(), tmp_path)
 
 
 @pytest.mark.parametrize("pin", [None, hashlib.sha256(models.mlp()).hexdigest()])

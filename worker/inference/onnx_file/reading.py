@@ -49,6 +49,10 @@ def read(path: Path, sha256: str | None) -> Graph:
             f"{path}: the model cannot be read: {error.strerror or error}; "
             "WORKER_MODEL__PATH or the command line names it"
         ) from error
+    except MemoryError:
+        raise BadConfiguration(
+            f"{path}: the model has {size} bytes, and there is not enough memory to read it: give it more"
+        ) from None
     if size > LARGEST_FILE:
         raise BadConfiguration(
             f"{path}: the model has {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: export it anew "
