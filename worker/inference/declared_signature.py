@@ -215,7 +215,7 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
     fixed = [node for node in inputs if isinstance(node.shape[0], int)]
     if not fixed or (rows and settings.fixed_batch == "pad") or rows == max_batch_size == 1:
         return
-    if rows:
+    if rows is not None:
         raise BadConfiguration(_fixed_axis(fixed, len(inputs), rows))
     claims = _claims(inputs)
     padded = "WORKER_MODEL__FIXED_BATCH is pad, and " if settings.fixed_batch == "pad" else ""
@@ -254,7 +254,9 @@ def _fixed_axis(fixed: Sequence[Any], inputs: int, rows: int) -> str:
 
 
 def _as_it_is(fixed: Sequence[Any], rows: int) -> str:
-    """How to serve it without another file."""
+    """How to serve it without another file. Some exporters write 0 for any number of rows."""
+    if rows == 0:
+        return ""
     if rows == 1:
         return "WORKER_BATCHING__MAX_BATCH_SIZE=1 runs it as it is, each row alone. "
     dynamic = any(not isinstance(axis, int) for node in fixed for axis in node.shape[1:])

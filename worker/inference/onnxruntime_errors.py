@@ -123,6 +123,8 @@ def run_failure(error: Exception) -> RunFailure:
 def lack(error: Exception) -> str:
     """What the model lacks, in itself, beside it or on this machine, with the cure; empty for other failures."""
     text = str(error)
+    if is_out_of_memory(error):
+        return f"there is not enough memory for it ({readable(error)}): give it more, or export a smaller model (FP16)"
     if locale := _NO_LOCALE.search(text):
         name, language = locale[1], locale[1].partition(".")[0]
         return (

@@ -146,10 +146,14 @@ def test_a_library_that_is_missing_is_named_also_where_the_exception_does_not() 
             'WORKER_MODEL__PROVIDER_OPTIONS: Unknown provider option: "gpu',
         ),
         ('External data path does not exist: "w.bin"', "its weights lie in another file, and w.bin is missing"),
+        (
+            "/src/bfc_arena.cc:359 Failed to allocate memory for requested buffer of size 3221225472",
+            "there is not enough memory for it (Failed to allocate memory for requested buffer of size 3221225472)",
+        ),
     ],
 )
 def test_what_is_no_fault_of_the_device_is_not_put_down_to_it(failure: str, told: str) -> None:
-    """Another device would not help."""
+    """Installing it would not help."""
     refusal = _refused(RuntimeError(failure), "")
 
     assert isinstance(refusal, BadConfiguration)

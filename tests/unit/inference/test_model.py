@@ -17,7 +17,7 @@ from worker.core.tensors.buckets import Spot, WantedAxis
 from worker.core.tensors.specs import DTYPES
 from worker.inference import Model, load, load_as_set, model_loading
 from worker.inference import model as model_module
-from worker.inference.onnxruntime_errors import readable, run_failure
+from worker.inference.onnxruntime_errors import lack, readable, run_failure
 from worker.inference.running.device import CPU
 from worker.settings import BatchingSettings, ModelSettings
 
@@ -168,10 +168,12 @@ def typed(message: str, path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_a_fixed_batch_axis_is_refused_and_the_printed_cure_works(tmp_path: Path) -> None:
-    """The statement that the message prints makes the same file loadable."""
-    message = refusal(models.fixed_batch(rows=4), tmp_path)
-    assert "x [4, 3]: the first axis must be dynamic" in message
+@pytest.mark.parametrize(("rows", "fixed_batch"), [(4, "refuse"), (0, "refuse"), (0, "pad")])
+def test_a_fixed_batch_axis_is_refused_and_the_printed_cure_works(rows: int, fixed_batch: str, tmp_path: Path) -> None:
+    """The statement that the message prints makes the same file loadable. Some exporters write 0 for any number."""
+    message = refusal(models.fixed_batch(rows), tmp_path, fixed_batch=fixed_batch)
+    assert f"x [{rows}, 3]: the first axis must be dynamic" in message
+    assert ("FIXED_BATCH=pad" in message) == (rows > 0)
 
     cured = typed(message, tmp_path / "model.onnx")
 
@@ -433,6 +435,18 @@ def test_a_pinned_model_loads_and_another_is_refused(tmp_path: Path) -> None:
     assert "another model than the one pinned" in refusal(models.mlp(seed=1), tmp_path, sha256=pin)
 
 
+def test_a_model_too_large_for_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file cannot be read, or not be loaded: as what Python and C++ say of it."""
+    assert lack(RuntimeError("std::bad_alloc")).startswith("there is not enough memory for it (std::bad_alloc): give")
+
+    def too_large(_: Path) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(Path, "read_bytes", too_large)
+
+    assert "bytes, and there is not enough memory to read it: give it more" in refusal(models.mlp(), tmp_path)
+
+
 @pytest.mark.parametrize("pin", [None, hashlib.sha256(models.mlp()).hexdigest()])
 def test_the_file_is_not_kept_beside_the_model(pin: str | None, tmp_path: Path) -> None:
     """ONNX Runtime has weights of its own by then."""
@@ -441,10 +455,10 @@ def test_the_file_is_not_kept_beside_the_model(pin: str | None, tmp_path: Path) 
     assert not any(isinstance(held, bytes) for held in vars(model._session).values())
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model"])
+@pytest.mark.parametrize("name", ["model.onnx", "model.ort", "model", "mod\udcffl.onnx"])
 @pytest.mark.parametrize("kind", ["onnx", "ort"])
 def test_a_model_is_known_by_what_it_is_and_not_by_its_name(kind: str, name: str, tmp_path: Path) -> None:
-    """ONNX Runtime's own format too."""
+    """ONNX Runtime's own format too, and a name that is no UTF-8."""
     path = tmp_path / name
     path.write_bytes(models.mlp() if kind == "onnx" else models.as_ort(models.mlp(), tmp_path))
 

@@ -49,6 +49,10 @@ def read(path: Path, sha256: str | None) -> Graph:
             f"{path}: the model cannot be read: {error.strerror or error}; "
             "WORKER_MODEL__PATH or the command line names it"
         ) from error
+    except MemoryError:
+        raise BadConfiguration(
+            f"{path}: the model has {size} bytes, and there is not enough memory to read it: give it more"
+        ) from None
     if size > LARGEST_FILE:
         raise BadConfiguration(
             f"{path}: the model has {size} bytes, and an ONNX file can have at most {LARGEST_FILE}: export it anew "
@@ -64,7 +68,7 @@ def read(path: Path, sha256: str | None) -> Graph:
                 f"WORKER_MODEL__SHA256 covers {path} alone, and its weights lie in other files: save it as one file "
                 "(onnx.save(onnx.load(path), path)), or unset the pin"
             )
-    return str(path) if is_in_parts or (sha256 is None and _is_named_for_its_kind(path, content)) else content
+    return str(path) if is_in_parts or (sha256 is None and _may_be_named(path, content)) else content
 
 
 def content_of(graph: Graph) -> bytes:
@@ -102,9 +106,10 @@ def _check_kind(path: Path, content: bytes) -> None:
         raise BadConfiguration(f"{path}: {kind}, and no ONNX model: export it as one (docs/models.md says how)")
 
 
-def _is_named_for_its_kind(path: Path, content: bytes) -> bool:
-    """Of a path ONNX Runtime tells its own format from ONNX by the name alone."""
-    return (path.suffix == ".ort") == (content[4:8] == b"ORTM")
+def _may_be_named(path: Path, content: bytes) -> bool:
+    """ONNX Runtime takes a path of UTF-8 alone, and tells its own format from ONNX by the name, not by the content."""
+    is_utf8 = str(path).encode(errors="ignore").decode() == str(path)
+    return is_utf8 and (path.suffix == ".ort") == (content[4:8] == b"ORTM")
 
 
 def _check_pin(path: Path, content: bytes, sha256: str) -> None:
