@@ -25,8 +25,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 ADDRESS_VARIABLE = "WORKER_TEST_BOOTSTRAP_SERVERS"
 VERSION = "4.3.1"

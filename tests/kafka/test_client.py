@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from inference_client import (
     AsyncInferenceClient,

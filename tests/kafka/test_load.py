@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka.admin import NewPartitions
 
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, TIMEOUT, Cluster, Sent

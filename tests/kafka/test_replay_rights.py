@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin._acl import AclOperation
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin import AclOperation, ResourceType
 from typer.testing import CliRunner
 
 from tests.kafka.cluster import Sent

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin._acl import AclOperation
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from tests.kafka.cluster import MORTAL
 from tests.kafka.fixtures import or_skip

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from tests.kafka.broker import JvmBroker
 from tests.kafka.cluster import MORTAL, Cluster, Sent

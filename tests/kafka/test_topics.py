@@ -6,9 +6,14 @@ import logging
 from collections.abc import Iterator, Mapping
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
-from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tests.contract.test_sink import collect, places
 from tests.contract.test_source import MEMBERSHIPS, Told

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings

@@ -21,9 +21,7 @@ from threading import Event, Thread
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 from worker.core.failures import BadConfiguration, KafkaFatal, Stop
 from worker.core.records import Partition

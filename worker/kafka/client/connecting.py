@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from worker.core.failures import BadConfiguration
 from worker.core.secrets import without_login

@@ -12,11 +12,13 @@ from types import SimpleNamespace
 from typing import TypeAlias, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._group import ConsumerGroupDescription
-from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ConsumerGroupDescription,
+    ListOffsetsResultInfo,
+    ResourceType,
+)
 
 from worker.kafka.client.config import admin_config
 from worker.kafka.client.connecting import Contact

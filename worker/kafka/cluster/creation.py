@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import NewTopic
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.connecting import Contact

@@ -15,13 +15,16 @@ from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclOperation
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._group import ConsumerGroupDescription
-from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
-from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.admin._topic import TopicDescription
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    ConsumerGroupDescription,
+    ResourceType,
+    TopicDescription,
+    TopicMetadata,
+)
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.absent_topics import near_topics

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from confluent_kafka import ConsumerGroupState, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._group import ConsumerGroupDescription
+from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
 from worker.kafka.client.announcement import Announcement
 from worker.kafka.client.config import admin_config

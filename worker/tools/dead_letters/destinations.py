@@ -6,8 +6,7 @@ import re
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin import AclOperation, AdminClient
 
 from worker.kafka.client.command_clients import client_log, why_unusable
 from worker.kafka.client.config import admin_config

@@ -11,8 +11,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from worker.core.failures import BadConfiguration
 from worker.kafka.client.command_clients import ANSWER_TIMEOUT, NO_LOG

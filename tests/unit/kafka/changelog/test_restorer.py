@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo
-from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from confluent_kafka.admin import ClusterMetadata, ListOffsetsResultInfo, PartitionMetadata, TopicMetadata
 
 from tests.builders import P0, STATE
 from tests.unit.kafka.client.test_config import settings

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata
+from confluent_kafka.admin import AdminClient, BrokerMetadata, ClusterMetadata
 
 from tests.unit.kafka.client.test_config import settings
 from tests.unit.kafka.client.test_connection_failures import REFUSED

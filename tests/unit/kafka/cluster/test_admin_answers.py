@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
-from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo
+from confluent_kafka.admin import ListOffsetsResultInfo
 
 from worker.kafka.cluster.admin_answers import fences_by_group, known_offset, told, told_offset
 

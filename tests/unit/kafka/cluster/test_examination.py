@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError
-from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from tests.fakes import Clock
 from tests.unit.kafka.client.test_config import settings

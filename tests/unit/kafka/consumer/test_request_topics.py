@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+from confluent_kafka.admin import ClusterMetadata, TopicMetadata
 
 from tests.fakes import Clock
 from worker.kafka.consumer import request_topics
