@@ -276,7 +276,8 @@ class ChangelogRestorer:
 
     def _lack(self, seen: ClusterMetadata | None) -> str | None:
         """Why they wait for ever, where partitions were added to the request topic alone."""
-        there = 0 if seen is None else len(seen.topics[self._topic].partitions)
+        changelog = None if seen is None else seen.topics.get(self._topic)
+        there = 0 if changelog is None else len(changelog.partitions)
         if not 0 < there <= max(wanted.partition.number for wanted in self._waiting):
             return None
         return (

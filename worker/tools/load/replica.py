@@ -6,6 +6,7 @@ and its log. Imports nothing of the worker that runs.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -140,9 +141,9 @@ class Replica(Closing):
             raise Stop(f"the worker exited with {code} after SIGTERM; its log ends:\n{self.log()}")
 
     def log(self) -> str:
-        """The last twenty lines."""
-        self._log.seek(0)
-        return "\n".join(self._log.read().decode(errors="replace").splitlines()[-20:])
+        """The last twenty lines. Read where they lie: the worker goes on writing at the same file's position."""
+        file = self._log.fileno()
+        return "\n".join(os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace").splitlines()[-20:])
 
     def close(self) -> None:
         self._process.kill()

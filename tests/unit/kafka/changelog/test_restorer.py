@@ -60,17 +60,24 @@ def test_a_leader_that_does_not_say_where_a_changelog_ends_is_asked_again() -> N
     restorer.close(1.0)
 
 
-class Grown:
-    """A consumer that knows of a changelog of one partition."""
+class Leaderless:
+    """A consumer that finds no leaders, of an answer that leaves the changelog out, as librdkafka hands one on."""
 
-    def list_topics(self, topic: str, _: float) -> ClusterMetadata:
-        metadata = ClusterMetadata()
-        metadata.topics[topic] = TopicMetadata()
-        metadata.topics[topic].partitions = {0: PartitionMetadata()}
-        return metadata
+    def list_topics(self, *_: object) -> ClusterMetadata:
+        return ClusterMetadata()
 
     def committed(self, asked: Sequence[TopicPartition], _: float) -> Sequence[TopicPartition]:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no leaders found"))
+
+
+class Grown(Leaderless):
+    """One that knows of a changelog of one partition."""
+
+    def list_topics(self, *asked: object) -> ClusterMetadata:
+        metadata = ClusterMetadata()
+        metadata.topics[str(asked[0])] = TopicMetadata()
+        metadata.topics[str(asked[0])].partitions = {0: PartitionMetadata()}
+        return metadata
 
 
 @pytest.mark.parametrize(("number", "told"), [(0, "wait: no leaders found"), (1, "has 1 partitions, and the request")])
@@ -78,12 +85,21 @@ def test_partitions_that_the_changelog_lacks_are_told_as_that(
     caplog: pytest.LogCaptureFixture, number: int, told: str
 ) -> None:
     """They were added to the request topic under its workers: the client says no more than that it finds no leader."""
+    assert told in told_while_waiting(Grown(), number, caplog)
+
+
+def test_an_answer_that_leaves_the_changelog_out_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+    """It ended the worker, which would have been told the same again."""
+    assert "wait: no leaders found" in told_while_waiting(Leaderless(), 0, caplog)
+
+
+def told_while_waiting(consumer: Leaderless, number: int, caplog: pytest.LogCaptureFixture) -> str:
     logger = logging.getLogger(__name__)
     restorer = ChangelogRestorer(settings(), "states", STATE, logger, is_exact=True, date=lambda: 0.0)
     restorer._waiting = [_Wanted(Partition("requests", number), 1, None)]
     restorer.__dict__["_asking"] = Asking([])
 
-    restorer._start(cast("Consumer", Grown()))
+    restorer._start(cast("Consumer", consumer))
 
-    assert told in caplog.text
     restorer.close(1.0)
+    return caplog.text
