@@ -119,11 +119,15 @@ class Cluster:
         """Delete it, and create one of the same name: its offsets begin again at 0."""
         partitions = self.partitions(topic)
         self.delete_topic(topic)
+        self.wait_until_gone(topic)
+        self._create(topic, partitions)
+
+    def wait_until_gone(self, topic: str) -> None:
+        """Until a topic that was deleted is named no more."""
         deadline = time.monotonic() + TIMEOUT
         while topic in self.admin.list_topics(timeout=TIMEOUT).topics:
             assert time.monotonic() < deadline, f"{topic} does not go"
             time.sleep(0.02)
-        self._create(topic, partitions)
 
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         """Drop all records below an offset, as retention does."""

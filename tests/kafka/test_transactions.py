@@ -237,6 +237,18 @@ def test_an_answer_that_the_broker_refuses_fails_its_transaction(new_stage: NewS
     assert stage.values(1) == [b"behind"]
 
 
+def test_a_topic_that_is_gone_is_named_by_each_transaction_that_fails_for_it(new_stage: NewStage) -> None:
+    """The client says so after half a minute, and a producer whose transaction fails is replaced before."""
+    stage = new_stage(timeout_ms=SHORT_MS)
+    commit_at_last(stage, b"v", 1)
+    stage.cluster.delete_topic(stage.topic)
+    stage.cluster.wait_until_gone(stage.topic)
+
+    failures = [commit(stage, b"late", 2).failure for _ in range(2)]
+
+    assert all(f"topic {stage.topic} was deleted" in (failure or "") for failure in failures), failures
+
+
 def test_a_producer_that_was_replaced_leaves_nothing_behind(new_stage: NewStage) -> None:
     """Its client ends with it: no thread of it waits for a garbage collection, which comes late or never."""
     stage = new_stage()

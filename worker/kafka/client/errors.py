@@ -36,6 +36,10 @@ _CURES: Mapping[int, str] = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
         "grant this client the operation on the cluster that the broker's authorizer log names as denied"
     ),
+    KafkaError.OFFSET_METADATA_TOO_LARGE: (
+        "the broker's offset.metadata.max.bytes has no room for the 24 bytes that note beside an offset how often a "
+        "process died there; raise it (4096 unless set)"
+    ),
     KafkaError.INVALID_GROUP_ID: "choose another WORKER_KAFKA__GROUP_ID",
     KafkaError._AUTO_OFFSET_RESET: (
         "there is nothing at the group's offset, or the group is new, and WORKER_KAFKA__AUTO_OFFSET_RESET is `error`; "

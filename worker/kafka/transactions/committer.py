@@ -35,6 +35,8 @@ SLICE = 0.5
 PAUSE = 0.01
 # Seconds of `send_offsets_to_transaction`. A coordinator that is there answers in milliseconds.
 OFFSETS_TIMEOUT = 3.0
+# Seconds to ask for a topic. It is a word in the log, and the broker may be away.
+ASK_TIMEOUT = 1.0
 # A call that is not back so long after its time will not come back. A busy machine holds one up for a second or two.
 STUCK_AFTER = 5.0
 # The most that counts as waited between two looks at it: a process that stood still (SIGSTOP) has not waited.
@@ -140,7 +142,7 @@ class TransactionCommitter:
             trouble = self._commit(asked.offsets, asked.member)
             if trouble is None:
                 return None
-            failure = self.producer.failure or trouble.text
+            failure = self._why_unsent(trouble) or self.producer.failure or trouble.text
         ended = trouble
         if trouble is None or trouble.reaction is Reaction.ABORT:
             trouble = self._insist("abort_transaction", self.producer.abort)
@@ -172,6 +174,15 @@ class TransactionCommitter:
         trouble = self._insist("commit_transaction", producer.commit)
         self._is_in_doubt = trouble is not None and trouble.reaction is not Reaction.ABORT
         return trouble
+
+    def _why_unsent(self, trouble: Trouble) -> str | None:
+        """Which topic is gone, where a transaction could not be sent in time.
+
+        The client refuses a topic that it does not find for half a minute, and this one is replaced before.
+        """
+        if trouble.reaction is not Reaction.AGAIN and not self.producer.is_late:
+            return None
+        return self.producer.why_absent(max(0.0, min(ASK_TIMEOUT, self._end_by - time.monotonic())))
 
     def _insist(
         self, name: str, call: Callable[[float], Trouble | None], patience: float | None = None

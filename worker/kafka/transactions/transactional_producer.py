@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import KafkaError, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as Report
 
 from worker.core.message_runs import fields_of
 from worker.core.records import Message, Place
 from worker.kafka.client.config import Config
-from worker.kafka.client.errors import configuring
+from worker.kafka.client.errors import GONE, configuring
 from worker.kafka.client.log import ClientLog
 from worker.kafka.producer.destination import ANY_PARTITION, Destinations, is_too_large, why_refused
 from worker.kafka.transactions.errors import Trouble, trouble_of
@@ -27,6 +27,7 @@ from worker.kafka.transactions.errors import Trouble, trouble_of
 ROOM_TIMEOUT = 0.2
 ROOM_SLICE = 0.02
 
+_LATE = KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as below
 _TAKEN_BACK = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001 - librdkafka's own codes begin so
 
 
@@ -35,6 +36,7 @@ class _Found:
 
     failure: str | None = None
     is_too_large = False
+    is_late = False
 
     def fail(self, why: str) -> None:
         self.failure = self.failure or why
@@ -44,6 +46,7 @@ class _Found:
         if error is not None and error.code() not in _TAKEN_BACK:
             self.fail(why_refused(report.topic(), error))
             self.is_too_large |= is_too_large(error)
+            self.is_late |= error.code() == _LATE
 
 
 class TransactionalProducer:
@@ -72,6 +75,11 @@ class TransactionalProducer:
     def is_too_large(self) -> bool:
         """Whether a broker refused a record of it for its size."""
         return self._found.is_too_large
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the client gave up a record of it that it could not send in time."""
+        return self._found.is_late
 
     def begin(self) -> None:
         """Open a transaction. Asks no broker."""
@@ -113,6 +121,20 @@ class TransactionalProducer:
 
     def abort(self, timeout: float) -> Trouble | None:
         return _ended(self._client.abort_transaction, timeout)
+
+    def why_absent(self, timeout: float) -> str | None:
+        """Which of our topics the cluster has not, asked for at most `timeout` seconds each; None when it has all.
+
+        None also when no broker answers: then that is why.
+        """
+        for topic in self._partitions:
+            try:
+                error = self._client.list_topics(topic, timeout=timeout).topics[topic].error
+            except KafkaException:
+                return None
+            if error is not None and error.code() in GONE:
+                return why_refused(topic, error)
+        return None
 
     def drop(self) -> None:
         """Forget what was to be sent; to be followed by the last reference's end, which closes the client at once.

@@ -16,6 +16,7 @@ from worker.kafka.client.errors import FATAL, refusal
             KafkaError.CLUSTER_AUTHORIZATION_FAILED,
             "the operation on the cluster that the broker's authorizer log names",
         ),
+        (KafkaError.OFFSET_METADATA_TOO_LARGE, "raise it (4096 unless set)"),
     ],
 )
 def test_a_refusal_says_what_to_do(code: int, cure: str) -> None:

@@ -38,8 +38,9 @@ class ScriptedProducer:
     def __init__(self, **script: Iterable[Trouble | Exception]) -> None:
         self._script = {call: iter(results) for call, results in script.items()}
         self.failure: str | None = None
-        self.is_too_large = False
+        self.is_too_large = self.is_late = False
         self.opened_at = 0.0
+        self.absent: str | None = None  # what it says of a topic that is gone
         self.calls: list[str] = []
         self.members: list[object] = []  # whose offsets they were
         self.offsets: list[object] = []
@@ -67,6 +68,9 @@ class ScriptedProducer:
 
     def abort(self, timeout: float) -> Trouble | None:
         return self._next("abort")
+
+    def why_absent(self, timeout: float) -> str | None:
+        return self.absent
 
     def drop(self) -> None:
         self.calls.append("drop")
@@ -332,6 +336,26 @@ def test_a_broker_that_stays_away_is_asked_until_the_transaction_is_over(stage: 
     assert commit(opened).failure == "the reason"
 
     assert second.calls == ["initialise"]
+
+
+@pytest.mark.parametrize(
+    ("script", "is_late", "failure"),
+    [
+        (repeat(TIMED_OUT), False, "topic answers was deleted"),
+        ([LEFT], True, "topic answers was deleted"),
+        ([LEFT], False, LEFT.text),
+    ],
+)
+def test_a_transaction_that_could_not_be_sent_names_a_topic_that_is_gone(
+    stage: Stage, script: Iterable[Trouble], failure: str, *, is_late: bool
+) -> None:
+    """The client itself says that messages were left, or late, and not why."""
+    producer = ScriptedProducer(commit=script)
+    producer.absent, producer.is_late = "topic answers was deleted", is_late
+    opened = stage.opened(producer, ScriptedProducer(), timeout_ms=1)
+    opened.wait_until_ready(PATIENCE)
+
+    assert commit(opened).failure == failure
 
 
 def test_a_fenced_producer_ends_the_worker_for_good(stage: Stage) -> None:
