@@ -41,7 +41,7 @@ class StatefulEncoder:
         if not isinstance(outcome, Prediction) or outcome.states is None or outcome.request.state is StateUse.READ:
             return messages
         changes = self._changes(outcome)
-        if expired := self._states.taken_expired(outcome.request.record.partition):
+        if expired := self._states.leaves(outcome.request):
             # First: one of them may be written again.
             return Concluded((messages, self._forgotten(outcome.request.record, expired), changes))
         return Concluded((messages, changes))

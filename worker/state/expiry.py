@@ -41,7 +41,7 @@ class Expiry:
         return past
 
     def came(self, partition: Partition, time: int) -> None:
-        """A request of the partition has this timestamp."""
+        """A request of the partition that has left has this timestamp, or one that was committed."""
         time = int(min(time, self._date() * 1000))
         self._newest[partition] = max(time, self._newest.get(partition, NO_TIME))
 
