@@ -22,7 +22,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
 from worker.state.checkpoints import Checkpoints, Keeper
-from worker.state.expiry import Expiry
+from worker.state.expiry import Expired, Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import RestoredRows, Restorer
@@ -173,17 +173,19 @@ class KeyStates:
         if self._expiry is not None:
             self._sweep(self._expiry)
 
-    def leaves(self, request: Request) -> Sequence[bytes]:
-        """The answer to this request leaves, with the state behind it, in the order of its partition.
+    def leaves(self, request: Request) -> Expired | None:
+        """The answer to this request leaves, with the state behind it.
 
         Which states are too old, the requests say that have left. One that has run may be hours newer than one before
         it that still waits for its turn: a tombstone for what that goes on from would be committed before it.
         Returns the keys whose states were forgotten since the last call, because no request used them for so long.
         """
         if self._expiry is None:
-            return ()
-        partition = request.record.partition
-        self._expiry.came(partition, int(_times_of((request,)).max()))
+            return None
+        partition, offset = request.record.partition, request.record.offset
+        if isinstance(request, Run):
+            offset = request.records[-1].offset
+        self._expiry.came(partition, int(_times_of((request,)).max()), offset)
         return self._expiry.take_dropped(partition)
 
     def _sweep(self, expiry: Expiry) -> None:
@@ -336,7 +338,7 @@ class KeyStates:
         else:
             self._take_over(partition, keys, rows)
             if self._expiry is not None and len(rows):
-                self._expiry.came(partition, int(rows["time"].max()))
+                self._expiry.came(partition, int(rows["time"].max()), int(rows["offset"].max()))
         if is_last:
             self._checkpoints.restored(partition, extent)
             _, since = self._restoring.pop(partition)
