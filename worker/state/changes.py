@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from worker.core.message_runs import MessageRun, MessageRuns
-from worker.core.records import Message, Outcome, Prediction, Record, StateUse
+from worker.core.records import Message, Outcome, Prediction, StateUse
 from worker.core.runs import Run
 from worker.state.states import KeyStates
 
@@ -41,22 +41,22 @@ class StatefulEncoder:
         if not isinstance(outcome, Prediction) or outcome.states is None or outcome.request.state is StateUse.READ:
             return messages
         changes = self._changes(outcome)
-        if expired := self._states.taken_expired(outcome.request.record.partition):
+        expired, number = self._states.leaves(outcome.request), outcome.request.record.partition.number
+        if expired is not None and expired.keys:
             # First: one of them may be written again.
-            return Concluded((messages, self._forgotten(outcome.request.record, expired), changes))
+            return Concluded((messages, self._forgotten(number, *expired), changes))
         return Concluded((messages, changes))
 
-    def _forgotten(self, record: Record, keys: Iterable[bytes]) -> list[Message]:
-        headers: list[tuple[str, bytes | None]] = [(OFFSET, b"%d" % record.offset)]
-        number = record.partition.number
+    def _forgotten(self, number: int, keys: Iterable[bytes], offset: int) -> list[Message]:
+        headers: list[tuple[str, bytes | None]] = [(OFFSET, b"%d" % offset)]
         return [Message(self._topic, key, None, headers, number, number) for key in keys]
 
     def _changes(self, prediction: Prediction) -> Sequence[Message]:
         request, _, _, stop, states = prediction
-        if request.state is StateUse.DELETE:
-            return self._forgotten(request.record, [request.record.key or b""])
-        assert states is not None
         number = request.record.partition.number
+        if request.state is StateUse.DELETE:
+            return self._forgotten(number, [request.record.key or b""], request.record.offset)
+        assert states is not None
         last = len(states.values) if stop is None else stop
         if not isinstance(request, Run):
             return [Message(self._topic, request.record.key, states.values[last - 1], [], number, number)]

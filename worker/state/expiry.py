@@ -8,6 +8,7 @@ states of all other keys were too old.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,14 +20,25 @@ from worker.state.layout import NO_TIME
 LATENESS = 60_000
 
 
+class Expired(NamedTuple):
+    """Keys that have no state as of the request with this offset; one before it that comes again may find it."""
+
+    keys: Sequence[bytes]
+    offset: int
+
+
 class Expiry:
-    """Owns the newest timestamp of each partition, and which keys were dropped. All times are in milliseconds."""
+    """Owns the newest timestamp and the latest offset of each partition, and which keys were dropped.
+
+    All times are in milliseconds.
+    """
 
     def __init__(self, ttl: int, date: Callable[[], float]) -> None:
         """`date`: now, seconds since 1970."""
         self._ttl = ttl
         self._date = date
         self._newest: dict[Partition, int] = {}
+        self._latest: dict[Partition, int] = {}
         self._dropped: dict[Partition, list[bytes]] = {}
 
     def are_over(self, used: Array, now: Array) -> Array:
@@ -40,10 +52,11 @@ class Expiry:
         past: Array = np.minimum(times, self._date() * 1000).astype(np.int64)
         return past
 
-    def came(self, partition: Partition, time: int) -> None:
-        """A request of the partition has this timestamp."""
+    def came(self, partition: Partition, time: int, offset: int) -> None:
+        """A request of the partition that has left, or one that was committed, has this timestamp and this offset."""
         time = int(min(time, self._date() * 1000))
         self._newest[partition] = max(time, self._newest.get(partition, NO_TIME))
+        self._latest[partition] = max(offset, self._latest.get(partition, offset))
 
     @property
     def oldest(self) -> int:
@@ -57,15 +70,16 @@ class Expiry:
         """A tombstone is owed for it."""
         self._dropped.setdefault(partition, []).append(key)
 
-    def take_dropped(self, partition: Partition) -> Sequence[bytes]:
+    def take_dropped(self, partition: Partition) -> Expired:
         """Keys for which one is owed since the last call."""
-        return self._dropped.pop(partition, ())
+        return Expired(self._dropped.pop(partition, ()), self._latest[partition])
 
     def rewind(self, partitions: Collection[Partition]) -> None:
         """These are read again, from where records are older than the newest so far. No tombstone is owed of them."""
         for partition in partitions:
             self._dropped.pop(partition, None)
             self._newest.pop(partition, None)
+            self._latest.pop(partition, None)
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """These are not ours any more."""

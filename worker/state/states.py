@@ -22,7 +22,7 @@ from worker.core.ordering.ledger import OffsetLedger
 from worker.core.records import Array, Outcome, Partition, Place, Prediction, Record, Request, StateUse
 from worker.core.runs import Run
 from worker.state.checkpoints import Checkpoints, Keeper
-from worker.state.expiry import Expiry
+from worker.state.expiry import Expired, Expiry
 from worker.state.key_slots import KeySlots
 from worker.state.layout import NO_TIME, StateLayout
 from worker.state.restoring import RestoredRows, Restorer
@@ -173,14 +173,25 @@ class KeyStates:
         if self._expiry is not None:
             self._sweep(self._expiry)
 
-    def taken_expired(self, partition: Partition) -> Sequence[bytes]:
-        """Keys whose states were forgotten since the last call, because no request used them for so long."""
-        return () if self._expiry is None else self._expiry.take_dropped(partition)
+    def leaves(self, request: Request) -> Expired | None:
+        """The answer to this request leaves, with the state behind it.
+
+        Which states are too old, the requests say that have left. One that has run may be hours newer than one before
+        it that still waits for its turn: a tombstone for what that goes on from would be committed before it.
+        Returns the keys whose states were forgotten since the last call, because no request used them for so long.
+        """
+        if self._expiry is None:
+            return None
+        partition, offset = request.record.partition, request.record.offset
+        if isinstance(request, Run):
+            offset = request.records[-1].offset
+        self._expiry.came(partition, int(_times_of((request,)).max()), offset)
+        return self._expiry.take_dropped(partition)
 
     def _sweep(self, expiry: Expiry) -> None:
         """Look at some states, and forget those that are too old for any request to come.
 
-        Of a backlog, requests that are hours newer run while an older one of another key still waits for its turn.
+        Where answers leave by key, one that left may be hours newer than one of another key that waits for its turn.
         """
         for partition, key, time in self._slots.unused_since(expiry.oldest):
             if expiry.is_to_be_dropped(partition, time) and not self.is_taken(partition, key):
@@ -218,9 +229,6 @@ class KeyStates:
             came = self._expiry.by_now(came)
         used = np.maximum(came, self._slabs.times[found])
         arrays = given.arrays if is_whole else [array[rows] for array in given.arrays]
-        if self._expiry is not None:
-            for mark in marks:
-                self._expiry.came(mark.line.partition, max(times[mark.start : mark.stop]))
         written = Rows(arrays, np.array(written_by, np.int64), used)
         self._store(marks, found, written)
         values = self.layout.written(written.offsets, used, have_none, arrays)
@@ -330,7 +338,7 @@ class KeyStates:
         else:
             self._take_over(partition, keys, rows)
             if self._expiry is not None and len(rows):
-                self._expiry.came(partition, int(rows["time"].max()))
+                self._expiry.came(partition, int(rows["time"].max()), int(rows["offset"].max()))
         if is_last:
             self._checkpoints.restored(partition, extent)
             _, since = self._restoring.pop(partition)

@@ -330,20 +330,46 @@ def test_a_state_is_as_old_as_its_partition_says() -> None:
     assert in_memory(w) == {b"k": 1, b"c": 3}
 
 
-@both
-def test_a_state_that_a_request_waits_for_is_not_forgotten(*, exactly_once: bool) -> None:
+@pytest.mark.parametrize("order", ["partition", "key"])
+def test_a_state_that_a_request_waits_for_is_not_forgotten(order: str) -> None:
     """Of a backlog, requests of other keys that are much newer run before it."""
-    w = world(ttl=10.0, exactly_once=exactly_once)
+    w = world(ttl=10.0, order=order)
 
     found = served(w, of(0, 1, at=100.0), of(1, 2, at=105.0), of(2, 4, at=110.0), of(3, 1, key=b"b", at=500.0))
 
     assert [found[name(n)] for n in range(4)] == [[1], [3], [7], [1]]
 
 
+def test_a_tombstone_follows_all_requests_that_are_older() -> None:
+    """Those that wait for their turn among them: what comes behind it is committed later, and may come again."""
+    w = world(ttl=10.0)
+    waiting = [of(n, 1, key=b"h", at=100.0) for n in range(1, 6)]
+    newer = [of(7 + n, 1, key=b"%d" % n, at=500.0) for n in range(3)]
+
+    served(w, of(0, 1, at=100.0), *waiting, of(6, 2, at=105.0), *newer)
+    for n in range(10, 13):
+        served(w, of(n, 1, key=b"c", at=500.0))
+
+    assert [m.value is None for m in w.broker.answers if m.topic == CHANGELOG and m.key == b"k"] == [False, False, True]
+
+
+def test_a_tombstone_says_as_of_which_request_it_is() -> None:
+    """Where answers leave by key, that is not the one with which it goes, and earlier ones may come again."""
+    w = world(ttl=10.0, order="key")
+    waiting = [of(n, 1, key=b"h", at=100.0) for n in range(1, 6)]
+    newer = [of(7 + n, 1, key=b"%d" % n, at=500.0) for n in range(3)]
+
+    served(w, of(0, 1, at=100.0), *waiting, of(6, 2, at=105.0), *newer)
+
+    [tombstone] = [m for m in w.broker.answers if m.topic == CHANGELOG and m.key == b"k" and m.value is None]
+    [(_, offset)] = tombstone.headers
+    assert int(offset or b"") > 6
+
+
 def test_what_is_read_again_is_as_old_as_it_was() -> None:
     """The newest requests were taken back with it, and forget nothing until they come again."""
     expiry = Expiry(10_000, lambda: 1000.0)
-    expiry.came(P0, 500_000)
+    expiry.came(P0, 500_000, 7)
     assert expiry.is_to_be_dropped(P0, 105_000)
 
     expiry.rewind([P0])
