@@ -127,7 +127,7 @@ class TransactionalProducer:
 
         None also when no broker answers: then that is why.
         """
-        for topic in self._partitions:
+        for topic in self._destinations.partitions:
             try:
                 error = self._client.list_topics(topic, timeout=timeout).topics[topic].error
             except KafkaException:
