@@ -129,11 +129,11 @@ class TransactionalProducer:
         """
         for topic in self._destinations.partitions:
             try:
-                error = self._client.list_topics(topic, timeout=timeout).topics[topic].error
+                found = self._client.list_topics(topic, timeout=timeout).topics.get(topic)
             except KafkaException:
                 return None
-            if error is not None and error.code() in GONE:
-                return why_refused(topic, error)
+            if found is not None and found.error is not None and found.error.code() in GONE:
+                return why_refused(topic, found.error)
         return None
 
     def drop(self) -> None:
