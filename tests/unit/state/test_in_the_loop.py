@@ -366,6 +366,19 @@ def test_a_tombstone_says_as_of_which_request_it_is() -> None:
     assert int(offset or b"") > 6
 
 
+def test_of_requests_that_travel_as_one_the_last_is_the_latest() -> None:
+    """All of them have left when the tombstone goes."""
+    w = world(ttl=10.0, joins=True)
+    served(w, of(0, 1, at=100.0))
+
+    for first in (1, 4, 7):
+        served(w, *(of(first + n, 1, key=b"%d" % n, at=500.0) for n in range(3)))
+
+    [tombstone] = [m for m in w.broker.answers if m.topic == CHANGELOG and m.key == b"k" and m.value is None]
+    [(_, offset)] = tombstone.headers
+    assert int(offset or b"") in {3, 6, 9}
+
+
 def test_what_is_read_again_is_as_old_as_it_was() -> None:
     """The newest requests were taken back with it, and forget nothing until they come again."""
     expiry = Expiry(10_000, lambda: 1000.0)
