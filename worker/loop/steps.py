@@ -96,7 +96,7 @@ class Steps:
         if self._dispatch.is_idle and not self._admission.is_behind:
             self._delivery.push()
         now = self._clock()
-        astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps else 0.0)
+        astray = self._delivery.turn(now, REPORT_WAIT if self._only_kafka_helps(now) else 0.0)
         self._outcomes.check()  # exactly once writes what waited for a transaction only now
         if astray:
             self._rewind(astray)
@@ -122,10 +122,15 @@ class Steps:
             self._next_look = now + LOOK_AGAIN_AFTER
             self._outcomes.commit_past_gaps(self._offsets.positions(), now)
 
-    @property
-    def _only_kafka_helps(self) -> bool:
-        """Whether nothing can go on before Kafka has acknowledged something."""
-        return self._quarantine.awaits_kafka or (self._admission.is_full and not self._dispatch.in_flight)
+    def _only_kafka_helps(self, now: float) -> bool:
+        """Whether nothing can go on before Kafka has acknowledged something.
+
+        With state a request may be due that waited for an earlier one of its key.
+        """
+        if self._quarantine.awaits_kafka:
+            return True
+        due = self._dispatch.next_due
+        return self._admission.is_full and not self._dispatch.in_flight and (due is None or due > now)
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
         """Read again from where Kafka says these are. What of them still runs finds no line and is dropped."""

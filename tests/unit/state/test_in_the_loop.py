@@ -12,6 +12,7 @@ from tests.fakes import CHANGELOG, SUSPECT_FROM, Clock, CommitFate, TransactionF
 from worker.core.batching.back_pressure import Bounds
 from worker.core.records import Partition, Record, Suspect
 from worker.loop.conduct import POLL_SLICE, SHORTEST_WAIT
+from worker.loop.steps import REPORT_WAIT
 from worker.state.expiry import Expiry
 from worker.state.layout import is_first
 from worker.state.stored_slots import StoredSlots
@@ -92,6 +93,21 @@ def test_requests_of_one_key_run_one_after_the_other(*, exactly_once: bool, join
 
     assert found == {name(0): [1], name(1): [3], name(2): [10], name(3): [6], name(4): [30]}
     assert kept(w) == in_memory(w) == {b"k": 6, b"b": 30}
+
+
+def test_a_full_worker_waits_for_no_report_while_a_key_has_its_next_request() -> None:
+    """It was due with the outcome of the one before it."""
+    w = world(bounds=Bounds(records=4, rows=1000, size=1 << 20))
+    w.sink.delay = lambda _: 3600.0
+    w.broker.append(*[of(n, 1) for n in range(4)])
+    while not in_memory(w):
+        w.turn()
+    began = w.clock.now
+
+    while in_memory(w) != {b"k": 4}:
+        w.turn()
+
+    assert w.clock.now - began < 3 * REPORT_WAIT
 
 
 def test_of_requests_that_travel_as_one_each_frees_its_own_key() -> None:
