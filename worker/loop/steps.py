@@ -129,8 +129,10 @@ class Steps:
         """
         if self._quarantine.awaits_kafka:
             return True
+        if not self._admission.is_full or self._dispatch.in_flight:
+            return False
         due = self._dispatch.next_due
-        return self._admission.is_full and not self._dispatch.in_flight and (due is None or due > now)
+        return due is None or due > now
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
         """Read again from where Kafka says these are. What of them still runs finds no line and is dropped."""
