@@ -56,6 +56,7 @@ class Steps:
         self._states = states
         self._next_look = 0.0
         self._is_draining = False
+        self._is_kept_free = False  # the lanes, for the record that runs alone
 
     def take_in(self) -> bool:
         """Take in the records that arrived, and some of the states. Whether there was anything."""
@@ -71,12 +72,12 @@ class Steps:
 
     def hand_out(self, now: float) -> None:
         """Give the lanes what is due, or the record that runs alone."""
+        self._is_kept_free = False
         if (run := self._quarantine.current) is not None:
-            is_exclusive = self._quarantine.advance(run, now)
+            self._is_kept_free = self._quarantine.advance(run, now)
             self._pace()
-            if is_exclusive:
-                return
-        self._dispatch.hand_out(now)
+        if not self._is_kept_free:
+            self._dispatch.hand_out(now)
 
     def answer_finished(self, timeout: float) -> None:
         """Conclude what the lanes have finished, waiting at most `timeout` seconds for the first."""
@@ -125,14 +126,14 @@ class Steps:
     def _only_kafka_helps(self, now: float) -> bool:
         """Whether nothing can go on before Kafka has acknowledged something.
 
-        With state a request may be due that waited for an earlier one of its key.
+        With state a request may be due that waited for an earlier one of its key, unless the lanes are kept free.
         """
         if self._quarantine.awaits_kafka:
             return True
         if not self._admission.is_full or self._dispatch.in_flight:
             return False
         due = self._dispatch.next_due
-        return due is None or due > now
+        return self._is_kept_free or due is None or due > now
 
     def _rewind(self, partitions: Sequence[Partition]) -> None:
         """Read again from where Kafka says these are. What of them still runs finds no line and is dropped."""
