@@ -72,6 +72,7 @@ class SimSource:
         self._unheard: list[Callable[[], None]] = []  # results of commits, told in the next poll
         self._let_go: set[Partition] = set()  # and the group was not told yet
         self._own: dict[Partition, tuple[int, str]] = {}  # the last note sent, also of what left and may come back
+        self._poisons: dict[Partition, int] = {}  # the offset at which another died; likewise
         self._served = -1, -1  # the group's changes when there was nothing left to do, and our epoch then
         self._is_beating = False
         self._is_paused = False
@@ -375,7 +376,9 @@ class SimSource:
         held.attempts = int(found[1]) if found else 0
         is_alone = found is not None and found[2] is not None
         if self._is_own(held.partition, offset, note):  # no other process began it since, and this one lives
-            held.attempts, is_alone = held.attempts - 1, False
+            held.attempts, is_alone = held.attempts - 1, self._poisons.get(held.partition) == offset
+        elif is_alone:
+            self._poisons[held.partition] = offset
         # A process that dies before the poison record is answered must not make it run again.
         held.attempt = offset, f"attempts={held.attempts + 1}{' alone' if is_alone else ''}"
         if held.attempts >= SUSPECT_FROM:

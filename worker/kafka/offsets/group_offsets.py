@@ -45,6 +45,7 @@ class KafkaOffsets:
         self._attempts: dict[Partition, int] = {}  # the one under way, once it was begun
         self._isolated: dict[Partition, int] = {}  # the offset that was noted last to run alone
         self._last_sent: dict[Partition, Note] = {}  # also of what left and may come back
+        self._found: dict[Partition, Note] = {}  # what stood there before the attempt; likewise
 
     # Commits of the delivery
 
@@ -88,8 +89,9 @@ class KafkaOffsets:
         ours, times = self._last_sent.get(partition), standing.attempts.times
         if ours is not None and (ours.offset, ours.attempts.times) == (offset, times):
             # Our own note, or the one before it, of a run that is withdrawn: no other process began it since, and we
-            # are alive.
-            return Attempts(times - 1)
+            # are alive. What died before us stays so.
+            found = self._found.get(partition)
+            return found.attempts if found is not None and found.offset == offset else Attempts(times - 1)
         return standing.attempts
 
     def begin_attempt(self, partition: Partition, offset: int, earlier: Attempts) -> Note:
@@ -98,6 +100,7 @@ class KafkaOffsets:
         An isolated run stays noted until it is settled: this process may die before it is.
         """
         self._attempts[partition] = earlier.times + 1
+        self._found[partition] = Note(offset, earlier)
         note = self._last_sent[partition] = Note(offset, Attempts(earlier.times + 1, earlier.is_isolated))
         return note
 

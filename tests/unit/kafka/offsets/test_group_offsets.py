@@ -236,6 +236,22 @@ def test_our_own_note_is_no_earlier_attempt(offsets: KafkaOffsets, store: Store)
     assert offsets.earlier_attempts(P, 5, GroupStanding(5, Attempts(2))) == Attempts(2)
 
 
+def test_a_record_of_which_another_process_died_stays_one(offsets: KafkaOffsets, store: Store) -> None:
+    """Its partition left before its answer was committed, and comes back; a later record is another matter."""
+    begun(offsets, store, Attempts(3, is_isolated=True))
+    offsets.forget([P])
+
+    assert offsets.earlier_attempts(P, 5, GroupStanding(5, Attempts(4, is_isolated=True))) == Attempts(
+        3, is_isolated=True
+    )
+
+    begun(offsets, store, Attempts(3, is_isolated=True))
+    offsets.note_isolated_run(P, 8)
+    offsets.forget([P])
+
+    assert offsets.earlier_attempts(P, 8, GroupStanding(8, Attempts(4, is_isolated=True))) == Attempts(3)
+
+
 def test_a_partition_that_left_has_no_attempt_under_way(offsets: KafkaOffsets, store: Store) -> None:
     """Its next owner notes its own."""
     begun(offsets, store)
