@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import groupby
@@ -15,8 +16,13 @@ from worker.tools.picture import COLOURS, save
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-CONTENDERS = {"worker": "the worker", "hand_loop": "a loop by hand", "one_by_one": "one by one"}
-HEIGHT = 0.27  # of a bar, where 1 is the distance from one network to the next
+CONTENDERS = {
+    "worker, two lanes": "the worker",
+    "worker, one lane": "the worker with one lane",
+    "hand_loop": "a loop by hand",
+    "one_by_one": "one by one",
+}
+HEIGHT = 0.21  # of a bar, where 1 is the distance from one network to the next
 
 
 def draw(folder: Path, into: Path) -> None:
@@ -50,18 +56,18 @@ def _share(found: Mapping[str, Any], figure: Figure) -> None:
     axes = figure.add_subplot()
     networks = list(_by_network(found))
     for at, (contender, label) in enumerate(CONTENDERS.items()):
-        places = [place + (at - 1) * HEIGHT for place in range(len(networks))]
+        places = [place + (at - 1.5) * HEIGHT for place in range(len(networks))]
         shares = [
-            next((line["share"] for line in lines if line["contender"] == contender), 0.0) for _, lines in networks
+            next((line["share"] for line in lines if line["contender"] == contender), math.nan) for _, lines in networks
         ]
         bars = axes.barh(places, shares, HEIGHT, color=COLOURS[at], label=label)
-        axes.bar_label(bars, fmt="%.2g", padding=3, fontsize="small")
+        axes.bar_label(bars, fmt="%.2f", padding=3, fontsize="small")
     axes.axvline(1.0, color="grey", linestyle=":")
     axes.set_yticks(range(len(networks)), [name for name, _ in networks])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.05)
+    axes.set_xlim(0, 1.35)
     axes.set_xlabel("from Kafka to Kafka, as a part of what ONNX Runtime does alone")
-    figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, fontsize="small", frameon=False)
 
 
 def _by_network(found: Mapping[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

@@ -94,7 +94,9 @@ def test_the_knee_of_each_network_is_told() -> None:
 
 def test_what_was_measured_is_drawn(tmp_path: Path) -> None:
     """The share of each contender and the knee, by the name of the network; nothing of a part that was not run."""
-    measured = [{**OF, "contender": name, "share": share} for name, share in (("alone", 1.0), ("worker", 0.86))]
+    measured = [
+        {**OF, "contender": name, "share": share} for name, share in (("alone", 1.0), ("worker, two lanes", 0.86))
+    ]
     for part, lines in ((main.PART, measured), (knee.PART, LINES)):
         results = Results(tmp_path, part.name, {})
         for line in (*lines, {**OF, "network": "large MLP", "failed": "no memory"}):

@@ -16,11 +16,12 @@ from tests.bench.gpu.serving import Flow, backlog, by_loop, delays, worked_off, 
 from tests.bench.gpu.sessions import OnDevice, answered, loaded, mean_rate
 from tests.bench.gpu.stage import NETWORK, Case, Column, Part, Stage, of
 from tests.bench.loops.alone import bucketed
-from tests.bench.measuring.ground import response_topic
+from tests.bench.measuring.ground import Job, response_topic
 from tests.ragged import long_tailed, padded, texts
 
 LOADS = {"50%": 0.5, "80%": 0.8}  # of what came through
 LOOPS = ("hand_loop", "one_by_one")
+WORKERS = {"worker, one lane": {"BATCHING__LANES": "1"}, "worker, two lanes": {"BATCHING__LANES": "2"}}
 RAGGED = 2048  # texts that ONNX Runtime alone gets in turn
 HOW = """Alone: ONNX Runtime in one process, the same batch again and again, from the host's memory to the host's;
 ragged texts by bucket. The others: a backlog in 4 partitions, from the first answer on. Busy by NVML: at least a kernel
@@ -63,15 +64,19 @@ def _network(stage: Stage, network: Network) -> Iterator[Line]:
     found = alone(stage, network)
     yield found.line
     with backlog(stage, network, found.rate) as (topic, rows):
-        job = stage.job(network, [topic])
-        with response_topic(stage.cluster) as responses, workers(job, responses) as contenders:
-            flow = worked_off(stage, contenders, responses, rows)
-            yield _line("worker", network, flow, found)
-            for load, part in LOADS.items():
-                waited = delays(stage, contenders[0], network, responses, part * flow.rate)
-                yield {"contender": f"worker at {load}", **waited}
+        for name, settings in WORKERS.items():
+            yield from _worker(stage, network, name, stage.job(network, [topic], **settings), rows, found)
         for name in LOOPS:
             yield _line(name, network, by_loop(stage, network, name, topic, rows), found)
+
+
+def _worker(stage: Stage, network: Network, name: str, job: Job, rows: int, found: Alone) -> Iterator[Line]:
+    with response_topic(stage.cluster) as responses, workers(job, responses) as contenders:
+        flow = worked_off(stage, contenders, responses, rows)
+        yield _line(name, network, flow, found)
+        for load, part in LOADS.items():
+            waited = delays(stage, contenders[0], network, responses, part * flow.rate)
+            yield {"contender": f"{name}, at {load}", **waited}
 
 
 def alone(stage: Stage, network: Network) -> Alone:

@@ -11,7 +11,7 @@ from tests.bench.gpu.serving import alone, backlog, ready, worked_off, workers
 from tests.bench.gpu.stage import NETWORK, Case, Column, Part, Stage, of
 from tests.bench.measuring.ground import response_topic
 
-SHOWN = ("ResNet-50", "large MLP", "small MLP")
+SHOWN = ("ResNet-50", "BERT-base", "large MLP", "small MLP")
 UNTIL_BOTH = 8.0  # seconds from the first answer until the other worker is there, about
 HOW = """One worker, then two of one group, at the same backlog, each with two of its four partitions. Counted once all
 are ready. MiB are the whole device's."""
@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def cases(stage: Stage) -> Iterator[Case]:
-    """Three networks: bound by the device, by both, and by what is around it."""
+    """Four networks: bound by the device, by both, and by what is around it."""
     for network in stage.networks:
         if network.name in SHOWN:
             yield Case(of(network), partial(_network, stage, network))
