@@ -112,9 +112,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("How long does one inference take?", quantiles("inference_seconds"), unit="s"),
         Panel(
             "How busy are the lanes?",
-            {"{{instance}}": per_second("inference_seconds_sum", "instance")},
+            {"{{instance}}": f"{per_second('inference_seconds_sum', 'instance')} / sum by (instance) (@lanes)"},
             unit="percentunit",
-            note="100% is one lane without a pause. Above 90% only more replicas or larger batches help.",
+            note="100% is every lane without a pause. Above 90% only more replicas or larger batches help.",
         ),
         Panel(
             "How many rows a second?", {"rows": per_second("batch_rows_total")}, note="Through the model, all replicas."

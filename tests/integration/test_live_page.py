@@ -43,7 +43,6 @@ STATEFUL = Deployment(
     ("payments.requests.v2", "backfill.payments.requests.v2"),
     "payments.answers.v2",
     "exactly_once",
-    lanes=2,
     has_state=True,
     replicas=("http://worker-1:8080/", "javascript:alert(1)"),
 )
@@ -123,7 +122,7 @@ def busy(shown: Served) -> None:
     held = [Partition("payments.requests.v2", number) for number in range(30)]
     shown.events.model_warmed(f"{MARKUP}fraud", MARKUP, "cuda:0")
     shown.events.assigned([*held, Partition(MARKUP, 0)])
-    shown.events.bounded(batch=32, records=20_000, rows=131_072, size=64 << 20, run=60.0)
+    shown.events.bounded(lanes=2, batch=32, records=20_000, rows=131_072, size=64 << 20, run=60.0)
     shown.events.consumer_seen(1, {p: Standing(0, 1000 * p.number + 3) for p in held})
     shown.events.paused(is_paused=True)
     shown.ledger.rows, shown.ledger.size = 120_000, 60 << 20

@@ -238,6 +238,20 @@ def test_only_a_model_on_the_cpu_runs_on_the_loops_own_thread(
     assert usual._brief == (0.0 if is_accelerated else 123.0)
 
 
+def test_a_model_whose_runs_overlap_gets_two_lanes(
+    assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever forecasts and learns knows of them, too."""
+    monkeypatch.setattr(Model, "runs_overlap", True)
+    room = {"MAX_INFLIGHT_ROWS": "9000", "MAX_INFLIGHT_BYTES": "30000000", "MAX_INFLIGHT_BATCHES": "", "LANES": ""}
+
+    made = assemble(**{f"BATCHING__{key}": value for key, value in room.items()})
+
+    assert (made.conduct.lanes, made.conduct.inflight_batches) == (2, 3)
+    assert len(made.held["_lanes"]._threads) == 2
+    assert made.events._values.numbers()[telemetry.metrics.declared.LANES][()] == 2
+
+
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
     """Records, rows and bytes taken; batches and lanes. As many records may be a suspect's as there can be."""
     intake = assembled.held["_intake"]
@@ -331,9 +345,9 @@ def test_the_metrics_say_what_was_set(assembled: Assembled) -> None:
     metrics = telemetry.metrics.declared
     numbers = assembled.events._values.numbers()
 
-    limits = [metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]
+    limits = [metrics.LANES, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT]
 
-    assert [numbers[limit][()] for limit in limits] == [1001, 2002, 3_000_003, 90]
+    assert [numbers[limit][()] for limit in limits] == [3, 1001, 2002, 3_000_003, 90]
     assert assembled.events._max_batch_size == 48
 
 

@@ -14,6 +14,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.tensors.buckets import WantedAxis
 from worker.settings import Settings, load, names
 from worker.settings.__main__ import reference, with_reference
+from worker.settings.concurrency import concurrency
 from worker.settings.effective import effective
 from worker.settings.for_commands import load_client, load_scoring
 from worker.settings.sections import SECTIONS, variable
@@ -87,7 +88,30 @@ def test_the_environment_is_the_one_that_is_given(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORKER_BATCHING__LANES", "2")
     monkeypatch.setenv("WORKER_KAFKA", "{}")
 
-    assert loaded().batching.lanes == 1
+    assert loaded().batching.lanes is None
+
+
+@pytest.mark.parametrize(
+    ("given", "overlapping", "one_by_one"),
+    [
+        ({}, (2, 3), (1, 2)),
+        ({"LANES": "1"}, (1, 2), (1, 2)),
+        ({"LANES": "2"}, (2, 3), (2, 3)),
+        ({"LANES": "2", "MAX_INFLIGHT_BATCHES": "2"}, (2, 2), (2, 2)),
+        ({"MAX_INFLIGHT_BATCHES": "3"}, (2, 3), (1, 3)),
+        ({"MAX_INFLIGHT_BATCHES": "2"}, (1, 2), (1, 2)),
+        ({"MAX_BATCH_BYTES": "20000000"}, (1, 2), (1, 2)),
+        ({"MAX_BATCH_SIZE": "32769"}, (1, 2), (1, 2)),
+    ],
+)
+def test_where_runs_overlap_there_are_two_lanes_if_all_they_need_fits(
+    given: dict[str, str], overlapping: tuple[int, int], one_by_one: tuple[int, int]
+) -> None:
+    """One batch more is under way than there are lanes, and one more fills. What is set is taken as it is."""
+    batching = load(None, LEAST | {variable("batching", key): value for key, value in given.items()}).batching
+
+    assert concurrency(batching, overlaps=True) == overlapping
+    assert concurrency(batching, overlaps=False) == one_by_one
 
 
 def test_lists_are_comma_separated_in_the_environment() -> None:
@@ -611,7 +635,11 @@ def test_no_message_and_no_repr_shows_a_secret(tmp_path: Path) -> None:
             },
             "WORKER_KAFKA__OAUTH_CLIENT_ID: has no effect with SCRAM-SHA-512; set another WORKER_KAFKA__SASL_MECHANISM",
         ),
-        ({"BATCHING__LANES": "3"}, "WORKER_BATCHING__LANES: 3 lanes cannot all work on 2 batches"),
+        (
+            {"BATCHING__LANES": "3", "BATCHING__MAX_INFLIGHT_BATCHES": "2"},
+            "WORKER_BATCHING__LANES: 3 lanes cannot all work on 2 batches",
+        ),
+        ({"BATCHING__LANES": "3"}, "WORKER_BATCHING__MAX_INFLIGHT_BYTES: must hold 5 batches"),
         ({"BATCHING__MAX_BATCH_SIZE": "65536"}, "WORKER_BATCHING__MAX_INFLIGHT_ROWS: must hold 3 batches"),
         ({"BATCHING__MAX_BATCH_BYTES": "33554432"}, "WORKER_BATCHING__MAX_INFLIGHT_BYTES: must hold 3 batches"),
         (
@@ -869,7 +897,7 @@ def test_scoring_needs_the_model_alone(tmp_path: Path) -> None:
     assert load_scoring(config, model).batching.max_batch_size == 8
     with pytest.raises(BadConfiguration, match="WORKER_MODEL__PATH: must be set"):
         load_scoring(config, {})
-    with pytest.raises(BadConfiguration, match="LANES"):
+    with pytest.raises(BadConfiguration, match="MAX_INFLIGHT_BYTES: must hold 11 batches"):
         load_scoring(None, model | {"WORKER_BATCHING__LANES": "9"})
     with pytest.raises(BadConfiguration, match="WARM_UP_ROWS"):
         load_scoring(None, model | {"WORKER_MODEL__WARM_UP_ROWS": "4"})

@@ -118,11 +118,13 @@ class WorkerEvents:
     def watch(self, parts: WatchedParts) -> None:
         self._watched = parts
 
-    def bounded(self, *, batch: int, records: int, rows: int, size: int, run: float) -> None:
-        """The most rows of a batch, the most that may be in flight (`size` in bytes), the seconds of one inference."""
+    def bounded(self, *, lanes: int, batch: int, records: int, rows: int, size: int, run: float) -> None:
+        """The lanes, the most rows of a batch, the most that may be in flight (`size` in bytes), the seconds of one
+        inference.
+        """
         self._max_batch_size = batch
-        limits = (metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT)
-        for metric, limit in zip(limits, (records, rows, size, run), strict=True):
+        limits = (metrics.LANES, metrics.RECORDS_LIMIT, metrics.ROWS_LIMIT, metrics.BYTES_LIMIT, metrics.RUN_LIMIT)
+        for metric, limit in zip(limits, (lanes, records, rows, size, run), strict=True):
             self._values.set(metric, limit)
 
     def padded(self, buckets: Buckets) -> None:

@@ -395,7 +395,7 @@ def test_a_worker_without_one_of_its_request_topics_is_not_ready(watched: Watche
 
 def test_a_batch_is_full_at_what_the_model_takes(watched: Watched) -> None:
     """Which may be less than the settings allow."""
-    watched.events.bounded(batch=8, records=100, rows=200, size=300, run=60.0)
+    watched.events.bounded(lanes=2, batch=8, records=100, rows=200, size=300, run=60.0)
     watched.events.batch_closed(batch(8), waited=0.002)
     watched.turn()
 
@@ -404,7 +404,7 @@ def test_a_batch_is_full_at_what_the_model_takes(watched: Watched) -> None:
 
 def test_the_page_shows_the_bounds(watched: Watched) -> None:
     """So that an alert can say how near they are without knowing the settings."""
-    watched.events.bounded(batch=32, records=100, rows=200, size=300, run=60.0)
+    watched.events.bounded(lanes=2, batch=32, records=100, rows=200, size=300, run=60.0)
     watched.turn()
 
     page = watched.page()

@@ -134,6 +134,7 @@ STALL = age(
 )
 HEARTBEAT_AGE = age("loop_heartbeat_age_seconds", "Does the loop turn?")
 RUNNING = age("inference_running_seconds", "Does an inference hang? Age of the oldest now.")
+LANES = gauge("lanes", "How many inferences may run at once?")
 RUN_LIMIT = gauge("inference_timeout_seconds", "When does an inference count as hung? RUN_TIMEOUT_S.")
 LAG = gauge(
     "consumer_lag",

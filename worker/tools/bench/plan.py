@@ -20,6 +20,7 @@ from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
 from worker.settings import Connection, Settings, load
+from worker.settings.concurrency import concurrency
 from worker.terminal.command_line import check_idle, with_options
 from worker.terminal.open_axes import open_axes
 from worker.tools.bench.columns import Column, ContenderKind, Rate, columns_of, rates_of
@@ -157,7 +158,8 @@ class Plan:
     @property
     def least_window(self) -> int:
         """Requests that fill the batches of all lanes, and as many again, under any of the settings."""
-        batches = [(s.batching.max_batch_size, s.batching.max_inflight_batches + 2) for s in self._settings.values()]
+        every = [settings.batching for settings in self._settings.values()]
+        batches = [(each.max_batch_size, concurrency(each, overlaps=True).batches + 2) for each in every]
         rows = max(size * count for size, count in batches) * self.order.replicas
         return -(-rows // self.order.rows_per_request)
 
@@ -165,7 +167,7 @@ class Plan:
         settings = self._settings[column.name]
         batching, fixed_rows = settings.batching, self._models[settings.model.path].fixed_rows
         most = batching.max_batch_size if fixed_rows is None else min(batching.max_batch_size, fixed_rows)
-        return Part(column, most, batching.lanes * self.order.replicas)
+        return Part(column, most)
 
     def start(self, column: Column, site: Site) -> Contender:
         numbers = range(self.order.replicas)
