@@ -55,23 +55,13 @@ class WorkerEvents:
         self._explained_by = explained_by
         self._log = structlog.get_logger().bind()
         self._values = MetricValues(metrics.METRICS)
-        self._values.set(metrics.BUILD, 1, VERSION, platform.python_version())
-        self._values.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
-        self._watched: WatchedParts | None = None
-        self._served: Signature | None = None
-        self._buckets = NO_BUCKETS
-        self._partitions = HeldPartitions()
-        self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
+        self._is_stopping = False
         self._rejections = RecurringFailure("requests_rejected")
         self._rejected: dict[str, deque[RecentRejection]] = {}  # the last ones, by code
         self._failed_runs = RecurringFailure("inferences_failed")
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
-        self._applied_told: set[Partition] = set()  # since their assignment
-        self._absent: Sequence[str] = ()  # request topics
-        self._publish_due = 0.0
-        self.heartbeat: float | None = None  # when the last turn of the loop ended
-        self._publish()
+        self.begins_anew()
 
     @property
     def latest(self) -> Snapshot:
@@ -83,7 +73,8 @@ class WorkerEvents:
     @property
     def running_since(self) -> float | None:
         """When the inference began that runs for longest in a lane."""
-        return self._watched.lanes.running_since if self._watched else None
+        watched = self._watched  # once: the worker may begin anew meanwhile
+        return watched.lanes.running_since if watched else None
 
     # Life
 
@@ -101,13 +92,19 @@ class WorkerEvents:
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
 
     def begins_anew(self) -> None:
-        """The worker has left its group, and starts once more in this process: until it turns, it is starting."""
-        self._partitions.remove(list(self._partitions.held))
-        self._is_warm = self._is_in_group = False
-        self.heartbeat = None
-        self._values.set(metrics.PARTITIONS, 0)
-        for of_partitions in (metrics.STALL, metrics.LAG):
-            self._values.replace(of_partitions, {})
+        """The worker starts, the first time or once more in this process, and holds nothing. What was counted stays."""
+        self._values.begin_anew()
+        self._values.set(metrics.BUILD, 1, VERSION, platform.python_version())
+        self._values.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
+        self._watched: WatchedParts | None = None
+        self._served: Signature | None = None
+        self._buckets = NO_BUCKETS
+        self._partitions = HeldPartitions()
+        self._applied_told: set[Partition] = set()  # since their assignment
+        self._absent: Sequence[str] = ()  # request topics
+        self._is_warm = self._is_in_group = self._is_cut_off = False
+        self._publish_due = 0.0
+        self.heartbeat: float | None = None  # when the last turn of the loop ended
         self._publish()
 
     def serves(self, signature: Signature) -> None:
