@@ -13,6 +13,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests import models
 from tests.unit.test_settings import LEAST
@@ -22,7 +23,7 @@ from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
 from worker.core.failures import BadConfiguration, Code, LimitLowered, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
-from worker.core.records import ModelKey, Partition, Record
+from worker.core.records import CommitResult, ModelKey, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
 from worker.inference import Model
@@ -463,6 +464,25 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
     assert stages == ["let_begin", "begins_anew", "let_begin"][: 2 * lives - 1]
     assert heartbeats == [None] * lives
     assert codes == [0 if lives == 2 else LimitLowered.exit_code]
+
+
+def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once all is closed, beside the traceback."""
+
+    def assembled(*_: object, events: telemetry.WorkerEvents, closing: ExitStack, **__: object) -> object:
+        closing.callback(events.committed, CommitResult({}, {Partition("requests", 0): "no coordinator"}))
+        return SimpleNamespace(run=Mock(side_effect=ZeroDivisionError))
+
+    monkeypatch.setattr(app, "examine", lambda *_, **__: topics_that_take(ANSWERS_TAKE))
+    monkeypatch.setattr(assembly, "assemble", assembled)
+    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
+    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None))
+    monkeypatch.setattr(app, "gc", Mock())
+
+    with capture_logs() as log, pytest.raises(ZeroDivisionError):
+        app.run(load(None, {**LEAST, **SET}))
+
+    assert log[-1]["event"] == "commits_failed"
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import inf
 from operator import attrgetter
 
 import structlog
@@ -130,7 +131,12 @@ class WorkerEvents:
         for axis in buckets.axes:
             self._log.info("axis_padded", axis=axis.name, boundaries=axis.boundaries)
 
+    def close(self) -> None:
+        """Nothing happens any more: tell what has not been summed up yet."""
+        self._sum_up(inf)
+
     def stopped(self, exit_code: int, reason: str) -> None:
+        self.close()  # here too: where the worker hangs, nothing is closed
         log = self._log.error if exit_code else self._log.info
         log("stopped", exit_code=exit_code, reason=reason)
 
@@ -396,7 +402,8 @@ class WorkerEvents:
 
     def _last_reason(self) -> dict[str, str]:
         """Of the last rejection, and the command to type next."""
-        last = max((kept[-1] for kept in self._rejected.values()), key=attrgetter("date"))
+        of_each_code = list(self._rejected.values())  # at once: the watchdog may ask while the loop turns
+        last = max((kept[-1] for kept in of_each_code), key=attrgetter("date"))
         return {"why": last.reason} | ({"next": f"{self._explained_by} {last.source}"} if self._explained_by else {})
 
 

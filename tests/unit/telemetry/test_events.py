@@ -533,6 +533,25 @@ def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: lis
     assert {line["log_level"] for line in lines} == {"warning"}
 
 
+def test_failures_that_are_not_summed_up_yet_are_told_at_the_end(watched: Watched, log: list[Any]) -> None:
+    """Each once, and before the last line."""
+    watched.events.rejected(rejection(1))
+    watched.turn()
+    for offset in range(2, 9):
+        watched.events.rejected(rejection(offset))
+    watched.events.committed(CommitResult({}, {P1: "no coordinator"}))
+
+    watched.events.close()
+    watched.events.stopped(0, "asked to")
+
+    assert [(line["event"], line.get("count"), line.get("last")) for line in log if line["log_level"] != "debug"] == [
+        ("requests_rejected", 1, "requests/0/1"),
+        ("requests_rejected", 7, "requests/0/8"),
+        ("commits_failed", 1, "requests/1"),
+        ("stopped", None, None),
+    ]
+
+
 def test_rejections_name_the_command_that_shows_the_last_one(log: list[Any]) -> None:
     """Beside the reason, where such a command is known."""
     events = WorkerEvents(32, explained_by="inference-worker dead-letters show")
