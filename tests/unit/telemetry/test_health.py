@@ -36,8 +36,11 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
         ("/healthz", Snapshot(turned_at=9.0), HTTPStatus.SERVICE_UNAVAILABLE, b"the loop has not turned for 991 s\n"),
         ("/readyz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/readyz?verbose", Snapshot(), HTTPStatus.SERVICE_UNAVAILABLE, b"starting\n"),
-        ("/", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics /v2\n"),
-        ("/status", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics /v2\n"),
+        ("/startupz", Snapshot("no model"), HTTPStatus.SERVICE_UNAVAILABLE, b"no model\n"),
+        ("/startupz", Snapshot("states are read back", turned_at=999.0), HTTPStatus.OK, b"ok\n"),
+        ("/startupz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
+        ("/", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /startupz /metrics /v2\n"),
+        ("/status", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /startupz /metrics /v2\n"),
     ],
 )
 def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
@@ -70,7 +73,7 @@ def test_no_other_file_is_served(path: str) -> None:
     """The page's files are named one by one."""
     pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT)
 
-    assert pages.answer(path, "")[:2] == (HTTPStatus.NOT_FOUND, b"/ /healthz /readyz /metrics /v2\n")
+    assert pages.answer(path, "")[:2] == (HTTPStatus.NOT_FOUND, b"/ /healthz /readyz /startupz /metrics /v2\n")
 
 
 def test_metrics_come_in_the_format_asked_for() -> None:
