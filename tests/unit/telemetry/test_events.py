@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from structlog.testing import capture_logs
 
 from tests.builders import request, signature
 from tests.fakes import MODEL
+from tests.readme import ROOT
 from worker.core.failures import Code
 from worker.core.records import (
     Batch,
@@ -510,6 +512,29 @@ def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) ->
 
     loading = "the model is not loaded yet"
     assert said == [loading, loading, None, "not in the consumer group yet", "stopping"]
+
+
+def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Watched) -> None:
+    """As `/readyz` says it, but for the names and numbers of that worker."""
+    events = watched.events
+    states = SimpleNamespace(keys=0, size=0, loads=0, restoring=2, left_to_restore=70)
+    events.watch(WatchedParts(watched.ledger, watched.lanes, watched.batcher, watched.signals, states))
+    said = [events.latest.unready]
+    events.model_warmed("digits", "1", "cpu")
+    said.append(events.latest.unready)
+    events.assigned([P0])
+    said.append(events.latest.unready)
+    events.topics_absent(["orders"])
+    said.append(events.latest.unready)
+    watched.signals.stop_asked = True
+    watched.turn()
+    said.append(events.latest.unready)
+
+    runbook = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    section = runbook.partition("### InferenceWorkerNotReady\n")[2].partition("\n### ")[0]
+    known = [re.escape(reason).replace("…", ".+") for reason in re.findall(r"^- `(.+?)`", section, re.MULTILINE)]
+    assert [reason for reason in said if not any(re.match(each, reason or "") for each in known)] == []
+    assert len(known) == len(said)
 
 
 def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: list[Any]) -> None:

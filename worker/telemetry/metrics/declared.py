@@ -158,7 +158,7 @@ REVOKED_UNSETTLED = counter(
 )
 PAUSES = counter("pauses", "How often was fetching paused because too much is in flight?")
 PAUSED = gauge("paused", "Is fetching paused now?")
-READY = gauge("ready", "Is the model warm, this replica in the group, and each request topic there?")
+READY = gauge("ready", "Is the model warm, this replica in the group, and are all request topics and states there?")
 BUILD = info("build", "Which build is this?", version=(), python=())
 MODEL = info("model", "Which model is served, and on what?", name=(), version=(), device=())
 
