@@ -50,7 +50,9 @@ RESULTS = ("ok", "failed")
 REASONS = tuple(reason.value for reason in ClosedBy)
 
 RECORDS_TAKEN = counter("records_taken", "How many requests came in?")
-RECORDS_SETTLED = counter("records_settled", "How many requests have an answer the broker acknowledged?")
+RECORDS_SETTLED = counter(
+    "records_settled", "How many requests have an answer the broker acknowledged, or need none (NULL_VALUE=skip)?"
+)
 RECORDS_IN_FLIGHT = gauge(
     "records_in_flight",
     "How many requests are taken and not settled? ORDER key or none: or settled behind one that is not.",
