@@ -21,12 +21,12 @@ from worker import app, assembly, telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.failures import BadConfiguration, Code, LimitLowered, TooManyRejections
+from worker.core.failures import BadConfiguration, Code, LimitLowered, RunFailure, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
-from worker.core.records import CommitResult, ModelKey, Partition, Record
+from worker.core.records import CommitResult, Finished, ModelKey, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.inference import Model
+from worker.inference import InferenceLanes, Model
 from worker.kafka import Membership, Topics
 from worker.loop.conduct import Conduct
 from worker.loop.worker import Worker
@@ -251,6 +251,23 @@ def test_a_model_whose_runs_overlap_gets_two_lanes(
     assert (made.conduct.lanes, made.conduct.inflight_batches) == (2, 3)
     assert len(made.held["_lanes"]._threads) == 2
     assert made.events._values.numbers()[telemetry.metrics.declared.LANES][()] == 2
+
+
+@pytest.mark.parametrize(
+    ("lanes", "why"), [("", "2 lanes at once: no memory; set W.*__LANES to 1$"), ("1", "its lane: no memory$")]
+)
+def test_a_model_that_fails_in_its_lanes_ends_the_start_with_the_cure(
+    assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch, lanes: str, why: str
+) -> None:
+    """Nobody has to have set how many there are."""
+    monkeypatch.setattr(Model, "runs_overlap", True)
+    monkeypatch.setattr(Model, "is_accelerated", True)
+    failed = Finished(None, None, RunFailure("no memory"), 0.1, ModelKey("m", "1"))
+    monkeypatch.setattr(InferenceLanes, "probe_each", lambda _: [failed])
+    room = {"MAX_INFLIGHT_ROWS": "9000", "MAX_INFLIGHT_BYTES": "30000000", "MAX_INFLIGHT_BATCHES": "", "LANES": lanes}
+
+    with pytest.raises(BadConfiguration, match=why):
+        assemble(**{f"BATCHING__{key}": value for key, value in room.items()})
 
 
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
