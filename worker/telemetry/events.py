@@ -301,10 +301,10 @@ class WorkerEvents:
         """Its message is the publisher's alone, for it quotes what came: others read its `reason`."""
         code, source = rejection.code.value, rejection.record.source
         self._values.add(metrics.REJECTIONS, 1, code)
-        self._rejections.happened(code, source)
         self._rejected.setdefault(code, deque(maxlen=KEPT_OF_EACH_CODE)).append(
             RecentRejection(code, source, rejection.message, self._date())
         )
+        self._rejections.happened(code, source)  # the watchdog may sum up at any time, and wants the reason then
         request_id = rejection.reply.request_id
         self._log.debug(
             "request_rejected",
@@ -402,8 +402,8 @@ class WorkerEvents:
 
     def _last_reason(self) -> dict[str, str]:
         """Of the last rejection, and the command to type next."""
-        of_each_code = list(self._rejected.values())  # at once: the watchdog may ask while the loop turns
-        last = max((kept[-1] for kept in of_each_code), key=attrgetter("date"))
+        of_each_code = list(self._rejected.values())  # in one step, for the same reason
+        last = max((kept[-1] for kept in of_each_code if kept), key=attrgetter("date"))
         return {"why": last.reason} | ({"next": f"{self._explained_by} {last.source}"} if self._explained_by else {})
 
 
