@@ -79,6 +79,7 @@ def _ended(
             ExitStack() as closing,
             _watchdog(signals, events, limits) as watchdog,  # ends first: what closes has its own time limits
         ):
+            closing.callback(events.close)
             tracing = _tracing(settings, events, closing)
             page = _listen(settings, events, limits, closing)
             if is_watched:

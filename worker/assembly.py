@@ -524,9 +524,10 @@ def _warm_lanes(lanes: InferenceLanes, count: int, settings: Settings) -> None:
     probes = [probe for _ in range(PROBES_OF_LANES) for probe in lanes.probe_each()]
     failures = [probe.failure for probe in probes if probe.failure is not None]
     if failures:
+        where = "its lane" if count == 1 else f"{count} lanes at once"
+        cure = "" if count == 1 else "; set WORKER_BATCHING__LANES to 1"
         raise BadConfiguration(
-            f"{settings.model.path}: the model ran, and fails in its lanes (WORKER_BATCHING__LANES is {count}): "
-            f"{failures[0].message}"
+            f"{settings.model.path}: the model ran, and fails in {where}: {failures[0].message}{cure}"
         )
 
 

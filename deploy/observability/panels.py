@@ -112,7 +112,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("How long does one inference take?", quantiles("inference_seconds"), unit="s"),
         Panel(
             "How busy are the lanes?",
-            {"{{instance}}": f"{per_second('inference_seconds_sum', 'instance')} / sum by (instance) (@lanes)"},
+            {"{{instance}}": f"{per_second('inference_seconds_sum', 'instance')} / (sum by (instance) (@lanes) > 0)"},
             unit="percentunit",
             note="100% is every lane without a pause. Above 90% only more replicas or larger batches help.",
         ),

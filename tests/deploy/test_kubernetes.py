@@ -235,7 +235,7 @@ def test_probes_reach_the_worker(manifests: list[Manifest], tmp_path: Path) -> N
     assert container["ports"] == [{"name": "http", "containerPort": settings.telemetry.http_port}]
     assert settings.telemetry.http_address == "0.0.0.0"  # noqa: S104  # the pod's own address
     assert {probe["port"] for probe in asked.values()} == {"http"}
-    assert [probe["path"] for probe in asked.values()] == ["/readyz", "/readyz", "/healthz"]
+    assert [probe["path"] for probe in asked.values()] == ["/startupz", "/readyz", "/healthz"]
 
 
 def test_the_kubelet_waits_longer_than_a_drain(manifests: list[Manifest], tmp_path: Path) -> None:

@@ -308,6 +308,14 @@ def test_the_runbook_has_a_heading_for_each_alert() -> None:
     assert headings == NAMES
 
 
+def test_the_runbook_sets_what_its_commands_read() -> None:
+    """Before the first of them: a variable that is not set leaves an option without its value."""
+    runbook = (DEPLOY / "README.md").read_text()
+    before_all = runbook.partition("## Look around")[0]
+
+    assert set(re.findall(r"^([A-Z]+)=", before_all, re.MULTILINE)) == set(re.findall(r"\$([A-Z]+)", runbook))
+
+
 def test_the_deploy_guide_lists_the_rights_that_a_worker_asks_for() -> None:
     """Those it needs first, in the words of the command that grants them."""
     guide = (DEPLOY / "README.md").read_text()

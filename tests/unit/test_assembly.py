@@ -13,6 +13,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests import models
 from tests.unit.test_settings import LEAST
@@ -20,12 +21,12 @@ from worker import app, assembly, telemetry
 from worker.codecs import Codecs, SingleCodecs, Wire
 from worker.core.batching.back_pressure import RESERVE, Bounds
 from worker.core.batching.batcher import BatchPolicy
-from worker.core.failures import BadConfiguration, Code, LimitLowered, TooManyRejections
+from worker.core.failures import BadConfiguration, Code, LimitLowered, RunFailure, TooManyRejections
 from worker.core.ordering.order_by_key import KeyedLedger
-from worker.core.records import ModelKey, Partition, Record
+from worker.core.records import CommitResult, Finished, ModelKey, Partition, Record
 from worker.delivery.at_least_once import AtLeastOnce
 from worker.delivery.exactly_once import ExactlyOnce
-from worker.inference import Model
+from worker.inference import InferenceLanes, Model
 from worker.kafka import Membership, Topics
 from worker.loop.conduct import Conduct
 from worker.loop.worker import Worker
@@ -252,6 +253,23 @@ def test_a_model_whose_runs_overlap_gets_two_lanes(
     assert made.events._values.numbers()[telemetry.metrics.declared.LANES][()] == 2
 
 
+@pytest.mark.parametrize(
+    ("lanes", "why"), [("", "2 lanes at once: no memory; set W.*__LANES to 1$"), ("1", "its lane: no memory$")]
+)
+def test_a_model_that_fails_in_its_lanes_ends_the_start_with_the_cure(
+    assemble: Callable[..., Assembled], monkeypatch: pytest.MonkeyPatch, lanes: str, why: str
+) -> None:
+    """Nobody has to have set how many there are."""
+    monkeypatch.setattr(Model, "runs_overlap", True)
+    monkeypatch.setattr(Model, "is_accelerated", True)
+    failed = Finished(None, None, RunFailure("no memory"), 0.1, ModelKey("m", "1"))
+    monkeypatch.setattr(InferenceLanes, "probe_each", lambda _: [failed])
+    room = {"MAX_INFLIGHT_ROWS": "9000", "MAX_INFLIGHT_BYTES": "30000000", "MAX_INFLIGHT_BATCHES": "", "LANES": lanes}
+
+    with pytest.raises(BadConfiguration, match=why):
+        assemble(**{f"BATCHING__{key}": value for key, value in room.items()})
+
+
 def test_as_much_is_in_flight_as_was_set(assembled: Assembled) -> None:
     """Records, rows and bytes taken; batches and lanes. As many records may be a suspect's as there can be."""
     intake = assembled.held["_intake"]
@@ -463,6 +481,25 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
     assert stages == ["let_begin", "begins_anew", "let_begin"][: 2 * lives - 1]
     assert heartbeats == [None] * lives
     assert codes == [0 if lives == 2 else LimitLowered.exit_code]
+
+
+def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once all is closed, beside the traceback."""
+
+    def assembled(*_: object, events: telemetry.WorkerEvents, closing: ExitStack, **__: object) -> object:
+        closing.callback(events.committed, CommitResult({}, {Partition("requests", 0): "no coordinator"}))
+        return SimpleNamespace(run=Mock(side_effect=ZeroDivisionError))
+
+    monkeypatch.setattr(app, "examine", lambda *_, **__: topics_that_take(ANSWERS_TAKE))
+    monkeypatch.setattr(assembly, "assemble", assembled)
+    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
+    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None))
+    monkeypatch.setattr(app, "gc", Mock())
+
+    with capture_logs() as log, pytest.raises(ZeroDivisionError):
+        app.run(load(None, {**LEAST, **SET}))
+
+    assert log[-1]["event"] == "commits_failed"
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "exactly_once"])

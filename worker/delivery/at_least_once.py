@@ -81,7 +81,7 @@ class AtLeastOnce:
             messages = encode(place.outcome)
             place.outcome = None  # the batch's arrays and the request need not wait for the broker
             if not messages:
-                self._ledger.settle([place])
+                self._settle([place], self._clock())
                 continue
             weigh(place, value_bytes(messages))
             send(messages, place)
@@ -98,7 +98,7 @@ class AtLeastOnce:
 
         Nothing sent is ever taken back: no partition has to be read again.
         """
-        self._settle(now, timeout)
+        self._hear_reports(now, timeout)
         self._hear_commit_results()
         if now >= self._commit_due and (self._commit_lost_at is None or now >= self._commit_lost_at):
             self._commit_due = now if self._is_urgent else now + self._commit_interval
@@ -132,7 +132,7 @@ class AtLeastOnce:
         """
         self.push()
         while self._ledger.awaits_delivery(partitions) and self._clock() < deadline:
-            self._settle(self._clock(), REPORT_SLICE)
+            self._hear_reports(self._clock(), REPORT_SLICE)
         self._commit(self._clock(), self._ledger.committable(partitions))
         return self._ledger.forget(partitions)
 
@@ -144,11 +144,13 @@ class AtLeastOnce:
         """A commit that arrives late names records that are answered: it does no harm."""
         return False
 
-    def _settle(self, now: float, timeout: float) -> None:
-        delivered = self._sink.poll(timeout)
-        if delivered:
-            self._ledger.settle(delivered)
-            self._events.settled(taken_at(delivered), now)
+    def _hear_reports(self, now: float, timeout: float) -> None:
+        if delivered := self._sink.poll(timeout):
+            self._settle(delivered, now)
+
+    def _settle(self, places: Sequence[Place], now: float) -> None:
+        self._ledger.settle(places)
+        self._events.settled(taken_at(places), now)
 
     def _hear_commit_results(self) -> None:
         for result in self._offsets.commit_results():

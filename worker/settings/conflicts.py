@@ -21,6 +21,7 @@ from worker.settings.sections import (
     ModelSettings,
     Settings,
     StateSettings,
+    TelemetrySettings,
     variable,
 )
 
@@ -41,6 +42,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
         _linger(settings),
         model_conflicts(settings.model),
         _state(settings),
+        _replicas(settings.telemetry),
     )
 
 
@@ -333,3 +335,17 @@ def _memory(model: ModelSettings) -> Iterator[str]:
         if not has_cuda:
             named = "WORKER_MODEL__PROVIDERS without CUDA" if model.providers else "WORKER_MODEL__DEVICE=cpu"
             yield f"{name}: has no effect with {named}; unset it"
+
+
+def _replicas(telemetry: TelemetrySettings) -> Iterator[str]:
+    for address in telemetry.replicas:
+        try:
+            url = Url(address)
+        except ValueError:
+            url = None
+        if url is None or url.has_login:
+            yield (
+                "WORKER_TELEMETRY__REPLICAS: has what is no address of a page; write http://host:port/, and a comma "
+                "between two, without a login: all who reach this worker's page see them"
+            )
+            return

@@ -297,7 +297,7 @@ class TelemetrySettings(Section):
     """What an operator sees."""
 
     http_address: Text = Field(
-        "127.0.0.1", description="Address of `/metrics`, `/healthz`, `/readyz`, `/v2` and the page."
+        "127.0.0.1", description="Address of `/metrics`, `/healthz`, `/readyz`, `/startupz`, `/v2` and the page."
     )
     http_port: int = Field(0, ge=0, le=65_535, description="Their port; 0: any free one, which is logged.")
     page: bool = Field(True, description="A live page of this worker's numbers at `/`, and `/status`, which it draws.")

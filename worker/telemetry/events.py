@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from math import inf
 from operator import attrgetter
 
 import structlog
@@ -55,23 +56,13 @@ class WorkerEvents:
         self._explained_by = explained_by
         self._log = structlog.get_logger().bind()
         self._values = MetricValues(metrics.METRICS)
-        self._values.set(metrics.BUILD, 1, VERSION, platform.python_version())
-        self._values.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
-        self._watched: WatchedParts | None = None
-        self._served: Signature | None = None
-        self._buckets = NO_BUCKETS
-        self._partitions = HeldPartitions()
-        self._is_warm = self._is_in_group = self._is_stopping = self._is_cut_off = False
+        self._is_stopping = False
         self._rejections = RecurringFailure("requests_rejected")
         self._rejected: dict[str, deque[RecentRejection]] = {}  # the last ones, by code
         self._failed_runs = RecurringFailure("inferences_failed")
         self._failed_commits = RecurringFailure("commits_failed")
         self._failed_transactions = RecurringFailure("transactions_failed")
-        self._applied_told: set[Partition] = set()  # since their assignment
-        self._absent: Sequence[str] = ()  # request topics
-        self._publish_due = 0.0
-        self.heartbeat: float | None = None  # when the last turn of the loop ended
-        self._publish()
+        self.begins_anew()
 
     @property
     def latest(self) -> Snapshot:
@@ -83,7 +74,8 @@ class WorkerEvents:
     @property
     def running_since(self) -> float | None:
         """When the inference began that runs for longest in a lane."""
-        return self._watched.lanes.running_since if self._watched else None
+        watched = self._watched  # once: the worker may begin anew meanwhile
+        return watched.lanes.running_since if watched else None
 
     # Life
 
@@ -101,13 +93,19 @@ class WorkerEvents:
         self._log.info("model_warmed", model=name, version=version, device=device, **fields)
 
     def begins_anew(self) -> None:
-        """The worker has left its group, and starts once more in this process: until it turns, it is starting."""
-        self._partitions.remove(list(self._partitions.held))
-        self._is_warm = self._is_in_group = False
-        self.heartbeat = None
-        self._values.set(metrics.PARTITIONS, 0)
-        for of_partitions in (metrics.STALL, metrics.LAG):
-            self._values.replace(of_partitions, {})
+        """The worker starts, the first time or once more in this process, and holds nothing. What was counted stays."""
+        self._values.begin_anew()
+        self._values.set(metrics.BUILD, 1, VERSION, platform.python_version())
+        self._values.set(metrics.MEMORY_LIMIT, memory_limit() or 0)
+        self._watched: WatchedParts | None = None
+        self._served: Signature | None = None
+        self._buckets = NO_BUCKETS
+        self._partitions = HeldPartitions()
+        self._applied_told: set[Partition] = set()  # since their assignment
+        self._absent: Sequence[str] = ()  # request topics
+        self._is_warm = self._is_in_group = self._is_cut_off = False
+        self._publish_due = 0.0
+        self.heartbeat: float | None = None  # when the last turn of the loop ended
         self._publish()
 
     def serves(self, signature: Signature) -> None:
@@ -133,7 +131,12 @@ class WorkerEvents:
         for axis in buckets.axes:
             self._log.info("axis_padded", axis=axis.name, boundaries=axis.boundaries)
 
+    def close(self) -> None:
+        """Nothing happens any more: tell what has not been summed up yet."""
+        self._sum_up(inf)
+
     def stopped(self, exit_code: int, reason: str) -> None:
+        self.close()  # here too: where the worker hangs, nothing is closed
         log = self._log.error if exit_code else self._log.info
         log("stopped", exit_code=exit_code, reason=reason)
 
@@ -298,10 +301,10 @@ class WorkerEvents:
         """Its message is the publisher's alone, for it quotes what came: others read its `reason`."""
         code, source = rejection.code.value, rejection.record.source
         self._values.add(metrics.REJECTIONS, 1, code)
-        self._rejections.happened(code, source)
         self._rejected.setdefault(code, deque(maxlen=KEPT_OF_EACH_CODE)).append(
             RecentRejection(code, source, rejection.message, self._date())
         )
+        self._rejections.happened(code, source)  # the watchdog may sum up at any time, and wants the reason then
         request_id = rejection.reply.request_id
         self._log.debug(
             "request_rejected",
@@ -399,7 +402,8 @@ class WorkerEvents:
 
     def _last_reason(self) -> dict[str, str]:
         """Of the last rejection, and the command to type next."""
-        last = max((kept[-1] for kept in self._rejected.values()), key=attrgetter("date"))
+        of_each_code = list(self._rejected.values())  # in one step, for the same reason
+        last = max((kept[-1] for kept in of_each_code if kept), key=attrgetter("date"))
         return {"why": last.reason} | ({"next": f"{self._explained_by} {last.source}"} if self._explained_by else {})
 
 

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz`, `/metrics`, `/v2` and the live page over HTTP, on loopback unless told otherwise.
+"""`/healthz`, `/readyz`, `/startupz`, `/metrics`, `/v2` and the live page over HTTP, on loopback unless told otherwise.
 
 Its thread answers from the latest snapshot and touches no other state. Alive means that the loop turns and no inference
 hangs. An absent broker does not count: a restart would not bring it back, and all replicas would restart at once.
@@ -127,6 +127,9 @@ class Pages:
                 return _verdict(self._dead(self._latest()))
             case "/readyz":
                 return _verdict(self._latest().unready)
+            case "/startupz":
+                snapshot = self._latest()
+                return _verdict(snapshot.unready if snapshot.turned_at is None else None)
             case "/metrics":
                 return HTTPStatus.OK, *self._metrics.render(accept)
         if path == ROOT or path.startswith(f"{ROOT}/"):
@@ -134,7 +137,7 @@ class Pages:
             return model_page(path, snapshot, self._dead(snapshot))
         if self._page is not None and (found := self._page.answer(path)) is not None:
             return HTTPStatus.OK, *found
-        known = f"{'' if self._page is None else '/ '}/healthz /readyz /metrics {ROOT}\n"
+        known = f"{'' if self._page is None else '/ '}/healthz /readyz /startupz /metrics {ROOT}\n"
         return HTTPStatus.NOT_FOUND, known.encode(), TEXT
 
     def _dead(self, snapshot: Snapshot) -> str | None:

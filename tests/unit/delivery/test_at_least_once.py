@@ -97,6 +97,7 @@ def test_an_outcome_without_messages_is_settled_at_once(world: World) -> None:
 
     assert world.source.commits == [{P0: 6}]
     assert len(world.sink.sent) == 1
+    assert len(world.events.settled_at) == 2
 
 
 def test_an_outcome_is_let_go_once_it_is_sent(world: World) -> None:

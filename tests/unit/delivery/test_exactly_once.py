@@ -91,6 +91,8 @@ def test_a_skipped_record_is_committed_without_a_message(world: World) -> None:
     turn(world)
 
     assert world.transactions.commits == [([], {P0: 5})]
+    turn_after(world, 0.1)
+    assert len(world.events.settled_at) == 1
 
 
 def test_a_transaction_ends_at_once_when_everything_taken_is_in_it(world: World) -> None:

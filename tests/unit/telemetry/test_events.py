@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from tests.builders import request
+from tests.builders import request, signature
 from tests.fakes import MODEL
+from tests.readme import ROOT
 from worker.core.failures import Code
 from worker.core.records import (
     Batch,
@@ -31,9 +34,11 @@ from worker.core.tensors.buckets import Axis, Buckets, Spot
 from worker.telemetry.events import PUBLISH_EVERY, WorkerEvents
 from worker.telemetry.logs import SUM_UP_EVERY
 from worker.telemetry.metrics.declared import METRICS
+from worker.telemetry.metrics.metric_values import MetricKind
 from worker.telemetry.metrics.page import PREFIX, MetricsPage
 from worker.telemetry.watched_parts import WatchedParts
 
+STANDING = {MetricKind.GAUGE, MetricKind.AGE, MetricKind.INFO}
 P0, P1 = Partition("requests", 0), Partition("requests", 1)
 
 
@@ -94,6 +99,11 @@ class Watched:
             for sample in family.samples
         }
 
+    def standing(self) -> dict[str, float]:
+        """What holds at an instant."""
+        names = {metric.name for metric in METRICS if metric.kind in STANDING}
+        return {name: value for name, value in self.page().items() if name.split()[0].removesuffix("_info") in names}
+
 
 @pytest.fixture
 def watched() -> Watched:
@@ -119,19 +129,50 @@ def rejection(offset: int = 0, code: Code = Code.INVALID_ARGUMENT, request_id: s
 
 
 def test_a_worker_that_begins_anew_is_starting(watched: Watched) -> None:
-    """It holds nothing, is not ready, and is not held to turn: its model may take minutes to load."""
+    """It is not ready, and is not held to turn: its model may take minutes to load."""
     watched.events.model_warmed("digits", "1", "cpu")
     watched.events.assigned([P0, P1])
     watched.turn()
-    of_partitions = {"oldest_unsettled_seconds 0 requests", "oldest_unsettled_seconds 1 requests"}
-    assert (watched.page()["ready"], watched.page()["partitions"]) == (1, 2)
-    assert of_partitions <= watched.page().keys()
+    assert watched.page()["ready"] == 1
 
     watched.events.begins_anew()
 
     assert watched.events.heartbeat is None
-    assert (watched.page()["ready"], watched.page()["partitions"]) == (0, 0)
-    assert of_partitions.isdisjoint(watched.page())
+    assert watched.events.running_since is None
+    assert watched.page()["ready"] == 0
+
+
+def test_a_worker_that_begins_anew_shows_nothing_of_before_but_counts() -> None:
+    """What it held went with its partitions, and what the next life holds is not known before its model is loaded."""
+    watched, fresh = Watched(), Watched()
+    events = watched.events
+    gone = SimpleNamespace(keys=9, size=900, loads=4, restoring=2, left_to_restore=70, waiting=3, away_since=990.0)
+    events.watch(WatchedParts(watched.ledger, watched.lanes, watched.batcher, watched.signals, gone, gone, gone, gone))
+    events.model_warmed("digits", "1", "cuda")
+    events.serves(signature())
+    events.bounded(lanes=2, batch=32, records=100, rows=200, size=300, run=60.0)
+    events.assigned([P0, P1])
+    events.suspected([Suspect(P0, 3, None, until=50)])
+    events.topics_absent(["orders"])
+    events.consumer_seen(2, {P0: Standing(93, 100)})
+    events.producer_seen(1, {"answers": 3})
+    events.paused(is_paused=True)
+    events.taken(7)
+    watched.ledger.rows, watched.ledger.size = 40, 4096
+    watched.ledger.oldest, watched.ledger.pending = {P0: 998.0}, {P0: 5}
+    watched.lanes.running_since = 999.0
+    watched.turn(in_flight=7)
+    watched.now += 1.0
+    before = watched.standing()
+
+    events.begins_anew()
+
+    unchanged = {name.split()[0] for name, value in fresh.standing().items() if before[name] == value}
+    assert unchanged == {"memory_limit_bytes", "build_info", "ready"}
+    assert watched.standing() == fresh.standing()
+    assert watched.events.latest.served is None
+    assert watched.events.latest.unready == "the model is not loaded yet"
+    assert watched.page()["records_taken_total"] == 7
 
 
 def test_every_declared_metric_is_on_the_page_from_the_start(watched: Watched) -> None:
@@ -473,6 +514,29 @@ def test_ready_means_warm_and_in_the_group_and_not_stopping(watched: Watched) ->
     assert said == [loading, loading, None, "not in the consumer group yet", "stopping"]
 
 
+def test_the_runbook_has_each_reason_for_which_a_worker_is_not_ready(watched: Watched) -> None:
+    """As `/readyz` says it, but for the names and numbers of that worker."""
+    events = watched.events
+    states = SimpleNamespace(keys=0, size=0, loads=0, restoring=2, left_to_restore=70)
+    events.watch(WatchedParts(watched.ledger, watched.lanes, watched.batcher, watched.signals, states))
+    said = [events.latest.unready]
+    events.model_warmed("digits", "1", "cpu")
+    said.append(events.latest.unready)
+    events.assigned([P0])
+    said.append(events.latest.unready)
+    events.topics_absent(["orders"])
+    said.append(events.latest.unready)
+    watched.signals.stop_asked = True
+    watched.turn()
+    said.append(events.latest.unready)
+
+    runbook = (ROOT / "deploy" / "README.md").read_text(encoding="utf-8")
+    section = runbook.partition("### InferenceWorkerNotReady\n")[2].partition("\n### ")[0]
+    known = [re.escape(reason).replace("…", ".+") for reason in re.findall(r"^- `(.+?)`", section, re.MULTILINE)]
+    assert [reason for reason in said if not any(re.match(each, reason or "") for each in known)] == []
+    assert len(known) == len(said)
+
+
 def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: list[Any]) -> None:
     """The first is logged at once, the rest summed up."""
     for offset in range(3):
@@ -492,6 +556,25 @@ def test_a_crowd_of_failures_is_one_line_now_and_then(watched: Watched, log: lis
     assert {line["why"] for line in lines} == {"expected FP32, got '…'"}
     assert not any("next" in line for line in lines)
     assert {line["log_level"] for line in lines} == {"warning"}
+
+
+def test_failures_that_are_not_summed_up_yet_are_told_at_the_end(watched: Watched, log: list[Any]) -> None:
+    """Each once, and before the last line."""
+    watched.events.rejected(rejection(1))
+    watched.turn()
+    for offset in range(2, 9):
+        watched.events.rejected(rejection(offset))
+    watched.events.committed(CommitResult({}, {P1: "no coordinator"}))
+
+    watched.events.close()
+    watched.events.stopped(0, "asked to")
+
+    assert [(line["event"], line.get("count"), line.get("last")) for line in log if line["log_level"] != "debug"] == [
+        ("requests_rejected", 1, "requests/0/1"),
+        ("requests_rejected", 7, "requests/0/8"),
+        ("commits_failed", 1, "requests/1"),
+        ("stopped", None, None),
+    ]
 
 
 def test_rejections_name_the_command_that_shows_the_last_one(log: list[Any]) -> None:

@@ -36,8 +36,11 @@ def test_alive_means_that_the_loop_turns_and_no_inference_hangs(snapshot: Snapsh
         ("/healthz", Snapshot(turned_at=9.0), HTTPStatus.SERVICE_UNAVAILABLE, b"the loop has not turned for 991 s\n"),
         ("/readyz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
         ("/readyz?verbose", Snapshot(), HTTPStatus.SERVICE_UNAVAILABLE, b"starting\n"),
-        ("/", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics /v2\n"),
-        ("/status", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /metrics /v2\n"),
+        ("/startupz", Snapshot("no model"), HTTPStatus.SERVICE_UNAVAILABLE, b"no model\n"),
+        ("/startupz", Snapshot("states are read back", turned_at=999.0), HTTPStatus.OK, b"ok\n"),
+        ("/startupz", Snapshot(unready=None), HTTPStatus.OK, b"ok\n"),
+        ("/", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /startupz /metrics /v2\n"),
+        ("/status", Snapshot(), HTTPStatus.NOT_FOUND, b"/healthz /readyz /startupz /metrics /v2\n"),
     ],
 )
 def test_a_page_says_why(path: str, snapshot: Snapshot, status: HTTPStatus, body: bytes) -> None:
@@ -70,7 +73,7 @@ def test_no_other_file_is_served(path: str) -> None:
     """The page's files are named one by one."""
     pages = Pages(Snapshot, LIMITS, lambda: 1000.0, DEPLOYMENT)
 
-    assert pages.answer(path, "")[:2] == (HTTPStatus.NOT_FOUND, b"/ /healthz /readyz /metrics /v2\n")
+    assert pages.answer(path, "")[:2] == (HTTPStatus.NOT_FOUND, b"/ /healthz /readyz /startupz /metrics /v2\n")
 
 
 def test_metrics_come_in_the_format_asked_for() -> None:
@@ -85,3 +88,27 @@ def test_metrics_come_in_the_format_asked_for() -> None:
     assert b"process_resident_memory_bytes" in text
     assert openmetrics.startswith("application/openmetrics-text")
     assert strict.endswith(b"# EOF\n")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/openmetrics-text"])
+@pytest.mark.parametrize("version", ["é", "²", '"1.0.0"', "1.x", "2.0.0é", "1..0", "1.0.", "1" * 5000, "-1", " 1.0"])
+def test_metrics_come_plain_where_the_version_asked_for_is_no_version(kind: str, version: str) -> None:
+    """Whatever a scraper writes, it gets a page."""
+    pages = Pages(Snapshot, LIMITS, lambda: 1000.0)
+
+    status, text, content_type = pages.answer("/metrics", f"{kind}; version={version}, */*;q=0.1")
+
+    assert (status, content_type) == (HTTPStatus.OK, "text/plain; version=0.0.4; charset=utf-8")
+    assert b"inference_worker_ready" in text
+
+
+def test_prometheus_gets_the_first_format_of_its_own_list() -> None:
+    """As its third version asks."""
+    accept = (
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,application/openmetrics-text;"
+        "version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,/;q=0.1"
+    )
+
+    _, _, content_type = Pages(Snapshot, LIMITS, lambda: 1000.0).answer("/metrics", accept)
+
+    assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=allow-utf-8"

@@ -50,7 +50,9 @@ RESULTS = ("ok", "failed")
 REASONS = tuple(reason.value for reason in ClosedBy)
 
 RECORDS_TAKEN = counter("records_taken", "How many requests came in?")
-RECORDS_SETTLED = counter("records_settled", "How many requests have an answer the broker acknowledged?")
+RECORDS_SETTLED = counter(
+    "records_settled", "How many requests have an answer the broker acknowledged, or need none (NULL_VALUE=skip)?"
+)
 RECORDS_IN_FLIGHT = gauge(
     "records_in_flight",
     "How many requests are taken and not settled? ORDER key or none: or settled behind one that is not.",
@@ -158,7 +160,7 @@ REVOKED_UNSETTLED = counter(
 )
 PAUSES = counter("pauses", "How often was fetching paused because too much is in flight?")
 PAUSED = gauge("paused", "Is fetching paused now?")
-READY = gauge("ready", "Is the model warm, this replica in the group, and each request topic there?")
+READY = gauge("ready", "Is the model warm, this replica in the group, and are all request topics and states there?")
 BUILD = info("build", "Which build is this?", version=(), python=())
 MODEL = info("model", "Which model is served, and on what?", name=(), version=(), device=())
 

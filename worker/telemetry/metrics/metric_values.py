@@ -74,8 +74,13 @@ class MetricValues:
             if metric.kind is MetricKind.HISTOGRAM:
                 self._histograms[metric] = Histogram(metric.bounds)
             else:
-                known = metric.values or (((),) if not metric.labels and metric.kind is not MetricKind.AGE else ())
-                self._numbers[metric] = dict.fromkeys(known, 0.0)
+                self._numbers[metric] = _unknown(metric)
+
+    def begin_anew(self) -> None:
+        """Forget what holds at an instant; what was counted goes on."""
+        for metric in self._numbers:
+            if metric.kind is not MetricKind.COUNTER:
+                self._numbers[metric] = _unknown(metric)
 
     def add(self, metric: Metric, amount: float = 1, *labels: str) -> None:
         numbers = self._numbers[metric]
@@ -96,6 +101,11 @@ class MetricValues:
 
     def histograms(self) -> dict[Metric, HistogramState]:
         return {metric: histogram.state for metric, histogram in self._histograms.items()}
+
+
+def _unknown(metric: Metric) -> dict[Labels, float]:
+    known = metric.values or (((),) if not metric.labels and metric.kind is not MetricKind.AGE else ())
+    return dict.fromkeys(known, 0.0)
 
 
 class Histogram:

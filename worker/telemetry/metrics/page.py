@@ -5,6 +5,7 @@ Nothing else imports prometheus_client. The first scrape imports this: a start w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
@@ -23,6 +24,8 @@ from worker.telemetry.metrics.declared import METRICS
 from worker.telemetry.metrics.metric_values import HistogramState, Labels, Metric, MetricKind, Snapshot
 
 PREFIX = "inference_worker_"
+# The library compares versions as numbers, and fails at any other; it writes one that it takes into our answer's head.
+_ODD_VERSION = re.compile(r"version=(?!\d{1,9}(\.\d{1,9})*\s*([;,]|$))", re.ASCII)
 
 
 class SnapshotCollector(Collector):
@@ -58,8 +61,8 @@ class MetricsPage:
         ProcessCollector(registry=self._registry)
 
     def render(self, accept: str) -> tuple[bytes, str]:
-        """The page and its content type, for a request's `Accept` header."""
-        encode, content_type = choose_encoder(accept)
+        """The page and its content type, for a request's `Accept` header; plain where its versions are none."""
+        encode, content_type = choose_encoder("" if _ODD_VERSION.search(accept) else accept)
         return encode(self._registry), content_type
 
 
