@@ -118,7 +118,7 @@ class InferenceClient:
             raise ClientClosed(
                 f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
             )
-        seconds = self._timeout if timeout is None else self._allowed(timeout)
+        seconds = self._timeout if timeout is None else self.allowed(timeout)
         answer = self._exchange.submit(self._encoder.encode(inputs), key, seconds)
         answer.holds = self
         return answer
@@ -188,7 +188,8 @@ class InferenceClient:
         """Answers that came again. There are none where the worker delivers exactly once."""
         return self._exchange.pending.repeats
 
-    def _allowed(self, timeout: float) -> float:
+    def allowed(self, timeout: float) -> float:
+        """What a request asks for, if it may. Raises `ValueError`."""
         if not 0 < timeout <= self._timeout:
             raise ValueError(f"timeout: above 0 and at most the client's own, {self._timeout:g} s, got {timeout:g}")
         return timeout

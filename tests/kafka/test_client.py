@@ -193,6 +193,33 @@ def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
     assert slowest < 2.0  # a blocked loop would stand still for as long as a request takes to time out: 30 s
 
 
+def test_the_time_of_a_task_counts_while_it_waits_for_a_place(idle: Scene) -> None:
+    """It ends with it, although the one that has the place has more."""
+
+    async def main() -> None:
+        async with AsyncInferenceClient(
+            idle.kafka.bootstrap_servers,
+            requests=idle.topic,
+            answers=idle.response_topic,
+            timeout=3 * TIMEOUT,
+            in_flight=1,
+        ) as client:
+            first = asyncio.create_task(client.infer({"x": ROWS[:1]}))
+            await asyncio.sleep(0)
+            with pytest.raises(DeadlineExceeded, match=r"1 requests are under way, and none ended in 0\.2 s"):
+                await asyncio.wait_for(client.infer({"x": ROWS[:1]}, timeout=0.2), TIMEOUT)
+            with pytest.raises(ValueError, match="at most the client's own"):
+                await client.infer({"x": ROWS[:1]}, timeout=0)
+            assert not first.done()
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            with pytest.raises(DeadlineExceeded, match=r"no answer in 0\.2 s"):  # the place is free again
+                await client.infer({"x": ROWS[:1]}, timeout=0.2)
+
+    asyncio.run(main())
+
+
 def test_a_client_that_is_not_connected_says_so() -> None:
     """It connects with `async with`."""
     with pytest.raises(RuntimeError, match="async with"):
