@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from inference_client.answer import Answer
 from inference_client.client import Closed, InferenceClient, Key
-from inference_client.errors import DeadlineExceeded, Full
+from inference_client.errors import ClientClosed, DeadlineExceeded, Full
 from inference_client.exchange import ROOM_SLICE
 from inference_client.kafka import ReplyPartition
 from inference_client.signature import Given, Inputs, Result
@@ -73,6 +73,8 @@ class AsyncInferenceClient:
         try:
             answer = await _submitted(client, inputs, key, by)
             await _ended(answer)
+            if answer.cancelled():  # nothing else cancels it
+                raise ClientClosed("the client was closed before the answer came")
             return answer.result()
         finally:
             places.release()

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from inference_client import (
     AsyncInferenceClient,
+    ClientClosed,
     DeadlineExceeded,
     InferenceClient,
     InferenceError,
@@ -216,6 +217,22 @@ def test_the_time_of_a_task_counts_while_it_waits_for_a_place(idle: Scene) -> No
                 await first
             with pytest.raises(DeadlineExceeded, match=r"no answer in 0\.2 s"):  # the place is free again
                 await client.infer({"x": ROWS[:1]}, timeout=0.2)
+
+    asyncio.run(main())
+
+
+def test_a_task_whose_request_is_cancelled_by_close_is_told_so(idle: Scene) -> None:
+    """The task itself is not cancelled."""
+
+    async def main() -> None:
+        async with AsyncInferenceClient(
+            idle.kafka.bootstrap_servers, requests=idle.topic, answers=idle.response_topic
+        ) as client:
+            waiting = asyncio.create_task(client.infer({"x": ROWS[:1]}))
+            await asyncio.sleep(0)
+            assert await client.close(cancel=True) == (0, 1)
+            with pytest.raises(ClientClosed, match="was closed before the answer came"):
+                await waiting
 
     asyncio.run(main())
 
