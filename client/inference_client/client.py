@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import secrets
 import time
@@ -71,7 +72,9 @@ class InferenceClient:
         reply_partition: ReplyPartition = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Connect, and note where the answers end now. Raises `Unavailable`, and `ValueError` for what cannot be.
+        """Connect, and note where the answers end now.
+
+        Raises `Unavailable`, `ValueError` for what cannot be, and `RuntimeError` where threads are not the system's.
 
         `signature`: the model's, its Open Inference Protocol metadata, or where a worker tells it,
         `http://…/v2/models/NAME`; None: the worker judges each tensor.
@@ -86,6 +89,7 @@ class InferenceClient:
             raise ValueError(f"when_full must be 'wait' or 'raise', got {when_full!r}")
         if requests == answers:
             raise ValueError(f"requests and answers must be two topics, got {requests!r} for both")
+        _check_threads()
         known = signature_of(signature)
         trouble = Trouble(time.monotonic)
         both = {**(config or {}), "bootstrap.servers": bootstrap}
@@ -203,6 +207,16 @@ class InferenceClient:
 
     def __repr__(self) -> str:
         return f"<InferenceClient under_way={self.under_way} late={self.late} repeats={self.repeats}>"
+
+
+def _check_threads() -> None:
+    """Raises `RuntimeError` for green ones: one that waits in Kafka's client lets no other run, for good."""
+    maker = _thread.start_new_thread.__module__.partition(".")[0]
+    if maker in {"gevent", "eventlet"}:
+        raise RuntimeError(
+            f"{maker} has replaced the system's threads, and a client needs one: have it patch with thread=False, or "
+            "make the client in a process of its own"
+        )
 
 
 def _end(exchange: Exchange, thread: Thread, process: int) -> None:
