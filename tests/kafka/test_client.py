@@ -140,6 +140,16 @@ def test_answers_go_to_a_topic_that_is_allowed(kafka: Cluster, tmp_path: Path) -
     np.testing.assert_allclose(found, expected(5), rtol=1e-4, atol=1e-5)
 
 
+def test_a_compacted_topic_takes_no_request_without_a_key(kafka: Cluster, idle: Scene) -> None:
+    """The error says so: the same request fails again."""
+    requests = kafka.create_topic("compacted", partitions=1, config={"cleanup.policy": "compact"})
+    with InferenceClient(kafka.bootstrap_servers, requests=requests, answers=idle.response_topic) as client:
+        with pytest.raises(InvalidArgument, match="compacted takes none without a key"):
+            client.infer({"x": ROWS[:1]})
+        with pytest.raises(DeadlineExceeded):
+            client.infer({"x": ROWS[:1]}, key="k", timeout=0.1)
+
+
 def test_many_threads_share_a_client(scene: Scene) -> None:
     """Each gets its own answers."""
     wanted = expected(400)

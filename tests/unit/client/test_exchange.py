@@ -204,6 +204,7 @@ def test_what_kafka_complained_of_is_told_with_the_timeout() -> None:
         (KafkaError._MSG_TIMED_OUT, Unavailable),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
         (KafkaError.MSG_SIZE_TOO_LARGE, ResourceExhausted),
+        (KafkaError.INVALID_RECORD, InvalidArgument),
     ],
 )
 def test_a_request_that_was_not_delivered_ends_so(code: int, kind: type[InferenceError]) -> None:
