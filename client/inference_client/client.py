@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil
 from threading import Thread, current_thread
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 from numpy.typing import ArrayLike
 
@@ -204,6 +204,9 @@ class InferenceClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Wait for what is under way; after an exception, Ctrl-C among them, cancel it."""
         self.close(cancel=kind is not None)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be sent to another process; make one there")
 
     def __repr__(self) -> str:
         return f"<InferenceClient under_way={self.under_way} late={self.late} repeats={self.repeats}>"

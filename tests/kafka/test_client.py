@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import signal
 import subprocess
 import sys
@@ -446,6 +447,14 @@ def test_a_forked_process_needs_a_client_of_its_own(idle: Scene) -> None:
 
     assert code == 0
     assert out.splitlines() == ["True Closed(ended=0, cancelled=0)", "False Closed(ended=0, cancelled=1)"]
+
+
+def test_a_client_cannot_be_sent_to_another_process(idle: Scene) -> None:
+    """Nor can a method of it, which a pool of processes would be given; the error says what to do."""
+    with client_of(idle) as client:
+        for one in (client, client.infer):
+            with pytest.raises(TypeError, match="cannot be sent to another process; make one there"):
+                pickle.dumps(one)
 
 
 def test_a_forgotten_client_ends_its_thread(scene: Scene) -> None:
