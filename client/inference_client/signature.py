@@ -105,6 +105,8 @@ def _spec(entry: Mapping[str, Any]) -> TensorSpec:
 
 def typed(name: str, given: ArrayLike, signature: Signature | None) -> tuple[str, Array]:
     """The datatype and the array, with its rows as the first dimension. Raises `InvalidArgument`."""
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # what lies under a mask is no value
+        raise InvalidArgument(f"input {name}: some elements are masked; give them a value, .filled(…)")
     if signature is None:
         return _typed_by_itself(name, given)
     spec = signature.inputs.get(name)

@@ -247,6 +247,16 @@ def test_integers_are_not_cut() -> None:
             small.encode({"x": wrong})
 
 
+@pytest.mark.parametrize("known", [SIGNATURE, None])
+def test_what_is_masked_is_not_sent(known: Signature | None) -> None:
+    """Under the mask of a missing value lies any number. A mask that hides nothing is no matter."""
+    whole = np.ma.masked_array(ROW, mask=False)
+
+    assert Encoder(known).encode({"x": whole}) == Encoder(known).encode({"x": ROW})
+    with pytest.raises(InvalidArgument, match=r"input x: some elements are masked; give them a value, \.filled\("):
+        Encoder(known).encode({"x": np.ma.masked_greater(whole, whole.min())})
+
+
 @pytest.mark.parametrize("datatype", ["FP16", "FP32"])
 def test_numbers_of_a_list_do_not_become_infinity(datatype: str) -> None:
     """Infinity itself is the worker's to judge."""
