@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from inference_client.answer import Answer
 from inference_client.client import Closed, InferenceClient, Key
-from inference_client.errors import Full
+from inference_client.errors import ClientClosed, DeadlineExceeded, Full
 from inference_client.exchange import ROOM_SLICE
 from inference_client.kafka import ReplyPartition
 from inference_client.signature import Given, Inputs, Result
@@ -66,10 +66,18 @@ class AsyncInferenceClient:
             raise RuntimeError(
                 "this client was connected in another event loop; make one in each loop, or share an InferenceClient"
             )
-        async with places:
-            answer = await _submitted(client, inputs, key, timeout)
+        seconds = client.longest if timeout is None else client.allowed(timeout)
+        by = loop.time() + seconds
+        if not await _has_place(places, by):
+            raise DeadlineExceeded(f"{self._in_flight} requests are under way, and none ended in {seconds:g} s")
+        try:
+            answer = await _submitted(client, inputs, key, by)
             await _ended(answer)
+            if answer.cancelled():  # nothing else cancels it
+                raise ClientClosed("the client was closed before the answer came")
             return answer.result()
+        finally:
+            places.release()
 
     @property
     def client(self) -> InferenceClient:
@@ -97,13 +105,25 @@ class AsyncInferenceClient:
         await self.close(cancel=kind is not None)
 
 
-async def _submitted(client: InferenceClient, inputs: Inputs | ArrayLike, key: Key, timeout: float | None) -> Answer:
-    give_up = asyncio.get_running_loop().time() + client.longest
+async def _has_place(places: asyncio.Semaphore, by: float) -> bool:
+    """Wait for one, until then."""
+    if not places.locked():
+        return await places.acquire()  # at once; a timer for each request would cost more
+    try:
+        async with asyncio.timeout_at(by):
+            return await places.acquire()
+    except TimeoutError:
+        return False
+
+
+async def _submitted(client: InferenceClient, inputs: Inputs | ArrayLike, key: Key, by: float) -> Answer:
+    now = asyncio.get_running_loop().time
     while True:
+        left = min(client.longest, max(0.001, round(by - now(), 3)))  # what the wait for a place has left of its time
         try:
-            return client.submit(inputs, key=key, timeout=timeout)
+            return client.submit(inputs, key=key, timeout=left)
         except Full:  # the producer's queue: there is a place for each that comes here
-            if asyncio.get_running_loop().time() > give_up:
+            if now() > by:
                 raise
             await asyncio.sleep(ROOM_SLICE)
 

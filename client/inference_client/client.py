@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import secrets
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil
 from threading import Thread, current_thread
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, NoReturn, Self
 
 from numpy.typing import ArrayLike
 
@@ -71,7 +72,9 @@ class InferenceClient:
         reply_partition: ReplyPartition = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
-        """Connect, and note where the answers end now. Raises `Unavailable`, and `ValueError` for what cannot be.
+        """Connect, and note where the answers end now.
+
+        Raises `Unavailable`, `ValueError` for what cannot be, and `RuntimeError` where threads are not the system's.
 
         `signature`: the model's, its Open Inference Protocol metadata, or where a worker tells it,
         `http://…/v2/models/NAME`; None: the worker judges each tensor.
@@ -86,6 +89,7 @@ class InferenceClient:
             raise ValueError(f"when_full must be 'wait' or 'raise', got {when_full!r}")
         if requests == answers:
             raise ValueError(f"requests and answers must be two topics, got {requests!r} for both")
+        _check_threads()
         known = signature_of(signature)
         trouble = Trouble(time.monotonic)
         both = {**(config or {}), "bootstrap.servers": bootstrap}
@@ -118,7 +122,7 @@ class InferenceClient:
             raise ClientClosed(
                 f"this client belongs to process {self._process}, which this one was forked from; make a new one here"
             )
-        seconds = self._timeout if timeout is None else self._allowed(timeout)
+        seconds = self._timeout if timeout is None else self.allowed(timeout)
         answer = self._exchange.submit(self._encoder.encode(inputs), key, seconds)
         answer.holds = self
         return answer
@@ -188,7 +192,8 @@ class InferenceClient:
         """Answers that came again. There are none where the worker delivers exactly once."""
         return self._exchange.pending.repeats
 
-    def _allowed(self, timeout: float) -> float:
+    def allowed(self, timeout: float) -> float:
+        """What a request asks for, if it may. Raises `ValueError`."""
         if not 0 < timeout <= self._timeout:
             raise ValueError(f"timeout: above 0 and at most the client's own, {self._timeout:g} s, got {timeout:g}")
         return timeout
@@ -200,8 +205,21 @@ class InferenceClient:
         """Wait for what is under way; after an exception, Ctrl-C among them, cancel it."""
         self.close(cancel=kind is not None)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client cannot be sent to another process; make one there")
+
     def __repr__(self) -> str:
         return f"<InferenceClient under_way={self.under_way} late={self.late} repeats={self.repeats}>"
+
+
+def _check_threads() -> None:
+    """Raises `RuntimeError` for green ones: one that waits in Kafka's client lets no other run, for good."""
+    maker = _thread.start_new_thread.__module__.partition(".")[0]
+    if maker in {"gevent", "eventlet"}:
+        raise RuntimeError(
+            f"{maker} has replaced the system's threads, and a client needs one: have it patch with thread=False, or "
+            "make the client in a process of its own"
+        )
 
 
 def _end(exchange: Exchange, thread: Thread, process: int) -> None:

@@ -20,7 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicP
 
 from inference_client.answer import CANCELLED, Answer
 from inference_client.encoding import Encoded, Encoder, Header, Message
-from inference_client.errors import Full, InferenceError, ResourceExhausted, Unavailable
+from inference_client.errors import Full, InferenceError, InvalidArgument, ResourceExhausted, Unavailable
 from inference_client.pending import Pending
 
 # How long a turn waits for an answer, seconds. A future ends after its time by this and `LOOK_AGAIN` at most.
@@ -227,6 +227,8 @@ def why_undelivered(error: KafkaError) -> InferenceError:
     """What a caller can do about a request that Kafka did not take."""
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return ResourceExhausted("the request is larger than the topic or this client takes (message.max.bytes)")
+    if error.code() == KafkaError.INVALID_RECORD:
+        return InvalidArgument("the brokers refuse it: a request topic that is compacted takes none without a key")
     if error.code() == _UNTIMELY:
         return Unavailable("the brokers did not take the request in time")
     return Unavailable(f"the request was not delivered: {error.str()}")

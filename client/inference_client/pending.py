@@ -201,8 +201,9 @@ class Pending:
         with self._room:
             self._callbacks.put((fn, answer))
             if self._caller is None:
-                self._caller = Thread(target=self._call_back, name="inference-client-callbacks", daemon=True)
-                self._caller.start()
+                caller = Thread(target=self._call_back, name="inference-client-callbacks", daemon=True)
+                caller.start()
+                self._caller = caller  # only now: where there are too many threads for one more, the next asks again
 
     def _call_back(self) -> None:
         while (callback := self._next_callback()) is not None:

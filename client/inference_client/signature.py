@@ -105,6 +105,8 @@ def _spec(entry: Mapping[str, Any]) -> TensorSpec:
 
 def typed(name: str, given: ArrayLike, signature: Signature | None) -> tuple[str, Array]:
     """The datatype and the array, with its rows as the first dimension. Raises `InvalidArgument`."""
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):  # what lies under a mask is no value
+        raise InvalidArgument(f"input {name}: some elements are masked; give them a value, .filled(…)")
     if signature is None:
         return _typed_by_itself(name, given)
     spec = signature.inputs.get(name)
@@ -122,6 +124,8 @@ def _typed_by_itself(name: str, given: ArrayLike) -> tuple[str, Array]:
         raise InvalidArgument(f"input {name}: there is no tensor of {array.dtype}")
     if array.ndim == 0:
         raise InvalidArgument(f"input {name}: expected rows, got a single value; write [value] for one row")
+    if not says_itself:
+        _check_range(name, array, np.dtype(DTYPES[datatype]), datatype)
     return datatype, _as(name, given, array, datatype)
 
 
@@ -147,11 +151,18 @@ def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
     wanted = np.dtype(DTYPES[spec.datatype])
     if array.size and array.dtype.kind not in _FROM[wanted.kind]:
         raise InvalidArgument(f"input {spec.name}: expected {spec.datatype}, got {array.dtype}")
-    if wanted.kind in "iu" and array.size:
-        limits = np.iinfo(wanted)
-        if array.min() < limits.min or array.max() > limits.max:
-            raise InvalidArgument(f"input {spec.name}: out of the range of {spec.datatype}")
+    _check_range(spec.name, array, wanted, spec.datatype)
     return _as(spec.name, given, array, spec.datatype)
+
+
+def _check_range(name: str, array: Array, wanted: np.dtype[Any], datatype: str) -> None:
+    """Where a number is too large, numpy makes another one of an integer, and infinity of a fraction."""
+    if wanted.kind not in "iuf":
+        return
+    limits = np.iinfo(wanted) if wanted.kind in "iu" else np.finfo(wanted)
+    numbers = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    if numbers.size and (numbers.min() < limits.min or numbers.max() > limits.max):
+        raise InvalidArgument(f"input {name}: out of the range of {datatype}")
 
 
 def _integers(given: ArrayLike, array: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from inference_client import (
     AsyncInferenceClient,
+    ClientClosed,
     DeadlineExceeded,
     InferenceClient,
     InferenceError,
@@ -139,6 +141,16 @@ def test_answers_go_to_a_topic_that_is_allowed(kafka: Cluster, tmp_path: Path) -
     np.testing.assert_allclose(found, expected(5), rtol=1e-4, atol=1e-5)
 
 
+def test_a_compacted_topic_takes_no_request_without_a_key(kafka: Cluster, idle: Scene) -> None:
+    """The error says so: the same request fails again."""
+    requests = kafka.create_topic("compacted", partitions=1, config={"cleanup.policy": "compact"})
+    with InferenceClient(kafka.bootstrap_servers, requests=requests, answers=idle.response_topic) as client:
+        with pytest.raises(InvalidArgument, match="compacted takes none without a key"):
+            client.infer({"x": ROWS[:1]})
+        with pytest.raises(DeadlineExceeded):
+            client.infer({"x": ROWS[:1]}, key="k", timeout=0.1)
+
+
 def test_many_threads_share_a_client(scene: Scene) -> None:
     """Each gets its own answers."""
     wanted = expected(400)
@@ -191,6 +203,49 @@ def test_tasks_share_a_client_and_the_loop_goes_on(scene: Scene) -> None:
 
     np.testing.assert_allclose(found, expected(500), rtol=1e-4, atol=1e-5)
     assert slowest < 2.0  # a blocked loop would stand still for as long as a request takes to time out: 30 s
+
+
+def test_the_time_of_a_task_counts_while_it_waits_for_a_place(idle: Scene) -> None:
+    """It ends with it, although the one that has the place has more."""
+
+    async def main() -> None:
+        async with AsyncInferenceClient(
+            idle.kafka.bootstrap_servers,
+            requests=idle.topic,
+            answers=idle.response_topic,
+            timeout=3 * TIMEOUT,
+            in_flight=1,
+        ) as client:
+            first = asyncio.create_task(client.infer({"x": ROWS[:1]}))
+            await asyncio.sleep(0)
+            with pytest.raises(DeadlineExceeded, match=r"1 requests are under way, and none ended in 0\.2 s"):
+                await asyncio.wait_for(client.infer({"x": ROWS[:1]}, timeout=0.2), TIMEOUT)
+            with pytest.raises(ValueError, match="at most the client's own"):
+                await client.infer({"x": ROWS[:1]}, timeout=0)
+            assert not first.done()
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            with pytest.raises(DeadlineExceeded, match=r"no answer in 0\.2 s"):  # the place is free again
+                await client.infer({"x": ROWS[:1]}, timeout=0.2)
+
+    asyncio.run(main())
+
+
+def test_a_task_whose_request_is_cancelled_by_close_is_told_so(idle: Scene) -> None:
+    """The task itself is not cancelled."""
+
+    async def main() -> None:
+        async with AsyncInferenceClient(
+            idle.kafka.bootstrap_servers, requests=idle.topic, answers=idle.response_topic
+        ) as client:
+            waiting = asyncio.create_task(client.infer({"x": ROWS[:1]}))
+            await asyncio.sleep(0)
+            assert await client.close(cancel=True) == (0, 1)
+            with pytest.raises(ClientClosed, match="was closed before the answer came"):
+                await waiting
+
+    asyncio.run(main())
 
 
 def test_a_client_that_is_not_connected_says_so() -> None:
@@ -392,6 +447,14 @@ def test_a_forked_process_needs_a_client_of_its_own(idle: Scene) -> None:
 
     assert code == 0
     assert out.splitlines() == ["True Closed(ended=0, cancelled=0)", "False Closed(ended=0, cancelled=1)"]
+
+
+def test_a_client_cannot_be_sent_to_another_process(idle: Scene) -> None:
+    """Nor can a method of it, which a pool of processes would be given; the error says what to do."""
+    with client_of(idle) as client:
+        for one in (client, client.infer):
+            with pytest.raises(TypeError, match="cannot be sent to another process; make one there"):
+                pickle.dumps(one)
 
 
 def test_a_forgotten_client_ends_its_thread(scene: Scene) -> None:

@@ -14,6 +14,7 @@ from worker.core.records import ReplyTo
 
 TOPIC, PARTITION = "reply-topic", "reply-partition"
 SPRING_TOPIC, SPRING_PARTITION = "kafka_replytopic", "kafka_replypartition"
+_SPRING_TOPIC, _SPRING_PARTITION = "kafka_replyTopic", "kafka_replyPartition"  # as Spring writes them, for messages
 REPLY_NAMES = frozenset({TOPIC, PARTITION, SPRING_TOPIC, SPRING_PARTITION})
 
 _MOST_DIGITS = 9  # Kafka numbers partitions with 32 bits, and no topic has a billion
@@ -36,11 +37,11 @@ class ReplyTopics:
         number = _number(found)
         if number is None:
             return None if topic == self._response_topic else ReplyTo(topic, None)
-        if number >= self._partitions.get(topic, 0):
-            raise Reject(
-                f"{PARTITION}: there is no partition {number} of {topic}, which had {self._partitions.get(topic, 0)} "
-                "when the worker started"
-            )
+        there = self._partitions.get(topic, 0)
+        if not 0 <= number < there:
+            name = PARTITION if PARTITION in found else _SPRING_PARTITION
+            why = f"there is no partition {number} of {topic}, which had {there} when the worker started"
+            raise Reject(f"{name}: {why}")
         return ReplyTo(topic, number)
 
     def _topic(self, found: Mapping[str, bytes]) -> str:
@@ -49,8 +50,9 @@ class ReplyTopics:
             return self._response_topic
         topic = value.decode(errors="replace")
         if topic != self._response_topic and topic not in self._partitions:
+            name = TOPIC if TOPIC in found else _SPRING_TOPIC
             raise Reject(
-                f"{TOPIC}: answers may not go to {topic[:249]!r}; the worker's KAFKA__REPLY_TOPICS does not name it"
+                f"{name}: answers may not go to {topic[:249]!r}; the worker's KAFKA__REPLY_TOPICS does not name it"
             )
         return topic
 
@@ -65,5 +67,5 @@ def _number(found: Mapping[str, bytes]) -> int | None:
     if value is None:
         return None
     if len(value) != _SPRING_BYTES:
-        raise Reject(f"kafka_replyPartition: expected {_SPRING_BYTES} bytes, big-endian, got {len(value)}")
-    return int.from_bytes(value)
+        raise Reject(f"{_SPRING_PARTITION}: expected {_SPRING_BYTES} bytes, big-endian, got {len(value)}")
+    return int.from_bytes(value, signed=True)

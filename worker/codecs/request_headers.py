@@ -126,7 +126,7 @@ class Envelopes:
             return self._bare
         if len(headers) > 1:
             if len(headers) > MAX_HEADERS:
-                return _crowded(len(headers))
+                return self._read_ends(headers)
             return self._read_what_differs(headers) or self._read(headers)
         envelope = self._alone.get(headers[0])
         return envelope if envelope is not None else self._learn(headers)
@@ -226,6 +226,12 @@ class Envelopes:
         fault = faults[0] if faults else None
         return Envelope(content_type, rows, reply, accepted, head_length, size, fault, timeout, state)
 
+    def _read_ends(self, headers: Headers) -> Envelope:
+        """What the first and the last of too many say, for an error that its requester knows and finds."""
+        half = MAX_HEADERS // 2
+        fault = f"{len(headers)} headers, at most {MAX_HEADERS} are read"
+        return self._read([*headers[:half], *headers[-half:]])._replace(fault=fault)
+
     def _reply_to(self, found: Found, faults: list[str]) -> ReplyTo | None:
         """What cannot be is a fault, which is answered where all are."""
         if not REPLY_NAMES.isdisjoint(found):
@@ -262,11 +268,6 @@ class Envelopes:
             return name
         faults.append(f"content-type: expected one of {', '.join(CONTENT_TYPES)}, got {_shown(found, CONTENT_TYPE)}")
         return ""
-
-
-def _crowded(count: int) -> Envelope:
-    fault = f"{count} headers, at most {MAX_HEADERS} are read"
-    return Envelope("", None, Reply(JSON), (), None, 0, fault, None)
 
 
 def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:

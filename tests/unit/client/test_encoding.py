@@ -247,6 +247,36 @@ def test_integers_are_not_cut() -> None:
             small.encode({"x": wrong})
 
 
+@pytest.mark.parametrize("known", [SIGNATURE, None])
+def test_what_is_masked_is_not_sent(known: Signature | None) -> None:
+    """Under the mask of a missing value lies any number. A mask that hides nothing is no matter."""
+    whole = np.ma.masked_array(ROW, mask=False)
+
+    assert Encoder(known).encode({"x": whole}) == Encoder(known).encode({"x": ROW})
+    with pytest.raises(InvalidArgument, match=r"input x: some elements are masked; give them a value, \.filled\("):
+        Encoder(known).encode({"x": np.ma.masked_greater(whole, whole.min())})
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "FP32"])
+def test_numbers_of_a_list_do_not_become_infinity(datatype: str) -> None:
+    """Infinity itself is the worker's to judge."""
+    encoder = Encoder(signature([("x", datatype, [-1])], [("y", "FP32", [-1])]))
+
+    for wrong in ([1e300], [0.0, -1e300]):
+        with pytest.raises(InvalidArgument, match=f"out of the range of {datatype}"):
+            encoder.encode({"x": wrong})
+    (infinity,) = np.frombuffer(encoder.encode({"x": [float("inf")]}).value, DTYPES[datatype])
+    assert infinity == np.inf
+
+
+@pytest.mark.parametrize(("given", "datatype"), [([[2**63 + 5]], "INT64"), ([[1e39]], "FP32")])
+def test_without_a_signature_a_number_of_a_list_is_not_made_another(given: Any, datatype: str) -> None:
+    """It would be sent as a negative one, and as infinity; an array of its own type is sent as it is."""
+    with pytest.raises(InvalidArgument, match=f"input x: out of the range of {datatype}"):
+        Encoder(None).encode({"x": given})
+    assert Encoder(None).encode({"x": np.array(given)}).value.endswith(np.array(given).tobytes())
+
+
 @pytest.mark.parametrize(
     ("headers", "value"),
     [

@@ -198,12 +198,39 @@ def test_what_kafka_complained_of_is_told_with_the_timeout() -> None:
     assert "Broker transport failure" in str(troubled.exception(0))
 
 
+def test_a_thread_that_cannot_be_started_costs_no_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has no room for one more may have it for the next: that calls both."""
+
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    stage = Stage()
+    first, second = stage.submit(), stage.submit()
+    called: list[Future[Result]] = []
+    is_over = threading.Event()
+    first.add_done_callback(called.append)
+    for callback in (called.append, lambda _: is_over.set()):
+        second.add_done_callback(callback)
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(pending, "Thread", Refused)
+        stage.arrive(first)
+        stage.turn()
+    stage.arrive(second)
+    stage.turn()
+
+    assert is_over.wait(SOON)
+    assert called == [first, second]
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
         (KafkaError._MSG_TIMED_OUT, Unavailable),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, Unavailable),
         (KafkaError.MSG_SIZE_TOO_LARGE, ResourceExhausted),
+        (KafkaError.INVALID_RECORD, InvalidArgument),
     ],
 )
 def test_a_request_that_was_not_delivered_ends_so(code: int, kind: type[InferenceError]) -> None:

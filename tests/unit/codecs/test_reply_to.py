@@ -74,9 +74,9 @@ def test_a_requester_names_the_place(headers: Headers, expected: tuple[str, int 
         ([("reply-partition", b"-1")], b"expected a partition's number"),
         ([("reply-partition", b"1" * 10)], b"expected a partition's number"),
         ([("kafka_replyPartition", b"1")], b"kafka_replyPartition: expected 4 bytes, big-endian, got 1"),
-        ([("kafka_replyPartition", struct.pack(">i", -1))], b"no partition 4294967295 of responses"),
+        ([("kafka_replyPartition", struct.pack(">i", -1))], b"kafka_replyPartition: there is no partition -1 of"),
         ([("reply-topic", b"another")], b"'another'; the worker's KAFKA__REPLY_TOPICS does not name it"),
-        ([("kafka_replyTopic", b"\xff" * 1000)], b"answers may not go to"),
+        ([("kafka_replyTopic", b"\xff" * 1000)], b"kafka_replyTopic: answers may not go to"),
     ],
 )
 def test_a_place_that_cannot_be_is_an_error_where_all_answers_go(headers: Headers, why: bytes) -> None:
@@ -103,6 +103,20 @@ def test_an_error_goes_where_its_requester_reads() -> None:
 
     assert place(answered(to, value=b"123")) == ("responses", 2)
     assert [place(message) for message in codec.encode(unknown)] == [("responses", 2)]
+
+
+@pytest.mark.parametrize("first", [0, 500, 1000], ids=["last", "about", "first"])
+def test_an_error_for_too_many_headers_goes_where_its_requester_reads(first: int) -> None:
+    """With the requester's name and what it wants back, where these do not stand in the midst of the others."""
+    named = [("request-id", b"a"), ("correlation-id", b"b"), ("reply-partition", b"2")]
+    if first == 500:
+        message = answered(named[0], *[("", b"")] * 1000, *named[1:])
+    else:
+        message = answered(*[("", b"")] * (1000 - first), *named, *[("", b"")] * first)
+
+    assert place(message) == ("responses", 2)
+    assert set(message.headers) >= {("request-id", b"a"), ("correlation-id", b"b"), ("status", b"error")}
+    assert b"1004 headers, at most 1000 are read" in (message.value or b"")
 
 
 def test_a_letter_goes_to_the_dead_letters_all_the_same() -> None:

@@ -56,12 +56,13 @@ def test_an_unknown_content_type_is_a_fault(value: bytes) -> None:
     assert len(envelope.fault) < 400
 
 
-def test_of_too_many_headers_none_is_read() -> None:
+def test_too_many_headers_are_not_read() -> None:
     """Each may be two bytes, and costs more to read than a whole request."""
     some = [AS_JSON, *[("", b"")] * 999]
 
     assert read(*some).fault is None
     assert read(*some, AS_ROWS).fault == "1001 headers, at most 1000 are read"
+    assert read(*[("", b"")] * 500, ("request-id", b"a"), *[("", b"")] * 500).reply.request_id is None
 
 
 @pytest.mark.parametrize("default", [JSON, OCTETS])
