@@ -405,9 +405,15 @@ def above(least: int = 10, words: int = 20) -> bytes:
 
 
 def lower_case(locale: str) -> bytes:
-    """text BYTES (batch) → y BYTES (batch), in lower case by the rules of a locale that the machine must have."""
+    """text BYTES (batch) → y BYTES (batch), in lower case by the rules of a locale that the machine must have.
+
+    And once more by those of en_US.UTF-8, which is meant where a node names none, as those of skl2onnx do.
+    """
     return _model(
-        [helper.make_node("StringNormalizer", ["text"], ["y"], case_change_action="LOWER", locale=locale)],
+        [
+            helper.make_node("StringNormalizer", ["text"], ["lower"], case_change_action="LOWER", locale=locale),
+            helper.make_node("StringNormalizer", ["lower"], ["y"], case_change_action="LOWER"),
+        ],
         [_value("text", "BYTES")],
         [_value("y", "BYTES")],
     )

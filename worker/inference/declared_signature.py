@@ -248,8 +248,8 @@ def _fixed_axis(fixed: Sequence[Any], inputs: int, rows: int) -> str:
         f"{_as_it_is(fixed, rows)}"
         f'From PyTorch: torch.onnx.export(model, {examples}, "model.onnx", dynamo=True, dynamic_shapes={shapes}). '
         "A finished file, unless a Reshape inside holds the number too: model = onnx.load(path); "
-        "for v in [*model.graph.input, *model.graph.output]: "
-        "v.type.tensor_type.shape.dim[0].dim_param = 'batch'; onnx.save(model, path)"
+        "[setattr(v.type.tensor_type.shape.dim[0], 'dim_param', 'batch') "
+        "for v in [*model.graph.input, *model.graph.output]]; onnx.save(model, path)"
     )
 
 
