@@ -326,6 +326,33 @@ def lookup(rows: int = 10, width: int = 2) -> bytes:
     )
 
 
+def shares() -> bytes:
+    """x FP32 (batch, 4) → y = x / Σx, as a mean under a mask is: NaN for a row of zeros, and nothing fails."""
+    return _model(
+        [
+            helper.make_node("ReduceSum", ["x", "axes"], ["whole"], keepdims=1),
+            helper.make_node("Div", ["x", "whole"], ["y"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4)],
+        [_constant("axes", np.array([1]))],
+    )
+
+
+def spreads() -> bytes:
+    """x FP32 (batch, 4) → y = x, z = y / (y - its row's mean): infinity or NaN for each row whose numbers are alike."""
+    return _model(
+        [
+            helper.make_node("Identity", ["x"], ["y"]),
+            helper.make_node("ReduceMean", ["y"], ["mean"], axes=[1], keepdims=1),
+            helper.make_node("Sub", ["y", "mean"], ["spread"]),
+            helper.make_node("Div", ["y", "spread"], ["z"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4), _value("z", "FP32", 4)],
+    )
+
+
 def square_root(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y = √x: NaN where x is negative, and nothing fails."""
     return _model([helper.make_node("Sqrt", ["x"], ["y"])], [_value("x", "FP32", width)], [_value("y", "FP32", width)])

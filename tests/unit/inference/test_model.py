@@ -135,6 +135,22 @@ def test_a_model_of_sound_is_warmed_up_with_a_second_of_it(tmp_path: Path) -> No
     assert loaded(models.speech(), tmp_path).blank(1)["sound"].shape == (1, 16_000)
 
 
+def test_rows_with_finite_answers_are_preferred(tmp_path: Path) -> None:
+    """A mask of zeros divides by none: the device check would look at no number of the answer."""
+    model = loaded(models.shares(), tmp_path)
+
+    assert model.blank(1)["x"].tolist() == [[1, 1, 1, 1]]
+    assert model.not_finite == []
+
+
+def test_a_model_without_finite_answers_is_warmed_up_with_the_first_rows_that_run(tmp_path: Path) -> None:
+    """Its own rows may have some. Which outputs that are is told."""
+    model = loaded(models.spreads(), tmp_path)
+
+    assert model.blank(1)["x"].tolist() == [[0, 0, 0, 0]]
+    assert model.not_finite == ["z"]
+
+
 def test_rows_are_made_as_long_and_of_what_is_asked_for(tmp_path: Path) -> None:
     """Along the axes named; the others stay as the warm-up had them."""
     model = loaded(models.convolution(3), tmp_path)
