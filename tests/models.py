@@ -339,6 +339,21 @@ def shares() -> bytes:
     )
 
 
+def divided_by_rows() -> bytes:
+    """x FP32 (batch, 4) → y = x by the number of rows: each row's answer, and the same for all copies of a row."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Slice", ["shape", "first", "second"], ["rows"]),
+            helper.make_node("Cast", ["rows"], ["count"], to=TensorProto.FLOAT),
+            helper.make_node("Div", ["x", "count"], ["y"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4)],
+        [_constant("first", np.array([0])), _constant("second", np.array([1]))],
+    )
+
+
 def spreads() -> bytes:
     """x FP32 (batch, 4) → y = x, z = y / (y - its row's mean): infinity or NaN for each row whose numbers are alike."""
     return _model(
