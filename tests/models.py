@@ -354,6 +354,24 @@ def divided_by_rows() -> bytes:
     )
 
 
+def sum_of_logarithms(*, less_the_mean: bool) -> bytes:
+    """x FP32 (batch, 32) → y FP32 (batch, 1) = Σ log x: NaN where one is negative. `less_the_mean`: of all rows."""
+    mean = [
+        helper.make_node("ReduceMean", ["sum"], ["mean"], axes=[0]),
+        helper.make_node("Sub", ["sum", "mean"], ["y"]),
+    ]
+    return _model(
+        [
+            helper.make_node("Log", ["x"], ["log"]),
+            helper.make_node("ReduceSum", ["log", "axes"], ["sum"]),
+            *(mean if less_the_mean else [helper.make_node("Identity", ["sum"], ["y"])]),
+        ],
+        [_value("x", "FP32", 32)],
+        [_value("y", "FP32", 1)],
+        [_constant("axes", np.array([1]))],
+    )
+
+
 def spreads() -> bytes:
     """x FP32 (batch, 4) → y = x, z = y / (y - its row's mean): infinity or NaN for each row whose numbers are alike."""
     return _model(

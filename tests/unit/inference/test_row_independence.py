@@ -189,6 +189,14 @@ def test_answers_that_are_all_the_same_are_no_evidence(tmp_path: Path) -> None:
     assert (plain.unseen, plain.doubt) == ((), None)
 
 
+@pytest.mark.parametrize("less_the_mean", [False, True])
+def test_a_model_of_positive_numbers_alone_is_judged_by_them(*, less_the_mean: bool, tmp_path: Path) -> None:
+    """Of rows of both signs it makes NaN, each time."""
+    judged = found(models.sum_of_logarithms(less_the_mean=less_the_mean), tmp_path)
+
+    assert (judged.why is not None, judged.doubt) == (less_the_mean, None)
+
+
 def test_a_model_that_takes_nothing_else_leaves_all_in_doubt(tmp_path: Path) -> None:
     """Here it takes the blank row alone."""
     model = loaded(models.mlp(), tmp_path)
