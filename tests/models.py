@@ -339,6 +339,18 @@ def shares() -> bytes:
     )
 
 
+def with_loss() -> bytes:
+    """x FP32 (batch, 4) → y = x, and loss FP32, one number for the whole batch."""
+    return _model(
+        [
+            helper.make_node("Identity", ["x"], ["y"]),
+            helper.make_node("ReduceMean", ["x"], ["loss"], axes=[0, 1], keepdims=0),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4), helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])],
+    )
+
+
 def divided_by_rows() -> bytes:
     """x FP32 (batch, 4) → y = x by the number of rows: each row's answer, and the same for all copies of a row."""
     return _model(

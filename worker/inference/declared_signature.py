@@ -218,9 +218,8 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
     if rows is not None:
         raise BadConfiguration(_fixed_axis(fixed, len(inputs), rows))
     claims = _claims(inputs)
-    padded = "WORKER_MODEL__FIXED_BATCH is pad, and " if settings.fixed_batch == "pad" else ""
     raise BadConfiguration(
-        f"{padded}the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
+        f"the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
         "or with a dynamic first axis. An input whose rows are another axis, as those of a recurrent state are, has to "
         f"be transposed inside the model{_same_for_all(inputs)}"
     )

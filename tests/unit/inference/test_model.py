@@ -342,7 +342,18 @@ def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
     """Sums over the batch look right at two rows of width two; another row count shows them."""
     message = refusal(models.column_sums(width=2), tmp_path)
 
-    assert "output sums: 1 rows went in and shape [2] came out" in message
+    assert "output sums: 1 row went in and shape [2] came out" in message
+    assert message.endswith("axis 0 of every output is the batch")
+
+
+def test_an_output_beside_others_can_be_left_out_and_the_printed_cure_works(tmp_path: Path) -> None:
+    """As a loss, which a model exported for training gives."""
+    message = refusal(models.with_loss(), tmp_path)
+    assert "output loss: 1 row went in and shape [] came out" in message
+
+    cured = loaded(typed(message, tmp_path / "model.onnx"), tmp_path)
+
+    assert [spec.name for spec in cured.signature.outputs] == ["y"]
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,11 @@ class WarmUp:
             raise BadConfiguration(self._too_much(rows, error)) from error
         for spec, output in zip(self._signature.outputs, outputs, strict=True):
             if output.shape[:1] != (rows,):
+                without = _without(spec.name) if len(outputs) > 1 else ""
                 raise BadConfiguration(
-                    f"output {spec.name}: {rows} rows went in and shape {list(output.shape)} came out, so an answer "
-                    "cannot be given back to its request: export the model so that axis 0 of every output is the "
-                    "batch, or without this output"
+                    f"output {spec.name}: {rows} row{'s' if rows > 1 else ''} went in and shape {list(output.shape)} "
+                    "came out, so an answer cannot be given back to its request: export the model so that axis 0 of "
+                    f"every output is the batch{without}"
                 )
         return outputs
 
@@ -134,6 +135,15 @@ class WarmUp:
         else:
             cure = "give it more memory, or export the model for smaller inputs"
         return f"not enough memory for {rows} row{'s' if rows > 1 else ''}: {cure} ({readable(error)})"
+
+
+def _without(output: str) -> str:
+    """How to do without an output beside others."""
+    return (
+        f", or without this one. A finished file: model = onnx.load(path); "
+        f"model.graph.output.remove(next(v for v in model.graph.output if v.name == {output!r})); "
+        "onnx.save(model, path)"
+    )
 
 
 def is_finite(output: Array) -> bool:
