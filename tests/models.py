@@ -326,6 +326,78 @@ def lookup(rows: int = 10, width: int = 2) -> bytes:
     )
 
 
+def shares() -> bytes:
+    """x FP32 (batch, 4) → y = x / Σx, as a mean under a mask is: NaN for a row of zeros, and nothing fails."""
+    return _model(
+        [
+            helper.make_node("ReduceSum", ["x", "axes"], ["whole"], keepdims=1),
+            helper.make_node("Div", ["x", "whole"], ["y"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4)],
+        [_constant("axes", np.array([1]))],
+    )
+
+
+def with_loss() -> bytes:
+    """x FP32 (batch, 4) → y = x, and loss FP32, one number for the whole batch."""
+    return _model(
+        [
+            helper.make_node("Identity", ["x"], ["y"]),
+            helper.make_node("ReduceMean", ["x"], ["loss"], axes=[0, 1], keepdims=0),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4), helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])],
+    )
+
+
+def divided_by_rows() -> bytes:
+    """x FP32 (batch, 4) → y = x by the number of rows: each row's answer, and the same for all copies of a row."""
+    return _model(
+        [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Slice", ["shape", "first", "second"], ["rows"]),
+            helper.make_node("Cast", ["rows"], ["count"], to=TensorProto.FLOAT),
+            helper.make_node("Div", ["x", "count"], ["y"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4)],
+        [_constant("first", np.array([0])), _constant("second", np.array([1]))],
+    )
+
+
+def sum_of_logarithms(*, less_the_mean: bool) -> bytes:
+    """x FP32 (batch, 32) → y FP32 (batch, 1) = Σ log x: NaN where one is negative. `less_the_mean`: of all rows."""
+    mean = [
+        helper.make_node("ReduceMean", ["sum"], ["mean"], axes=[0]),
+        helper.make_node("Sub", ["sum", "mean"], ["y"]),
+    ]
+    return _model(
+        [
+            helper.make_node("Log", ["x"], ["log"]),
+            helper.make_node("ReduceSum", ["log", "axes"], ["sum"]),
+            *(mean if less_the_mean else [helper.make_node("Identity", ["sum"], ["y"])]),
+        ],
+        [_value("x", "FP32", 32)],
+        [_value("y", "FP32", 1)],
+        [_constant("axes", np.array([1]))],
+    )
+
+
+def spreads() -> bytes:
+    """x FP32 (batch, 4) → y = x, z = y / (y - its row's mean): infinity or NaN for each row whose numbers are alike."""
+    return _model(
+        [
+            helper.make_node("Identity", ["x"], ["y"]),
+            helper.make_node("ReduceMean", ["y"], ["mean"], axes=[1], keepdims=1),
+            helper.make_node("Sub", ["y", "mean"], ["spread"]),
+            helper.make_node("Div", ["y", "spread"], ["z"]),
+        ],
+        [_value("x", "FP32", 4)],
+        [_value("y", "FP32", 4), _value("z", "FP32", 4)],
+    )
+
+
 def square_root(width: int = 4) -> bytes:
     """x FP32 (batch, width) → y = √x: NaN where x is negative, and nothing fails."""
     return _model([helper.make_node("Sqrt", ["x"], ["y"])], [_value("x", "FP32", width)], [_value("y", "FP32", width)])
@@ -405,9 +477,15 @@ def above(least: int = 10, words: int = 20) -> bytes:
 
 
 def lower_case(locale: str) -> bytes:
-    """text BYTES (batch) → y BYTES (batch), in lower case by the rules of a locale that the machine must have."""
+    """text BYTES (batch) → y BYTES (batch), in lower case by the rules of a locale that the machine must have.
+
+    And once more by those of en_US.UTF-8, which is meant where a node names none, as those of skl2onnx do.
+    """
     return _model(
-        [helper.make_node("StringNormalizer", ["text"], ["y"], case_change_action="LOWER", locale=locale)],
+        [
+            helper.make_node("StringNormalizer", ["text"], ["lower"], case_change_action="LOWER", locale=locale),
+            helper.make_node("StringNormalizer", ["lower"], ["y"], case_change_action="LOWER"),
+        ],
         [_value("text", "BYTES")],
         [_value("y", "BYTES")],
     )

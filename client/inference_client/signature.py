@@ -174,9 +174,17 @@ def _integers(given: ArrayLike, array: Array) -> Array:
 
 def _array(name: str, given: ArrayLike) -> Array:
     try:
-        return np.asarray(given)
+        array = np.asarray(given)
     except (ValueError, OverflowError) as error:
-        raise InvalidArgument(f"input {name}: {error}") from error
+        why = str(error)
+        if "inhomogeneous" in why:
+            why = "its lists are not equally long: pad them, or send rows of another length in another request"
+        raise InvalidArgument(f"input {name}: {why}") from error
+    if array.dtype == object and not isinstance(given, np.ndarray | np.generic):
+        kinds = set(map(type, array.reshape(-1)))
+        if type(None) in kinds and kinds & {int, float}:
+            raise InvalidArgument(f"input {name}: expected numbers, got None; float('nan') is a missing one")
+    return array
 
 
 def _as(name: str, given: ArrayLike, array: Array, datatype: str) -> Array:

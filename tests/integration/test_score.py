@@ -289,6 +289,17 @@ def test_nothing_is_written_over_unasked(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "out.npy"), np.ones((5, 1)))
 
 
+@pytest.mark.parametrize("suffix", [".npz", ".csv", ".TSV"])
+def test_a_name_promises_no_format_that_is_not_written(suffix: str, tmp_path: Path) -> None:
+    """JSON lines would be in it, and whoever reads it next would say that it is damaged."""
+    model = save(square_root(1), tmp_path)
+    file = saved(tmp_path, np.ones((5, 1), "<f4"))
+
+    with pytest.raises(BadConfiguration, match=r"as JSON lines: give it the name out\.npy or out\.jsonl"):
+        scored(model, file, tmp_path / f"out{suffix}")
+    assert not (tmp_path / f"out{suffix}").exists()
+
+
 @pytest.mark.parametrize("taken", ["out.partial.npy", "out.errors.jsonl"])
 def test_two_runs_never_write_one_file(taken: str, tmp_path: Path) -> None:
     """Not even with --force: the second is refused before it touches anything."""

@@ -232,4 +232,4 @@ def test_an_output_that_is_not_one_row_per_row_ends_the_start(kafka: Cluster, tm
         replica = scene.start()
 
         assert replica.exit_code() == 2
-        assert "output sums: 1 rows went in and shape [2] came out" in replica.log
+        assert "output sums: 1 row went in and shape [2] came out" in replica.log

@@ -218,9 +218,8 @@ def _check_rows(inputs: Sequence[Any], rows: int | None, settings: ModelSettings
     if rows is not None:
         raise BadConfiguration(_fixed_axis(fixed, len(inputs), rows))
     claims = _claims(inputs)
-    padded = "WORKER_MODEL__FIXED_BATCH is pad, and " if settings.fixed_batch == "pad" else ""
     raise BadConfiguration(
-        f"{padded}the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
+        f"the inputs have no number of rows in common ({claims}): export the model with one for all of them, "
         "or with a dynamic first axis. An input whose rows are another axis, as those of a recurrent state are, has to "
         f"be transposed inside the model{_same_for_all(inputs)}"
     )
@@ -248,8 +247,8 @@ def _fixed_axis(fixed: Sequence[Any], inputs: int, rows: int) -> str:
         f"{_as_it_is(fixed, rows)}"
         f'From PyTorch: torch.onnx.export(model, {examples}, "model.onnx", dynamo=True, dynamic_shapes={shapes}). '
         "A finished file, unless a Reshape inside holds the number too: model = onnx.load(path); "
-        "for v in [*model.graph.input, *model.graph.output]: "
-        "v.type.tensor_type.shape.dim[0].dim_param = 'batch'; onnx.save(model, path)"
+        "[setattr(v.type.tensor_type.shape.dim[0], 'dim_param', 'batch') "
+        "for v in [*model.graph.input, *model.graph.output]]; onnx.save(model, path)"
     )
 
 

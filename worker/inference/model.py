@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
 import onnxruntime as ort
 
 from worker.core.failures import RunFailure
@@ -22,7 +21,7 @@ from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
 from worker.inference.running.device import Device, Opened, is_accelerated, left_to_cpu, runs_overlap
 from worker.inference.running.fixed_batch import FixedBatch, Padding
 from worker.inference.start_checks.bucket_checks import BucketChecks
-from worker.inference.start_checks.warm_up import WarmUp
+from worker.inference.start_checks.warm_up import WarmUp, is_finite
 from worker.inference.start_checks.warm_up_rows import ExampleRows, Feeds
 
 
@@ -57,7 +56,7 @@ class Model:
         warm_up = WarmUp(signature, self._outputs, is_fixed=padding is not None and padding.is_exported)
         self._blank = warm_up.rows_that_run(example, self._probe_rows)
         outputs, *_ = [warm_up.outputs(self._blank, rows) for rows in self.warmed_up_at]
-        self._is_finite = [_is_finite(output) for output in outputs]
+        self._is_finite = [is_finite(output) for output in outputs]
         seen = tuple(map(_as_seen, signature.outputs, outputs))
         self.signature = replace(signature, outputs=seen)
         self.warm_up_seconds = time.monotonic() - began
@@ -101,9 +100,14 @@ class Model:
         for spec, output, was_finite in zip(self.signature.outputs, outputs, self._is_finite, strict=True):
             if output.shape[:1] != (self._probe_rows,):
                 return RunFailure(f"output {spec.name}: {self._probe_rows} rows went in, shape {output.shape} came out")
-            if was_finite and not _is_finite(output):
+            if was_finite and not is_finite(output):
                 return RunFailure(f"output {spec.name}: NaN or infinity, where it was finite at start")
         return outputs
+
+    @property
+    def not_finite(self) -> Sequence[str]:
+        """The outputs with NaN or infinity for the rows of the probe, which it cannot judge by them."""
+        return [spec.name for spec, was in zip(self.signature.outputs, self._is_finite, strict=True) if not was]
 
     @property
     def example_rows(self) -> int:
@@ -142,10 +146,6 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.signature.name} version {self.signature.version} on {self.device.name}>"
-
-
-def _is_finite(output: Array) -> bool:
-    return output.dtype.kind != "f" or bool(np.isfinite(output).all())
 
 
 def _as_seen(spec: TensorSpec, output: Array) -> TensorSpec:

@@ -130,7 +130,13 @@ def lack(error: Exception) -> str:
         return (
             f"it changes the case of text by the rules of the locale {name}, which this machine has not: install it "
             f"(Debian: apt-get install locales && localedef -i {language} -f UTF-8 {name}), or export the model with "
-            'one that most systems have (skl2onnx: options={id(vectorizer): {"locale": "C.UTF-8"}})'
+            "C.UTF-8, which most systems have (skl2onnx takes it for the vectorizer's class, and then all options by "
+            'class: options={TfidfVectorizer: {"locale": "C.UTF-8"}, LogisticRegression: {"zipmap": False}}). '
+            "A finished file: model = onnx.load(path); "
+            "nodes = [n for n in model.graph.node if n.op_type == 'StringNormalizer']; "
+            "[n.attribute.remove(a) for n in nodes for a in list(n.attribute) if a.name == 'locale']; "
+            "[n.attribute.append(onnx.helper.make_attribute('locale', 'C.UTF-8')) for n in nodes]; "
+            "onnx.save(model, path)"
         )
     said = ((cure, re.search(pattern, text, re.IGNORECASE | re.DOTALL)) for pattern, cure in _LACKS)
     return next((cure.format(*found.groups()) for cure, found in said if found), "")

@@ -163,7 +163,8 @@ def test_rows_are_not_used_where_they_do_not_say_all() -> None:
         ({"x": np.array([[1j]])}, "expected FP32, got complex128"),
         ({"x": [[True, False, True]]}, "expected FP32, got bool"),
         ({"x": [["a", "b", "c"]]}, "expected FP32, got <U1"),
-        ({"x": [[1, 2], [3]]}, "inhomogeneous"),
+        ({"x": [[1, 2], [3]]}, "its lists are not equally long: pad them, or send"),
+        ({"x": [[1, None, 3.0]]}, r"expected numbers, got None; float\('nan'\) is a missing one"),
         ({"x": ROW[:, :2]}, r"expected \[-1, 3\], got \[1, 2\]"),
         ({"x": ROW[None]}, r"expected \[-1, 3\], got \[1, 1, 3\]"),
         ({"x": np.zeros((0, 3), "f4")}, "at least one"),
@@ -184,6 +185,8 @@ def test_what_the_model_does_not_take_is_refused_before_it_is_sent(given: Any, w
         ({"x": 1.0}, "expected rows, got a single value"),
         ({"x": ROW, "z": np.zeros((2, 1))}, r"same number of rows in each input, at least one, got \[1, 2\]"),
         ({"x": [object()]}, "expected strings, got object"),
+        ({"x": [[1, 2], [3]]}, "its lists are not equally long: pad them, or send"),
+        ({"x": [[1, None, 3.0]]}, r"expected numbers, got None; float\('nan'\) is a missing one"),
         (ROW, r"give \{name: tensor\} for each input; without a signature no input's name is known"),
     ],
 )

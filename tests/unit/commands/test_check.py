@@ -125,6 +125,21 @@ def test_a_state_that_its_changelog_does_not_take_is_a_problem(limit: int | None
     assert ["the state of a key has 88 bytes" in problem.text for problem in report.problems] == [True] * (limit == 188)
 
 
+@pytest.mark.parametrize(("policy", "refused"), [("error", 1), ("null", 0)])
+def test_a_model_tried_with_rows_of_no_finite_answer_is_warned_of(policy: str, refused: int, tmp_path: Path) -> None:
+    """Neither the device check nor the request to try is of use then."""
+    report = Report("inference-worker check --json")
+    path = models.save(models.spreads(), tmp_path)
+
+    _look_at_model(
+        load_scoring(None, {"WORKER_MODEL__PATH": str(path), "WORKER_MODEL__NON_FINITE_OUTPUT": policy}), report
+    )
+
+    (warning,) = report.warnings
+    assert "whose z is NaN or infinity" in warning.text
+    assert warning.text.count("gets an error") == refused
+
+
 @pytest.mark.parametrize(("dims", "warned"), [(262_144, 0), (262_145, 1)])
 def test_a_row_that_no_request_can_bring_is_warned_of(dims: int, warned: int, tmp_path: Path) -> None:
     """By `MAX_REQUEST_BYTES`, and by the response topic where the cluster says its limit."""

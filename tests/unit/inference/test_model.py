@@ -135,6 +135,22 @@ def test_a_model_of_sound_is_warmed_up_with_a_second_of_it(tmp_path: Path) -> No
     assert loaded(models.speech(), tmp_path).blank(1)["sound"].shape == (1, 16_000)
 
 
+def test_rows_with_finite_answers_are_preferred(tmp_path: Path) -> None:
+    """A mask of zeros divides by none: the device check would look at no number of the answer."""
+    model = loaded(models.shares(), tmp_path)
+
+    assert model.blank(1)["x"].tolist() == [[1, 1, 1, 1]]
+    assert model.not_finite == []
+
+
+def test_a_model_without_finite_answers_is_warmed_up_with_the_first_rows_that_run(tmp_path: Path) -> None:
+    """Its own rows may have some. Which outputs that are is told."""
+    model = loaded(models.spreads(), tmp_path)
+
+    assert model.blank(1)["x"].tolist() == [[0, 0, 0, 0]]
+    assert model.not_finite == ["z"]
+
+
 def test_rows_are_made_as_long_and_of_what_is_asked_for(tmp_path: Path) -> None:
     """Along the axes named; the others stay as the warm-up had them."""
     model = loaded(models.convolution(3), tmp_path)
@@ -162,9 +178,9 @@ def test_a_model_that_runs_on_no_trial_size_is_refused_with_the_cure(tmp_path: P
 
 
 def typed(message: str, path: Path) -> bytes:
-    """The model after the statement that the message prints: our own words, as an operator would type them."""
-    statement = message[message.index("model = onnx.load") :].replace("; ", "\n")
-    exec(statement, {"onnx": onnx, "path": path})  # noqa: S102  # what is tested
+    """The model after the line that the message prints: our own words, as an operator would type them."""
+    line = message[message.index("model = onnx.load") :]
+    exec(line, {"onnx": onnx, "path": path})  # noqa: S102  # what is tested
     return path.read_bytes()
 
 
@@ -326,7 +342,18 @@ def test_an_output_that_loses_rows_is_refused_by_name(tmp_path: Path) -> None:
     """Sums over the batch look right at two rows of width two; another row count shows them."""
     message = refusal(models.column_sums(width=2), tmp_path)
 
-    assert "output sums: 1 rows went in and shape [2] came out" in message
+    assert "output sums: 1 row went in and shape [2] came out" in message
+    assert message.endswith("axis 0 of every output is the batch")
+
+
+def test_an_output_beside_others_can_be_left_out_and_the_printed_cure_works(tmp_path: Path) -> None:
+    """As a loss, which a model exported for training gives."""
+    message = refusal(models.with_loss(), tmp_path)
+    assert "output loss: 1 row went in and shape [] came out" in message
+
+    cured = loaded(typed(message, tmp_path / "model.onnx"), tmp_path)
+
+    assert [spec.name for spec in cured.signature.outputs] == ["y"]
 
 
 @pytest.mark.parametrize(
@@ -523,20 +550,19 @@ def test_missing_weights_are_named_with_the_cure(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"providers": (CPU,)}])
-def test_a_locale_that_is_not_installed_is_named_with_both_cures(settings: dict[str, Any], tmp_path: Path) -> None:
-    """One for the machine, one for the model; whole, however long ONNX Runtime's own message is."""
+def test_a_locale_that_is_not_installed_is_named_and_the_printed_cure_works(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """One for the machine, one for the export, one for the file; whole, however long ONNX Runtime's own message is."""
     message = refusal(models.lower_case("xx_XX.UTF-8"), tmp_path, **settings)
 
     assert "the locale xx_XX.UTF-8, which this machine has not" in message
     assert "apt-get install locales && localedef -i xx_XX -f UTF-8 xx_XX.UTF-8" in message
-    assert message.endswith('(skl2onnx: options={id(vectorizer): {"locale": "C.UTF-8"}})')
+    assert 'options={TfidfVectorizer: {"locale": "C.UTF-8"}, LogisticRegression: {"zipmap": False}}' in message
 
+    cured = loaded(typed(message, tmp_path / "model.onnx"), tmp_path, **settings)
 
-def test_a_locale_that_most_systems_have_needs_no_cure(tmp_path: Path) -> None:
-    """The name that the cure recommends is one that loads."""
-    model = loaded(models.lower_case("C.UTF-8"), tmp_path)
-
-    assert arrays(model.run({"text": np.array(["Ä", "B"], dtype=object)}))[0].tolist() == ["ä", "b"]
+    assert arrays(cured.run({"text": np.array(["Ä", "B"], dtype=object)}))[0].tolist() == ["ä", "b"]
 
 
 def test_an_output_of_unknown_rank_gets_the_rank_it_has(tmp_path: Path) -> None:

@@ -90,6 +90,20 @@ def test_rows_that_keep_to_themselves_are_not(model: bytes, tmp_path: Path) -> N
     assert told(model, tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    ("settings", "differs"),
+    [({}, "altogether in a batch of 1 "), ({"warm_up_rows": (3, 5, 8)}, "by 40.0% in a batch of 5 ")],
+)
+def test_answers_that_depend_on_the_number_of_rows_are_told_of(
+    settings: dict[str, Any], differs: str, tmp_path: Path
+) -> None:
+    """Copies of a row are alike then, in a batch of each size."""
+    why = told(models.divided_by_rows(), tmp_path, **settings)
+
+    assert why is not None
+    assert f"y of a made-up row differs {differs}" in why
+
+
 @pytest.mark.parametrize(("rows", "is_told"), [(4, True), (1, False)])
 def test_of_a_padded_batch_the_rows_are_tried_too(rows: int, *, is_told: bool, tmp_path: Path) -> None:
     """But for one of a single row, which has no neighbours."""
@@ -175,6 +189,14 @@ def test_answers_that_are_all_the_same_are_no_evidence(tmp_path: Path) -> None:
     assert (plain.unseen, plain.doubt) == ((), None)
 
 
+@pytest.mark.parametrize("less_the_mean", [False, True])
+def test_a_model_of_positive_numbers_alone_is_judged_by_them(*, less_the_mean: bool, tmp_path: Path) -> None:
+    """Of rows of both signs it makes NaN, each time."""
+    judged = found(models.sum_of_logarithms(less_the_mean=less_the_mean), tmp_path)
+
+    assert (judged.why is not None, judged.doubt) == (less_the_mean, None)
+
+
 def test_a_model_that_takes_nothing_else_leaves_all_in_doubt(tmp_path: Path) -> None:
     """Here it takes the blank row alone."""
     model = loaded(models.mlp(), tmp_path)
@@ -183,7 +205,7 @@ def test_a_model_that_takes_nothing_else_leaves_all_in_doubt(tmp_path: Path) -> 
     assert independence(model, MAX_BATCH_SIZE).unseen == ("y",)
 
 
-@pytest.mark.parametrize(("seconds", "runs", "rows"), [(0.0, 18, 6), (1.0, 5, 2)])
+@pytest.mark.parametrize(("seconds", "runs", "rows"), [(0.0, 20, 6), (1.0, 5, 2)])
 def test_a_slow_model_is_asked_five_times(seconds: float, runs: int, rows: int, tmp_path: Path) -> None:
     """A loud row, and two quiet ones alone and beside it; a fast one as often as there are rows and orders to try."""
     model, clock, run = loaded(models.mlp(), tmp_path), [0.0], Model.run

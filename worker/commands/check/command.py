@@ -172,7 +172,18 @@ def _look_at_model(settings: ScoringSettings, report: Report, state: StateSettin
     )
     if found.why is not None:
         report.warnings.append(Finding(found.why))
+    if model.not_finite:
+        report.warnings.append(Finding(_of_no_use(model.not_finite, settings.model.non_finite_output)))
     return model
+
+
+def _of_no_use(outputs: Sequence[str], policy: str) -> str:
+    """What rows are bad for that the model answers with NaN or infinity in these outputs."""
+    refused = ", and a request of it, as shown here, gets an error" if policy == "error" else ""
+    return (
+        f"the model is tried with a row whose {', '.join(outputs)} is NaN or infinity: a device that computes nonsense "
+        f"would not show by it{refused}. Name a file of rows with finite answers in WORKER_MODEL__WARM_UP_EXAMPLE"
+    )
 
 
 def _without_state(signature: Signature, state: StateSettings | None) -> tuple[Signature, Sequence[str]]:

@@ -35,21 +35,28 @@ class Variety(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """How a row is made: `number` says what it holds, `size` how large its numbers are, below 0 for the opposite."""
+    """How a row is made: `number` says what it holds, `size` how large its numbers are, below 0 for the opposite.
+
+    Of rows that are not `is_signed` all numbers have one sign.
+    """
 
     number: int
     size: float
     is_loud: bool = False
+    is_signed: bool = True
 
 
 def loud_and_quiet(series: int) -> Iterator[tuple[Recipe, Sequence[Recipe]]]:
     """A loud row and the quiet ones to be run beside it, for each size; other ones in each series.
 
-    Of a quiet row and its opposite a ReLU lets one through.
+    Of a quiet row and its opposite a ReLU lets one through. In the second series a row's numbers have one sign: of
+    others a logarithm and a root make NaN.
     """
+    is_signed = series != 1
     for at, size in enumerate(SIZES):
         number = 5 * (series * len(SIZES) + at)
-        yield Recipe(number + 1, size * LOUDER, is_loud=True), [Recipe(number, size), Recipe(number, -size)]
+        loud = Recipe(number + 1, size * LOUDER, is_loud=True, is_signed=is_signed)
+        yield loud, [Recipe(number, way * size, is_signed=is_signed) for way in (1, -1)]
 
 
 class MadeUpRows:
@@ -94,7 +101,8 @@ class MadeUpRows:
     def _numbers(self, known: Array, recipe: Recipe) -> Array:
         """Normally distributed, and as large as those given."""
         largest = float(np.abs(known.astype(np.float64)).max(initial=0.0)) if self._are_given else 1.0
-        numbers = np.random.default_rng(recipe.number).standard_normal(known.shape) * recipe.size * (largest or 1.0)
+        numbers = np.random.default_rng(recipe.number).standard_normal(known.shape)
+        numbers = (numbers if recipe.is_signed else np.abs(numbers)) * recipe.size * (largest or 1.0)
         most = float(np.finfo(known.dtype).max) / 4  # of FP16: 16,376
         return numbers.clip(-most, most).astype(known.dtype)
 

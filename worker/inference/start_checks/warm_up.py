@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from worker.core.failures import BadConfiguration
 from worker.core.records import Array
 from worker.core.tensors.signature import Signature
@@ -55,25 +57,36 @@ class WarmUp:
             raise BadConfiguration(self._too_much(rows, error)) from error
         for spec, output in zip(self._signature.outputs, outputs, strict=True):
             if output.shape[:1] != (rows,):
+                without = _without(spec.name) if len(outputs) > 1 else ""
                 raise BadConfiguration(
-                    f"output {spec.name}: {rows} rows went in and shape {list(output.shape)} came out, so an answer "
-                    "cannot be given back to its request: export the model so that axis 0 of every output is the "
-                    "batch, or without this output"
+                    f"output {spec.name}: {rows} row{'s' if rows > 1 else ''} went in and shape {list(output.shape)} "
+                    "came out, so an answer cannot be given back to its request: export the model so that axis 0 of "
+                    f"every output is the batch{without}"
                 )
         return outputs
 
     def _first_that_runs(self, rows: int) -> UniformRows:
-        """Raises `BadConfiguration` with the failure of the first ones tried."""
+        """The first with finite answers, as others do not show what a device makes of them; else the first that runs.
+
+        Raises `BadConfiguration` with the failure of the first ones tried.
+        """
         dimensions = self._dimensions()
         failures: list[Exception] = []
-        # Zeros first: they are in every table. Ones for a model that divides by its input.
+        ran: UniformRows | None = None
+        # Zeros first: they are in every table. Ones for a model that divides by its input, or by the sum of a mask.
         for uniform in [UniformRows(dimension, value) for value in (0, 1) for dimension in dimensions]:
+            if ran is not None and uniform.dimension != ran.dimension:
+                continue
             try:
-                self._run(uniform.batch(self._signature, rows, {}))
+                outputs = self._run(uniform.batch(self._signature, rows, {}))
             except ORT_ERRORS as error:
                 failures.append(error)
-            else:
+                continue
+            if all(map(is_finite, outputs)):
                 return uniform
+            ran = ran or uniform
+        if ran is not None:
+            return ran
         raise BadConfiguration(self._fails_on_all(rows, failures[0], dimensions)) from failures[0]
 
     def _dimensions(self) -> Sequence[int]:
@@ -122,3 +135,17 @@ class WarmUp:
         else:
             cure = "give it more memory, or export the model for smaller inputs"
         return f"not enough memory for {rows} row{'s' if rows > 1 else ''}: {cure} ({readable(error)})"
+
+
+def _without(output: str) -> str:
+    """How to do without an output beside others."""
+    return (
+        f", or without this one. A finished file: model = onnx.load(path); "
+        f"model.graph.output.remove(next(v for v in model.graph.output if v.name == {output!r})); "
+        "onnx.save(model, path)"
+    )
+
+
+def is_finite(output: Array) -> bool:
+    """Whether it has neither NaN nor infinity."""
+    return output.dtype.kind != "f" or bool(np.isfinite(output).all())

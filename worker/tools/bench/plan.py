@@ -79,8 +79,9 @@ class Plan:
         self.settings = load(order.config, self._environ)
         if self.settings.state.tensors:
             raise BadConfiguration(
-                "WORKER_STATE__TENSORS: bench does not measure a model with state, as its requests have no keys; unset "
-                "it here, and the model is measured with its state as an input"
+                "WORKER_STATE__TENSORS: bench does not measure a model with state, as its requests have no keys; leave "
+                "out all of WORKER_STATE__ and WORKER_KAFKA__CHANGELOG_TOPIC here (of --config: [state] and "
+                "changelog_topic), and the model is measured with its state as an input"
             )
         self._models = self._inspected()
         self.signature = self._same_signature()

@@ -14,7 +14,7 @@ from typing import Any
 from worker.codecs.examples import Encoding, encodings
 from worker.core.failures import BadConfiguration, Incomplete
 from worker.core.tensors.signature import Signature
-from worker.settings.for_commands import ClientSettings, load_client, unset
+from worker.settings.for_commands import ClientSettings, load_client, load_scoring, unset
 from worker.signals import stop_signals
 from worker.terminal.command_line import (
     check_idle,
@@ -97,10 +97,7 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
     if (order.file is None) == (order.random is None):
         raise BadConfiguration("what is to be published? Name a FILE (- is standard input), or say --random N")
     if order.random is not None:
-        signature, given = signature_and_example(order.config, environ)
-        encoding = _encoding(order, signature)
-        rows = order.rows_per_request or 1
-        return MadeUpRequests(signature, order.random, encoding, rows, order.seed or 0, given)
+        return _made_up(order, environ, order.random)
     if order.file == "-":
         if sys.stdin is None:
             raise BadConfiguration("standard input is closed; give it a pipe, or name a FILE")
@@ -119,6 +116,17 @@ def _requests(order: PublishOrder, environ: Mapping[str, str], stack: ExitStack)
         return LineRequests(stack.enter_context(path.open("rb", buffering=0)), path.name)
     except OSError as error:
         raise BadConfiguration(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _made_up(order: PublishOrder, environ: Mapping[str, str], total: int) -> MadeUpRequests:
+    if order.key is None and load_scoring(order.config, environ).state.tensors:
+        raise BadConfiguration(
+            "--random: WORKER_STATE__TENSORS is set, and a request without a key is refused then: say "
+            "--key 'made-up-{n}', and each has one of its own, whose state is kept"
+        )
+    signature, given = signature_and_example(order.config, environ)
+    encoding = _encoding(order, signature)
+    return MadeUpRequests(signature, total, encoding, order.rows_per_request or 1, order.seed or 0, given)
 
 
 def _check_lines(order: PublishOrder) -> None:

@@ -162,7 +162,9 @@ def _mapped(path: Path) -> Array:
     if not array.ndim or not array.size:
         raise BadConfiguration(f"{path}: holds no rows: its shape is {list(array.shape)}")
     if array.dtype.kind not in "biuf":
-        raise BadConfiguration(f"{path}: holds {array.dtype}, and only numbers and truth values have rows of bytes")
+        raise BadConfiguration(
+            f"{path}: holds {array.dtype}, and only numbers and truth values have rows of bytes: publish JSON lines"
+        )
     return array
 
 

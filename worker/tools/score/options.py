@@ -14,6 +14,7 @@ from worker.terminal.command_options import Config, flag, option
 
 STDIN = Path("-")
 _SEPARATORS = {".csv": ",", ".tsv": "\\t"}
+_NOT_WRITTEN = {".npz", *_SEPARATORS}  # as outputs they would hold JSON lines
 _HEAD = 4096  # bytes of a file that show whether it is text
 
 
@@ -63,6 +64,11 @@ class ScoreOrder:
             )
         if not self.is_array and self.file.is_file() and _is_binary(self.file):
             raise BadConfiguration(f"{self.file}: is no text; rows come as .npy or .npz, requests as lines of JSON")
+        if self.output is not None and self.output.suffix.lower() in _NOT_WRITTEN:
+            raise BadConfiguration(
+                f"{self.output}: answers are written as .npy, one for each output, or as JSON lines: give it the name "
+                f"{self.output.with_suffix('.npy').name} or {self.output.with_suffix('.jsonl').name}"
+            )
         if self.wants_arrays and not self.is_array:
             raise BadConfiguration(
                 f"{self.output}: only rows of a .npy or .npz are answered as .npy; a request may have any number of "

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests import models
 from worker.core.failures import BadConfiguration
-from worker.tools.publish.command import _looking_up, publish
+from worker.tools.publish.command import _looking_up, _requests, publish
 from worker.tools.publish.options import PublishOrder
 
 
@@ -56,6 +58,16 @@ def test_an_option_that_does_nothing_is_refused(order: PublishOrder, told: str) 
     """Whoever gives it expects something of it."""
     with pytest.raises(BadConfiguration, match=f"^{told}$"):
         publish(order)
+
+
+def test_made_up_requests_of_a_model_with_state_want_a_key(tmp_path: Path) -> None:
+    """Each would be answered with an error."""
+    path = models.save(models.gru(), tmp_path)
+    environ = {"WORKER_MODEL__PATH": str(path), "WORKER_STATE__TENSORS": '{"h_in": "h_out"}'}
+
+    with pytest.raises(BadConfiguration, match=r"a request without a key is refused then: say --key 'made-up-\{n\}'"):
+        _requests(PublishOrder(random=2), environ, ExitStack())
+    assert _requests(PublishOrder(random=2, key="k"), environ, ExitStack()).total == 2
 
 
 def test_lines_are_published_as_they_stand(tmp_path: Path) -> None:
