@@ -85,9 +85,10 @@ def _ended(
             if is_watched:
                 report = telemetry.TerminalReport(lambda: events.latest, events.noted, page)
                 closing.callback(report.close)
-            topics: Topics | None = _examined_beside_imports(settings, events)
-            while topics is not None:
-                topics = _served(settings, topics, signals, events, tracing, watchdog, closing)
+            topics = _examined_beside_imports(settings, events)
+            while (lower := _served(settings, topics, signals, events, tracing, watchdog, closing)) is not None:
+                topics = lower
+                gc.collect()  # what has ended: its parts know each other, and its model would stay beside the next one
     except BadConfiguration:
         raise
     except Stop as stop:

@@ -34,8 +34,9 @@ LOOK_AGAIN = 0.02
 PATIENCE = 0.005
 _IDLE = 1.0  # seconds without a callback after which their thread ends
 # What `Message.headers()` of confluent-kafka 2.16 raises for a name that is not UTF-8, which no worker writes; to Kafka
-# a name is any bytes. Called often, it hands out what it has, and what is done next raises the exception: `headers[-1]`
-# does. A look at what it has, and a second call, end the process (SIGSEGV, seen 2026).
+# a name is any bytes. Such a call sets the exception and returns a list all the same. In code that ran often Python
+# does not look whether one is set behind a call, and what looks next raises it: here `headers[-1]`. To use what is in
+# that list, or to ask for it again, ends the process (SIGSEGV, seen 2026).
 _NO_UTF8 = (SystemError, UnicodeError)
 
 Headers = Sequence[tuple[str, bytes | None]]

@@ -157,12 +157,18 @@ def _converted(spec: TensorSpec, given: ArrayLike) -> Array:
 
 def _check_range(name: str, array: Array, wanted: np.dtype[Any], datatype: str) -> None:
     """Where a number is too large, numpy makes another one of an integer, and infinity of a fraction."""
-    if wanted.kind not in "iuf":
-        return
-    limits = np.iinfo(wanted) if wanted.kind in "iu" else np.finfo(wanted)
-    numbers = array[np.isfinite(array)] if array.dtype.kind == "f" else array
-    if numbers.size and (numbers.min() < limits.min or numbers.max() > limits.max):
+    if array.size and not _is_in_range(array, wanted):
         raise InvalidArgument(f"input {name}: out of the range of {datatype}")
+
+
+def _is_in_range(array: Array, wanted: np.dtype[Any]) -> bool:
+    if wanted.kind == "f":  # not by its limits: what lies a little above the largest is rounded to that
+        with np.errstate(over="ignore"):
+            return not np.any(np.isinf(array.astype(wanted)) & np.isfinite(array))
+    if wanted.kind not in "iu":
+        return True
+    limits = np.iinfo(wanted)
+    return bool(limits.min <= array.min() and array.max() <= limits.max)
 
 
 def _integers(given: ArrayLike, array: Array) -> Array:

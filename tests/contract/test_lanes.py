@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Timer, current_thread, get_ident
+from threading import Event, Lock, Timer, current_thread, get_ident
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from tests.fakes import MODEL
 from worker.core.failures import Code, ModelBroken, RunFailure
 from worker.core.records import Array, Batch, ClosedBy, Finished, ModelKey
 from worker.inference import InferenceLanes, load
+from worker.inference.running.lanes import RunnableModel
 from worker.settings import ModelSettings
 
 PATIENCE = 10.0  # longer than any machine needs; a test that waits so long fails
@@ -61,9 +62,9 @@ class SteeredRunner:
 class Lanes:
     """One set of lanes with its runner."""
 
-    def __init__(self, lanes: int = 1, brief: float = 0.0) -> None:
+    def __init__(self, lanes: int = 1, brief: float = 0.0, runner: RunnableModel | None = None) -> None:
         self.runner = SteeredRunner()
-        self.lanes = InferenceLanes({MODEL: self.runner}, lanes, brief=brief)
+        self.lanes = InferenceLanes({MODEL: runner or self.runner}, lanes, brief=brief)
 
     def fetch(self, count: int) -> list[Finished]:
         home: list[Finished] = []
@@ -514,3 +515,53 @@ def test_a_real_model_runs_on_a_lane(tmp_path: Path) -> None:
     assert home[1].failure is not None
     assert probe.failure is None
     assert lanes.close(PATIENCE)
+
+
+class Crowded:
+    """A device that has memory for one run at a time. The first waits until another has failed beside it."""
+
+    def __init__(self) -> None:
+        self._one = Lock()
+        self._failed = Event()
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array] | RunFailure:
+        if not self._one.acquire(blocking=False):
+            self._failed.set()
+            return RunFailure("no memory", Code.RESOURCE_EXHAUSTED)
+        assert self._failed.wait(PATIENCE)
+        self._one.release()
+        return [feeds["x"]]
+
+    def probe(self) -> Sequence[Array] | RunFailure:
+        return self.run({"x": np.zeros((1, 4))})
+
+
+def test_a_run_without_memory_beside_another_is_made_again_alone() -> None:
+    """The other had it: that says nothing of this batch, nor of the device."""
+    crowded = Lanes(lanes=2, runner=Crowded())
+    for number in range(9):
+        crowded.lanes.submit(batch(number))
+    crowded.lanes.probe(MODEL)
+
+    home = crowded.fetch(10)
+
+    assert sorted(numbers(home)) == list(range(-1, 9))
+    assert [finished.failure for finished in home] == [None] * 10
+    crowded.close()
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_a_run_without_memory_is_made_again_only_where_others_may_have_had_it(lanes: int) -> None:
+    """What fails alone, too, has failed; and lanes that are tried side by side are not tried one by one."""
+    steered = Lanes(lanes)
+    for _ in range(4):
+        steered.runner.permits.put(RunFailure("no memory", Code.RESOURCE_EXHAUSTED))
+    tried = steered.lanes.probe_each()
+    runs = len(steered.runner.ran_on)
+    steered.lanes.submit(batch(0))
+
+    (failed,) = steered.fetch(1)
+
+    assert [one.failure is None for one in (*tried, failed)] == [False] * (lanes + 1)
+    assert (runs, len(steered.runner.ran_on) - runs) == (lanes, lanes)
+    steered.close()

@@ -28,7 +28,6 @@ def test_two_lanes_answer_every_request_rightly(kafka: Cluster, tmp_path: Path) 
         scene.expect_kept()
         scene.expect_right_values()
         assert "WORKER_MODEL__DEVICE is cuda" in replica.log
-        assert "plain runs" not in replica.log
 
 
 def test_batches_that_the_device_does_not_hold_become_smaller(kafka: Cluster, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from math import inf
@@ -481,6 +483,37 @@ def test_a_worker_begins_anew_where_a_topic_takes_less(monkeypatch: pytest.Monke
     assert stages == ["let_begin", "begins_anew", "let_begin"][: 2 * lives - 1]
     assert heartbeats == [None] * lives
     assert codes == [0 if lives == 2 else LimitLowered.exit_code]
+
+
+def test_a_worker_that_begins_anew_has_let_go_of_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parts know each other. A second model in memory, on a GPU too, may be one too many; clients go on to run."""
+    lives: list[weakref.ref[Life]] = []
+    found = iter([topics_that_take(ANSWERS_TAKE), topics_that_take(500)])
+
+    class Life:
+        def __init__(self) -> None:
+            self.itself = self
+            assert not any(life() for life in lives)
+            lives.append(weakref.ref(self))
+
+        def run(self) -> None:
+            if len(lives) == 1:
+                raise LimitLowered("too large")
+
+    monkeypatch.setattr(app, "examine", lambda *_, **__: next(found))
+    monkeypatch.setattr(assembly, "assemble", lambda *_, **__: Life())
+    monkeypatch.setattr(telemetry, "configure", lambda *_: None)
+    monkeypatch.setattr(app, "sys", SimpleNamespace(setswitchinterval=lambda _: None, stderr=sys.stderr))
+    monkeypatch.setattr(app, "os", SimpleNamespace(_exit=lambda _: None))
+    monkeypatch.setattr(app, "gc", Mock(collect=gc.collect))
+    run: Callable[[Settings], None] = app.run  # as above
+    gc.disable()
+    try:
+        run(load(None, {**LEAST, **SET}))
+    finally:
+        gc.enable()
+
+    assert len(lives) == 2
 
 
 def test_a_worker_that_a_defect_ends_has_told_its_last_failures(monkeypatch: pytest.MonkeyPatch) -> None:

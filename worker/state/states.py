@@ -182,10 +182,8 @@ class KeyStates:
         """
         if self._expiry is None:
             return None
-        partition, offset = request.record.partition, request.record.offset
-        if isinstance(request, Run):
-            offset = request.records[-1].offset
-        self._expiry.came(partition, int(_times_of((request,)).max()), offset)
+        partition, records = request.record.partition, _records_of(request)
+        self._expiry.came(partition, max(map(_time_of, records)), records[-1].offset)
         return self._expiry.take_dropped(partition)
 
     def _sweep(self, expiry: Expiry) -> None:
@@ -417,6 +415,10 @@ class KeyStates:
         return count if self._checkpoints.keep(go_on) else None
 
 
+def _records_of(request: Request) -> Sequence[Record]:
+    return request.records if isinstance(request, Run) else (request.record,)
+
+
 def _time_of(record: Record) -> int:
     time = record[5]
     return NO_TIME if time is None else time
@@ -425,5 +427,5 @@ def _time_of(record: Record) -> int:
 def _times_of(requests: Iterable[Request]) -> Array:
     times: list[int] = []
     for request in requests:
-        times += map(_time_of, request.records if isinstance(request, Run) else (request.record,))
+        times += map(_time_of, _records_of(request))
     return np.array(times, np.int64)

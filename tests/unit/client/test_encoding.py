@@ -272,6 +272,16 @@ def test_numbers_of_a_list_do_not_become_infinity(datatype: str) -> None:
     assert infinity == np.inf
 
 
+@pytest.mark.parametrize(("given", "datatype"), [(3.4028235e38, "FP32"), (-3.4028235e38, "FP32"), (65_510, "FP16")])
+def test_a_number_that_rounds_to_the_largest_one_is_that(given: float, datatype: str) -> None:
+    """As FP32 its largest number is written 3.4028235e38, which read as FP64 lies a little above it."""
+    encoder = Encoder(signature([("x", datatype, [-1])], [("y", "FP32", [-1])]))
+
+    (found,) = np.frombuffer(encoder.encode({"x": [given]}).value, DTYPES[datatype])
+
+    assert abs(found) == np.finfo(found.dtype).max
+
+
 @pytest.mark.parametrize(("given", "datatype"), [([[2**63 + 5]], "INT64"), ([[1e39]], "FP32")])
 def test_without_a_signature_a_number_of_a_list_is_not_made_another(given: Any, datatype: str) -> None:
     """It would be sent as a negative one, and as infinity; an array of its own type is sent as it is."""

@@ -32,7 +32,7 @@ class Incoming(NamedTuple):
     at: Partition
     number: int
     failure: KafkaError | None = None
-    content: bytes = b"v"
+    content: bytes | None = b"v"
     looks: list[str] | None = None  # at headers of which one has a name that is no UTF-8
 
     def topic(self) -> str:
@@ -47,7 +47,7 @@ class Incoming(NamedTuple):
     def key(self) -> bytes:
         return b"k"
 
-    def value(self) -> bytes:
+    def value(self) -> bytes | None:
         return self.content
 
     def headers(self) -> None:

@@ -23,8 +23,9 @@ from queue import SimpleQueue
 from threading import Barrier, Lock, Thread
 from typing import NamedTuple, Protocol
 
-from worker.core.failures import ModelBroken, RunFailure, Stop
+from worker.core.failures import Code, ModelBroken, RunFailure, Stop
 from worker.core.records import Array, Batch, Finished, ModelKey
+from worker.inference.running.shared_device import SharedDevice
 
 # The weight of the newest run in the mean by which the next batch is expected to be brief.
 NEWEST = 1 / 8
@@ -109,6 +110,7 @@ class InferenceLanes:
         self._knock = Lock()
         self._knock.acquire()
         self._batches_out = self._probes_out = 0
+        self._device = SharedDevice() if lanes > 1 else None
         self._dead: BaseException | None = None
         self._started: list[float | None] = [None] * (lanes + 1)  # the last one is the loop's thread
         # Daemons: a run that hangs must not keep a process alive that has decided to end.
@@ -242,6 +244,18 @@ class InferenceLanes:
             self._hand_back(error)
 
     def _run(self, lane: int, item: Batch | _Probe) -> Finished:
+        """A run that has no memory beside others is made again alone, but for those that try how it is side by side."""
+        if self._device is None:
+            return self._run_once(lane, item)
+        with self._device.beside_others():
+            finished = self._run_once(lane, item)
+        is_trial = isinstance(item, _Probe) and item.together is not None
+        if is_trial or finished.failure is None or finished.failure.code is not Code.RESOURCE_EXHAUSTED:
+            return finished
+        with self._device.alone():
+            return self._run_once(lane, item)
+
+    def _run_once(self, lane: int, item: Batch | _Probe) -> Finished:
         model, batch = item.model, item if isinstance(item, Batch) else None
         runnable = self._models[model]
         began = self._started[lane] = self._clock()

@@ -29,6 +29,7 @@ from worker.kafka.client.config import admin_config
 from worker.kafka.client.errors import is_closed, words_of
 from worker.kafka.client.log import ClientLog
 from worker.kafka.cluster.admin_answers import known_offset, told_offset
+from worker.kafka.consumer.to_records import headers_of
 from worker.settings import KafkaSettings
 from worker.state import Extent, Restoration, RestoredRows, StateLayout, why_not
 
@@ -349,5 +350,5 @@ class ChangelogRestorer:
 
 def _offset_of(message: Message) -> int:
     """Of the request that had the key forgotten; -1 where nothing says it."""
-    text = dict(message.headers() or ()).get("offset") or b""
+    text = dict(headers_of(message)).get("offset") or b""
     return int(text) if text.isdigit() else -1

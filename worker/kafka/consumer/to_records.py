@@ -16,12 +16,12 @@ from confluent_kafka import Message
 
 from worker.core.records import UNREADABLE_HEADERS, Headers, Partition, Record
 
-# What `Message.headers()` of confluent-kafka 2.16 raises for a name that is not UTF-8; to Kafka a name is any bytes. A
-# second look at the same headers ends the process (SIGSEGV, seen 2026), and so does one at those that it hands out: it
-# returns what it has, with the exception set, and Python looks for that only where a call is not made often. Then the
-# next that looks raises it; in `to_records` that is `tuple.__new__`, before anything is done with the headers.
+# What `Message.headers()` of confluent-kafka 2.16 raises for a name that is not UTF-8; to Kafka a name is any bytes.
+# Such a call sets the exception and returns a list all the same. In code that ran often Python does not look whether
+# one is set behind a call, and the next call that looks raises it: in `to_records` that is `tuple.__new__`, before
+# anything is done with the headers. To use that list, or to ask for it again, ends the process (SIGSEGV, seen 2026).
 _NO_UTF8 = (SystemError, UnicodeError)
-_headers = methodcaller("headers")  # which always looks
+_headers = methodcaller("headers")  # behind which Python always looks
 
 
 class _Numbers(dict[int, Partition]):

@@ -37,7 +37,7 @@ def reset(order: ResetOrder) -> int:
         said = headers_of(answer.headers)
         if not _is_ok(answer):
             why = printable(read(answer).error or "an error that does not say why")
-            raise Incomplete(f"{printable(order.key)}: its state stays as it was: {why}")
+            raise Incomplete(f"{printable(order.key)}: its state is not forgotten: {why}")
         source = said.get("source", b"").decode(errors="replace")
         if order.as_json:
             print_json({"key": order.key, "partition": partition, "forgotten_by": source})
@@ -65,8 +65,9 @@ def _asked(of: Stateful, key: bytes, partition: int, use: bytes, timeout: float)
             for record in reader.read(READ_FOR):
                 if headers_of(record.headers).get("request-id") == name:
                     return record
+    does = "forgets the key" if use == b"delete" else "begins the key anew, with a row that is made up"
     raise Incomplete(
-        f"no answer within {timeout:g} s; the request lies in {of.requests}: a worker that comes to it forgets the key"
+        f"no answer within {timeout:g} s; the request lies in {of.requests}: a worker that comes to it {does}"
     )
 
 

@@ -9,14 +9,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import ClusterMetadata, ListOffsetsResultInfo, PartitionMetadata, TopicMetadata
 
 from tests.builders import P0, STATE
 from tests.unit.kafka.client.test_config import settings
+from tests.unit.kafka.scripted import Incoming
 from worker.core.records import Partition
 from worker.kafka import ChangelogRestorer
 from worker.kafka.changelog.restorer import _Wanted
+from worker.state.restoring import Restoration
 
 
 class Asking:
@@ -91,6 +93,21 @@ def test_partitions_that_the_changelog_lacks_are_told_as_that(
 def test_an_answer_that_leaves_the_changelog_out_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
     """It ended the worker, which would have been told the same again."""
     assert "wait: no leaders found" in told_while_waiting(Leaderless(), 0, caplog)
+
+
+def test_a_key_is_forgotten_whatever_the_headers_of_the_record_are_called() -> None:
+    """A look at headers of which one has a name that is not UTF-8 ended the worker, and each that came after it."""
+    restorer = ChangelogRestorer(
+        settings(), "states", STATE, logging.getLogger(__name__), is_exact=True, date=lambda: 0.0
+    )
+    gone = cast("Message", Incoming(P0, 7, content=None, looks=[]))
+
+    restorer._take(Restoration(P0, 1, STATE, committed=None), [gone])
+
+    found = restorer.found()
+    assert found is not None
+    assert (found.keys, found.rows, found.forgotten_by) == ([b"k"], None, [-1])
+    restorer.close(1.0)
 
 
 def told_while_waiting(consumer: Leaderless, number: int, caplog: pytest.LogCaptureFixture) -> str:
