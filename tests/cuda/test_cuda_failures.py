@@ -9,12 +9,15 @@ import onnxruntime as ort
 import pytest
 
 from tests import models
+from tests.builders import request
 from tests.cuda.cuda import DRIVER_TOO_OLD, ILLEGAL_ADDRESS, OUT_OF_MEMORY, Cuda, on_cuda
+from tests.fakes import MODEL
 from worker.core.failures import BadConfiguration, Code, ModelBroken, RunFailure
-from worker.core.records import Array
-from worker.inference import Model, load
+from worker.core.records import Array, Batch, ClosedBy, Finished
+from worker.inference import InferenceLanes, Model, load
 from worker.settings import ModelSettings
 
+PATIENCE = 10.0  # longer than any machine needs
 WIDE = models.identity("INT64", (1024,))
 TWO = models.identities({"A": "INT64", "B": "INT64"})
 
@@ -60,6 +63,24 @@ def test_the_arena_at_its_limit_fails_the_batch_and_no_other(tmp_path: Path) -> 
     assert starved.code is Code.RESOURCE_EXHAUSTED
     assert "smaller than requested" in starved.message
     assert_runs(model, rows(128))
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_a_row_that_fits_is_answered_however_many_lanes_want_the_memory(lanes: int, tmp_path: Path) -> None:
+    """Two rows at once do not. Of what runs leave behind that ran out together, none is lost."""
+    model = on_cuda(tmp_path, models.identity("INT64", ("width",)), gpu_mem_limit=5 << 20)
+    row = {"x": np.arange(1 << 18).reshape(1, -1)}  # 2 MiB, and as much comes out
+    running = InferenceLanes({MODEL: model}, lanes)
+    done: list[Finished] = []
+
+    for _ in range(100):
+        running.submit(Batch((request(),), row, 1, ClosedBy.LINGER))
+    while running.in_flight:
+        done += running.finished(PATIENCE)
+
+    assert {item.failure for item in done} == {None}
+    assert all(item.outputs and np.array_equal(item.outputs[0], row["x"]) for item in done)
+    assert running.close(PATIENCE)
 
 
 def test_a_warm_up_that_does_not_fit_names_the_setting(tmp_path: Path) -> None:

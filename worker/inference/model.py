@@ -12,12 +12,13 @@ from dataclasses import replace
 
 import onnxruntime as ort
 
-from worker.core.failures import RunFailure
+from worker.core.failures import Code, RunFailure
 from worker.core.records import Array
 from worker.core.tensors.buckets import Spot
 from worker.core.tensors.signature import Signature
 from worker.core.tensors.specs import TensorSpec
 from worker.inference.onnxruntime_errors import ORT_ERRORS, run_failure
+from worker.inference.running.arena import giving_back
 from worker.inference.running.device import Device, Opened, is_accelerated, left_to_cpu, runs_overlap
 from worker.inference.running.fixed_batch import FixedBatch, Padding
 from worker.inference.start_checks.bucket_checks import BucketChecks
@@ -43,6 +44,7 @@ class Model:
         Raises `BadConfiguration` when the model fails or loses rows there.
         """
         self._session: ort.InferenceSession = opened.session
+        self._giving_back = giving_back(opened.session)
         self.device: Device = opened.device
         self.batch_quantisers = tuple(batch_quantisers)
         self.signature = signature  # of the outputs only what the file claims, until they are seen
@@ -69,13 +71,17 @@ class Model:
     def run(self, feeds: Feeds) -> Sequence[Array] | RunFailure:
         """One inference: arrays of shape (rows, *dims), in the signature's order of outputs, or why there are none.
 
+        One that lacks memory on a GPU is tried once more, when what no run uses has been given back (`arena.py`).
         The outputs' shapes and values are the model's, unchecked; no later run writes to them. Raises `ModelBroken`
         when the device is lost.
         """
-        try:
-            return self._outputs(feeds)
-        except ORT_ERRORS as error:
-            return run_failure(error)
+        outcome = self._outcome(feeds)
+        if not isinstance(outcome, RunFailure) or outcome.code is not Code.RESOURCE_EXHAUSTED:
+            return outcome
+        if self._giving_back is None:
+            return outcome
+        self._outcome(self.blank(self._probe_rows), self._giving_back)
+        return self._outcome(feeds)
 
     @property
     def is_accelerated(self) -> bool:
@@ -135,13 +141,19 @@ class Model:
     def _bucket_checks(self) -> BucketChecks:
         return BucketChecks(self.signature, self.blank, self._outputs, self._probe_rows)
 
-    def _outputs(self, feeds: Feeds) -> Sequence[Array]:
+    def _outcome(self, feeds: Feeds, options: ort.RunOptions | None = None) -> Sequence[Array] | RunFailure:
+        try:
+            return self._outputs(feeds, options)
+        except ORT_ERRORS as error:
+            return run_failure(error)
+
+    def _outputs(self, feeds: Feeds, options: ort.RunOptions | None = None) -> Sequence[Array]:
         """By a plain run, on a GPU too: docs/decisions.md says why."""
         outputs: Sequence[Array]
         if self._fixed is None:
-            outputs = self._session.run(self._output_names, feeds)
+            outputs = self._session.run(self._output_names, feeds, options)
             return outputs
-        outputs = self._session.run(self._output_names, self._fixed.padded(feeds))
+        outputs = self._session.run(self._output_names, self._fixed.padded(feeds), options)
         return self._fixed.cut(outputs, len(next(iter(feeds.values()))))
 
     def __repr__(self) -> str:
